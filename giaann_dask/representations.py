@@ -1,8 +1,8 @@
 """Represent objects as text on a console and as HTML in a notebook.
 
 Has a titled list of labels and values that renders as aligned text and as a small table with the same content, the
-mixin that represents an object by its ``summary`` method, and the format of counts, sizes and shares. Imports nothing
-else of the package.
+mixin that represents an object by its ``summary`` method, and the format of counts, numbers, sizes and shares. Imports
+nothing else of the package.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+# From here on digits say less than an exponent.
+_LARGE = 1e9
 
 # Grey with opacity and inherited colours look right on light and on dark pages.
 _FRAME = (
@@ -132,6 +134,24 @@ def format_count(n: int) -> str:
     '48,590'
     """
     return f"{n:,}"
+
+
+def format_float(x: float) -> str:
+    """Return a number with one decimal, with an exponent where it is large.
+
+    Examples
+    --------
+    >>> format_float(1234.56), format_float(1.5e26), format_float(math.inf)
+    ('1,234.6', '1.5e+26', 'infinite')
+    """
+    if math.isinf(x):
+        return "infinite"
+    return f"{x:,.1f}" if x < _LARGE else f"{x:.4g}"
+
+
+def finite(x: float) -> float | None:
+    """Return a number as JSON can hold it: None where it is infinite or not a number."""
+    return x if math.isfinite(x) else None
 
 
 def bar(value: float) -> str:

@@ -57,8 +57,11 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
         logged = event_log(values["events"], observer)
         report = network.score(inputs, client=client, options=options, text=text, observer=logged)
     counts = report.as_dict()
+    # JSON has no infinity.
+    infinite = {"perplexity": report.predicted.perplexity}
+    every = {**counts["every_token"], "perplexity": report.every.perplexity}
     shown = figures(
-        counts,
+        {**counts, **infinite, "every_token": every},
         *("sequences", "prediction_tokens", "prediction_matches", "top1"),
         *(("top_k",) if len(report.top_k) > 1 else ()),
         *("perplexity", "bits_per_byte"),

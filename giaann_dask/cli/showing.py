@@ -6,6 +6,7 @@ Progress is shown by `progress`, events are written by `event_files`.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -45,7 +46,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:,.4g}"
+        return "infinite" if math.isinf(value) else f"{value:,.4g}"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, dict):

@@ -13,7 +13,7 @@ from typing import Any
 
 from giaann_dask.inference.continuation import Candidate, GeneratedToken, ScoredWord
 
-# In place of minus infinity, which JSON does not have; OpenAI writes the same.
+# In place of minus infinity, which JSON does not have, where a probability is 0 as a float; OpenAI writes the same.
 LEAST = -9999.0
 
 
@@ -64,7 +64,7 @@ def prompt_logprobs(prompt: str, scores: Sequence[ScoredWord]) -> tuple[TokenLog
     begin = 0
     for at, word in enumerate(scores):
         end = word.end if at + 1 < len(scores) else len(prompt)
-        token = TokenLogprob(prompt[begin:end], begin, max(word.log_probability, LEAST), ())
+        token = TokenLogprob(prompt[begin:end], begin, word.log_probability, ())
         # The word itself, known in small letters, is named as it is written, with the same number to the last bit.
         known = prompt[word.begin : word.end].lower()
         top = [
@@ -107,4 +107,4 @@ def _written(candidates: Iterable[Candidate], space: str) -> tuple[tuple[str, fl
 
 
 def _log(probability: float) -> float:
-    return max(math.log(probability), LEAST) if probability > 0 else LEAST
+    return math.log(probability) if probability > 0 else LEAST

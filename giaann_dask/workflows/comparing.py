@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import giaann_dask as gd
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.representations import format_float
 from giaann_dask.spec_profiles import Profile
 from giaann_dask.storage import bytes_on_disk, require_local, writing
 from giaann_dask.text.inputs import resolve_inputs
@@ -202,7 +203,7 @@ def _shown(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:.4f}" if value < 10 else f"{value:,.1f}"
+        return f"{value:.4f}" if value < 10 else format_float(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

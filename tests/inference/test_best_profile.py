@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,30 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert capsys.readouterr().err.count("\n") == 1
     assert run(["draw", folder, "--out", str(tmp_path / "net.svg")]) == 2
     assert run([*made[:-4], "--contexts", "1", "--workers", "0"]) == 2
+
+
+def no_constant(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def test_a_token_of_more_nats_than_a_float_takes(
+    network: gd.Network, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "unsegmented.txt"
+    text.write_text("the dog saw the cat and the dog saw " + "".join(map(chr, range(0x4E00, 0x4E00 + 900))) + "\n")
+    options = gd.ScoringOptions(baseline="ngram")
+    with gd.connect(workers=0) as client:
+        report = network.score(text, client=client, options=options)
+    assert report.predicted.perplexity == report.every.perplexity == math.inf
+    assert 5 < report.every.bits_per_byte < 20
+    assert "infinite" in repr(report)
+    command = ["evaluate", str(network.path), str(text), "--workers", "0", "--baseline", "ngram"]
+    assert run([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=no_constant)
+    assert found["every_token"]["perplexity"] is None
+    assert found["every_token"]["bits_per_byte"] == report.every.bits_per_byte
+    assert run(command) == 0
+    assert "infinite" in capsys.readouterr().out
 
 
 def check_workers(tmp_path: Path, workers: int) -> None:

@@ -33,7 +33,7 @@ from giaann_dask.inference.best.ngram import backoff_matches, baseline_lines, sm
 from giaann_dask.inference.best.scores import BEST, PooledModel, PoolingOptions, ScoreSummary, TextScores, join_scores
 from giaann_dask.inference.best.span_kernel import MOST_RANK
 from giaann_dask.inference.best.tables import PooledTables, build_tables
-from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.representations import Summarised, Summary, finite, format_count
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
@@ -124,8 +124,7 @@ class Baseline:
         if self.pooled is None:
             return lines
         found = self.pooled.summary(seed_tokens)
-        figures = f"perplexity {found.perplexity:,.1f}, {found.bits_per_byte:.3f} bits per byte"
-        return [*lines, f"profile best       top-1 {found.top1:.4f} of {found.tokens:,} tokens, {figures}"]
+        return [*lines, f"profile best       top-1 {found.top1:.4f} of {found.tokens:,} tokens, {found.costs}"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -188,7 +187,7 @@ class ScoreReport(Summarised):
             "prediction_matches": self.predicted.matches,
             "top1": self.top1,
             "top_k": {str(k): share for k, share in self.top_k.items()},
-            "perplexity": self.predicted.perplexity,
+            "perplexity": finite(self.predicted.perplexity),
             "bits_per_byte": self.predicted.bits_per_byte,
             "unknown": self.predicted.unknown,
             "every_token": self.every.as_dict(),
@@ -204,9 +203,9 @@ class ScoreReport(Summarised):
         rows = (
             ("top-1", f"{predicted.top1:.4f}"),
             ("right", f"{format_count(predicted.matches)} of {format_count(predicted.tokens)}"),
-            ("perplexity", f"{predicted.perplexity:,.1f}"),
+            ("perplexity", predicted.shown_perplexity),
             ("bits per byte", f"{predicted.bits_per_byte:.3f}"),
-            ("every token", f"perplexity {every.perplexity:,.1f}, {every.bits_per_byte:.3f} bits per byte"),
+            ("every token", every.costs),
             ("tokens", f"{format_count(every.tokens)}, {self.tokens_per_second:,.0f} a second"),
         )
         return Summary("Evaluation", rows)

@@ -92,10 +92,9 @@ def baseline_lines(backoff: npt.NDArray[np.bool_], smoothed: TextScores, seed_to
     summary = smoothed.summary(seed_tokens)
     hits = int(backoff[smoothed.place >= seed_tokens].sum())
     of = f"of {summary.tokens:,} tokens"
-    figures = f"perplexity {summary.perplexity:,.1f}, {summary.bits_per_byte:.3f} bits per byte"
     return [
         f"backoff {MAXIMUM_ORDER}-gram     top-1 {hits / summary.tokens:.4f} {of}",
-        f"Kneser-Ney {MAXIMUM_ORDER}-gram  top-1 {summary.top1:.4f} {of}, {figures}",
+        f"Kneser-Ney {MAXIMUM_ORDER}-gram  top-1 {summary.top1:.4f} {of}, {summary.costs}",
     ]
 
 

@@ -26,6 +26,7 @@ from giaann_dask.inference.best.kernel import RECENT_KINDS, Evidence, Pooling, T
 from giaann_dask.inference.best.span_kernel import score_tokens
 from giaann_dask.inference.best.tables import PooledTables
 from giaann_dask.keys import Integers
+from giaann_dask.representations import finite, format_float
 
 Floats = npt.NDArray[np.float64]
 
@@ -180,8 +181,14 @@ class ScoreSummary:
 
     @property
     def perplexity(self) -> float:
-        """Perplexity per token; unknown words cost their spelling, so it is finite and comparable."""
-        return math.exp(self.nats / self.tokens)
+        """Perplexity per token; unknown words cost their spelling, so it is comparable.
+
+        Infinite where a token costs more nats than a float has room for, 709.7, as very long words do.
+        """
+        try:
+            return math.exp(self.nats / self.tokens)
+        except OverflowError:
+            return math.inf
 
     @property
     def bits_per_byte(self) -> float:
@@ -189,9 +196,26 @@ class ScoreSummary:
         return self.nats / math.log(2) / self.nbytes
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
+        """Return JSON-ready values, with None for an infinite perplexity."""
         counts = {name: getattr(self, name) for name in ("tokens", "matches", "unknown", "top1")}
-        return {**counts, "perplexity": self.perplexity, "bits_per_byte": self.bits_per_byte}
+        return {**counts, "perplexity": finite(self.perplexity), "bits_per_byte": self.bits_per_byte}
+
+    @property
+    def shown_perplexity(self) -> str:
+        """Perplexity for a person.
+
+        Examples
+        --------
+        >>> [ScoreSummary(1, 0, 0, nats, 100).shown_perplexity for nats in (6.0, 1000.0)]
+        ['403.4', 'infinite (1,000 nats per token)']
+        """
+        shown = format_float(self.perplexity)
+        return f"{shown} ({self.nats / self.tokens:,.0f} nats per token)" if math.isinf(self.perplexity) else shown
+
+    @property
+    def costs(self) -> str:
+        """Perplexity and bits per byte for a person, as one phrase."""
+        return f"perplexity {self.shown_perplexity}, {self.bits_per_byte:.3f} bits per byte"
 
 
 @dataclass(frozen=True, eq=False)

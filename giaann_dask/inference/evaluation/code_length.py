@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.representations import finite
 
 Floats = npt.NDArray[np.float64]
 
@@ -69,7 +70,7 @@ class CodeLength:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values, with None for infinity."""
-        return {name: None if value == math.inf else value for name, value in asdict(self).items()}
+        return {name: finite(value) for name, value in asdict(self).items()}
 
     def line(self) -> str:
         """Return one line for a person."""
