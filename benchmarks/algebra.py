@@ -28,7 +28,7 @@ from rich.table import Table
 
 from giaann_dask.store.network_store import NetworkStore
 
-FLAGS = {"v1": ("--flags", "canonical"), "v2": ("--flags", "canonical"), "best": ()}
+FLAGS = {"v1": ("--set", "flags=canonical"), "v2": ("--set", "flags=canonical"), "best": ()}
 
 
 @dataclass(frozen=True, kw_only=True)

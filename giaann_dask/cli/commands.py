@@ -226,7 +226,7 @@ def train(inputs: tuple[str, ...], network: Path, branch: str | None, **values: 
     metavar="INPUT",
     help="The text that a network of profile v1 or v2 was trained on, for --baseline; repeatable.",
 )
-@click.option("--ref", "--commit", "commit", metavar="NAME", help="Evaluate an older commit, tag or branch.")
+@click.option("--ref", "commit", metavar="NAME", help="Evaluate an older commit, tag or branch.")
 @row_options
 @text_options
 @events_option
@@ -289,7 +289,6 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
 @section(PLAIN)(
     "--max-tokens",
     "tokens",
-    former=["--tokens"],
     type=int,
     default=20,
     show_default=True,
@@ -298,7 +297,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
 @click.option("--explain", is_flag=True, help="Show runners-up and the connections that decided.")
 @beam_options
 @inference_options
-@click.option("--ref", "--commit", "commit", metavar="NAME", help="Use an older commit, tag or branch.")
+@click.option("--ref", "commit", metavar="NAME", help="Use an older commit, tag or branch.")
 @row_options
 @TAGGER
 @section("Inference")(
@@ -354,7 +353,7 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
 
 @giaann_dask.command()
 @NETWORK
-@click.option("--ref", "--commit", "commit", metavar="NAME", help="Show an older commit, tag or branch.")
+@click.option("--ref", "commit", metavar="NAME", help="Show an older commit, tag or branch.")
 @click.option("--parts", is_flag=True, help="Also list the parts of text that were trained, with their identities.")
 @output_options
 def inspect(network: Path, commit: str | None, parts: bool, **values: Any) -> None:
@@ -412,7 +411,7 @@ def inspect(network: Path, commit: str | None, parts: bool, **values: Any) -> No
     show_default=True,
     help="Deflate for .npz and Zstandard for the others, or none, which is faster.",
 )
-@click.option("--ref", "--commit", "commit", metavar="NAME", help="Export an older commit, tag or branch.")
+@click.option("--ref", "commit", metavar="NAME", help="Export an older commit, tag or branch.")
 @output_options
 def export(
     network: Path, out: Path, compression: Literal["default", "none"], commit: str | None, **values: Any

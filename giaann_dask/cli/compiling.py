@@ -27,7 +27,6 @@ _PROMPT = "The old miller carried the flour"
 @click.argument("profiles", nargs=-1, type=click.Choice(PROFILES))
 @section("Cluster")(
     "--scheduler",
-    former=["--cluster"],
     metavar="ADDRESS",
     help="Compile on the hosts of the workers of this scheduler instead of here.",
 )

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from giaann_dask.cli.options import read_toml
-from giaann_dask.cli.spelling import Command
+from giaann_dask.cli.spelling import Command, flag
 from giaann_dask.errors import GiaannError, OptionError
 from giaann_dask.workflows.exits import BAD_INPUT, message_of, status_of
 
@@ -39,7 +39,7 @@ class JobCommand(Command):
         self.table = table
         for option in self.params:
             if isinstance(option, click.Option) and option.envvar is None:
-                option.envvar = "GIAANN_" + _spelled(option).replace("-", "_").upper()
+                option.envvar = "GIAANN_" + _name(option).replace("-", "_").upper()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the job; return its exit code after errors that a scheduler treats otherwise than bad input."""
@@ -101,7 +101,7 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
         return
     assert isinstance(context.command, JobCommand)
     tables, table = read_tables(path), context.command.table
-    options = {_spelled(option): option for option in context.command.params if isinstance(option, click.Option)}
+    options = {_name(option): option for option in context.command.params if isinstance(option, click.Option)}
     chosen: dict[str, Any] = {}
     for where in ("common", table):
         for name, value in tables.get(where, {}).items():
@@ -123,10 +123,10 @@ def _as_given(option: click.Option, value: Any, path: Path) -> Any:
     if isinstance(value, list) != option.multiple:
         if option.multiple:
             return [value]
-        raise OptionError(f"{path} has a list for {_spelled(option)}", "one value", "name one")
+        raise OptionError(f"{path} has a list for {_name(option)}", "one value", "name one")
     return value
 
 
-def _spelled(option: click.Option) -> str:
-    """Return an option's name as it is written, without dashes."""
-    return max(option.opts, key=len).lstrip("-")
+def _name(option: click.Option) -> str:
+    """Return an option as the file names it, without dashes."""
+    return flag(option).lstrip("-")

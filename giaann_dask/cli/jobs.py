@@ -119,7 +119,7 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
 @_job("--tolerance", type=float, default=0.01, show_default=True, metavar="SHARE",
               help="By how much top-1 (0 to 1) may fall.")  # fmt: skip
 @_job("--accept", is_flag=True, help="Accept the accuracy as the new reference.")
-@_job("--ref", "--commit", "commit", metavar="NAME", help="Evaluate an older commit, tag or branch.")
+@_job("--ref", "commit", metavar="NAME", help="Evaluate an older commit, tag or branch.")
 @_job("--reports", type=_PATH, help="Folder for the pages.  [default: NETWORK.reports]")
 @_HISTORY
 @_WAIT
@@ -174,7 +174,7 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
               help="The network: a folder or s3://BUCKET/PREFIX.")  # fmt: skip
 @click.option("--to", "destination", required=True, type=NETWORK_PATH, metavar="PLACE",
               help="The copies: a folder or s3://BUCKET/PREFIX.")  # fmt: skip
-@_job("--ref", "--commit", "commit", metavar="NAME", help="Copy an older commit, tag or branch.")
+@_job("--ref", "commit", metavar="NAME", help="Copy an older commit, tag or branch.")
 @click.option("--keep", type=int, metavar="N", help="Delete all but the last N copies.")
 @_HISTORY
 @_WAIT

@@ -9,7 +9,7 @@ import logging
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -35,16 +35,6 @@ _STORAGE = "giaann_dask.storage_options"
 
 _cluster, _output, _text = section("Cluster"), section("Output and logging"), section("Text")
 _inference, _beam, _rows = section("Inference"), section("Beam search"), section("Rows")
-
-
-class _RowMode(click.Choice[str]):
-    """Choice of `RowOptions.mode` that accepts the former names of its values, too."""
-
-    FORMER: ClassVar = {"copied": "replicated", "asked": "remote"}
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the present name of a mode."""
-        return super().convert(self.FORMER.get(value, value), param, ctx)
 
 
 def as_files(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> Files:
@@ -251,7 +241,7 @@ def row_options(command: Command) -> Command:
         ),
         _rows(
             "--rows",
-            type=_RowMode(["auto", "replicated", "remote"]),
+            type=click.Choice(["auto", "replicated", "remote"]),
             default="auto",
             show_default=True,
             help="Replicate the network on all workers (replicated), request rows from the owners of regions (remote), "

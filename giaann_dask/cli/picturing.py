@@ -63,7 +63,6 @@ _content, _style = section("What to draw"), section("Size and style")
 @_content(
     "--max-tokens",
     "tokens",
-    former=["--tokens"],
     first=True,
     type=int,
     default=10,
@@ -79,11 +78,10 @@ _content, _style = section("What to draw"), section("Size and style")
     show_default=True,
     help="Order of the columns with --density.",
 )
-@_style("--max-columns", "columns", former=["--columns"], type=int, default=6, show_default=True, help="Most columns.")
+@_style("--max-columns", "columns", type=int, default=6, show_default=True, help="Most columns.")
 @_style(
     "--max-features",
     "features",
-    former=["--features"],
     type=int,
     default=8,
     show_default=True,
@@ -92,7 +90,6 @@ _content, _style = section("What to draw"), section("Size and style")
 @_style(
     "--max-connections",
     "connections",
-    former=["--connections"],
     type=int,
     default=120,
     show_default=True,
@@ -101,7 +98,7 @@ _content, _style = section("What to draw"), section("Size and style")
 @_style("--width", type=float, help="Width in inches.  [default: 12, with --density 9]")
 @_style("--dark", is_flag=True, help="Light on dark.")
 @inference_options
-@click.option("--ref", "--commit", "commit", metavar="NAME", help="Draw an older commit, tag or branch.")
+@click.option("--ref", "commit", metavar="NAME", help="Draw an older commit, tag or branch.")
 @output_options
 def draw(network: Path, out: Path, **values: Any) -> None:
     """Draw concept columns with their neurons and connections, a whole network, or a prediction.
@@ -212,7 +209,7 @@ def _read_rules(values: dict[str, Any]) -> GenerationOptions:
     help="Text to predict, for the accuracy; repeatable.",
 )
 @click.option("--max-sequences", type=int, help="Read N sentences of it that pass the length filter.")
-@click.option("--ref", "--commit", "commit", metavar="NAME", help="Report on an older commit, tag or branch.")
+@click.option("--ref", "commit", metavar="NAME", help="Report on an older commit, tag or branch.")
 @inference_options
 @text_options
 @device_option

@@ -79,18 +79,15 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
 @_limits(
     "--max-slots",
     "slots",
-    former=["--slots"],
     first=True,
     type=int,
     default=32,
     show_default=True,
     help="Prompts that are continued simultaneously.",
 )
-@click.option("--places", type=int, hidden=True)
 @_limits(
     "--max-waiting",
     "waiting",
-    former=["--waiting"],
     type=int,
     default=64,
     show_default=True,
@@ -99,7 +96,6 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
 @_limits(
     "--max-wait",
     "wait_s",
-    former=["--wait"],
     type=float,
     default=10,
     show_default=True,
@@ -144,11 +140,11 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
 )
 @inference_options
 @row_options
-@click.option("--ref", "--commit", "commit", metavar="NAME", help="Serve an older commit, tag or branch.")
+@click.option("--ref", "commit", metavar="NAME", help="Serve an older commit, tag or branch.")
 @TAGGER
 @device_option
 @common_options
-def serve(networks: tuple[tuple[str | None, Path], ...], places: int | None, **values: Any) -> None:
+def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     """Serve completions over HTTP with OpenAI's API, until Ctrl-C or SIGTERM.
 
     A page to try it is at /, the API at /v1/completions. Requests name a network by the field model; the first is
@@ -170,7 +166,7 @@ def serve(networks: tuple[tuple[str | None, Path], ...], places: int | None, **v
     from giaann_dask.serving.server import serve as run_server
     from giaann_dask.store.network_store import NetworkStore
 
-    options = _serving_options(values, places)
+    options = _serving_options(values)
     generation = _generation_options(values, options.timeout_s)
     memory = read_size("state_memory", values["state_memory"])
     cluster = cluster_options(values, LOCAL)
@@ -210,7 +206,7 @@ def serve(networks: tuple[tuple[str | None, Path], ...], places: int | None, **v
                 answer(asdict(models.statistics()), True, [])
 
 
-def _serving_options(values: dict[str, Any], places: int | None) -> ServingOptions:
+def _serving_options(values: dict[str, Any]) -> ServingOptions:
     """Return the options of the server."""
     from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
 
@@ -220,9 +216,7 @@ def _serving_options(values: dict[str, Any], places: int | None) -> ServingOptio
         limits=Limits(
             body_bytes=values["max_body"], prompt_characters=values["max_prompt"], tokens=values["max_tokens"]
         ),
-        queue=QueueOptions(
-            slots=values["slots"] if places is None else places, waiting=values["waiting"], wait_s=values["wait_s"]
-        ),
+        queue=QueueOptions(**{name: values[name] for name in ("slots", "waiting", "wait_s")}),
     )
 
 

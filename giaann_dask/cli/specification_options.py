@@ -1,8 +1,7 @@
 """Define and read the options that define a new network: ``--profile``, ``--set`` and ``--specification``.
 
-Each field of `giaann_dask.spec.Specification` is set by ``--set FIELD=VALUE`` or in a TOML file. The options that
-fields had before (``--seed-tokens 12``) still work and are hidden from the help. How training is distributed and
-committed is read by `training_options`.
+Each field of `giaann_dask.spec.Specification` is set by ``--set FIELD=VALUE`` or in a TOML file. How training is
+distributed and committed is read by `training_options`.
 """
 
 from __future__ import annotations
@@ -23,22 +22,6 @@ if TYPE_CHECKING:
     from giaann_dask.spec import Specification
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-# Fields that had options of their own. These are hidden; `encode` has the first group only, `train` both.
-_TEXT_SWITCHES = (
-    *("crop", "merge_dashes", "invented_boundaries", "lif"),
-    *("branch_tree", "column_catch_all", "feature_catch_all"),
-)
-_TEXT_FIELDS = (
-    *("seed_tokens", "maximum_tokens", "sentences_per_sequence", "branches", "branch_order", "proximity_scale"),
-    *("proximity_exponent", "maximum_subwords", "maximum_bytes", "column_names", "contexts", "own_strengths"),
-    "flags",
-)
-_TRAINING_FIELDS = (
-    *("regions", "placement", "strength_limit", "strength_squash", "limit_scope", "pos_factors", "pos_scope"),
-)
-# The two parts of `segment_counts`, which had an option each.
-_SEGMENT_COUNTS = ("column_segments", "feature_segments")
 
 _new_network = section("New network")
 
@@ -82,35 +65,19 @@ _TRACE = _new_network(
 )
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def _hidden(names: tuple[str, ...]) -> list[Callable[[Command], Command]]:
-    return [click.option(_flag(name), hidden=True) for name in names]
-
-
-_HIDDEN = (
-    *_hidden((*_TEXT_FIELDS, *_SEGMENT_COUNTS)),
-    *(click.option(f"{_flag(name)}/--no-{_flag(name)[2:]}", default=None, hidden=True) for name in _TEXT_SWITCHES),
-)
-
-
 def specification_options(command: Command) -> Command:
     """Add the options that define how text is encoded for a new network."""
-    for option in reversed((*_OPTIONS, *_HIDDEN)):
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def network_options(command: Command) -> Command:
-    """Add the options that define a new network, with the hidden ones of fields that only training reads."""
-    for option in (*_hidden(_TRAINING_FIELDS), _TRACE):
-        command = option(command)
-    return specification_options(command)
+    """Add the options that define a new network."""
+    return specification_options(_TRACE(command))
 
 
-def read_fields(values: dict[str, Any], stored: Specification | None = None) -> dict[str, Any]:
+def read_fields(values: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a specification that a command's options set.
 
     A file gives way to options, and other options give way to ``--set``.
@@ -119,8 +86,6 @@ def read_fields(values: dict[str, Any], stored: Specification | None = None) -> 
     ----------
     values : dict of str to Any
         The command's values.
-    stored : Specification, optional
-        That of the network, from which the other part of `segment_counts` is taken where only one is set.
 
     Raises
     ------
@@ -132,20 +97,10 @@ def read_fields(values: dict[str, Any], stored: Specification | None = None) -> 
     fields = {} if values["specification_file"] is None else _read_file(values["specification_file"])
     if values["profile"] is not None:
         fields["profile"] = values["profile"]
-    for name in (*_TEXT_FIELDS, *_TEXT_SWITCHES, *_TRAINING_FIELDS):
-        given = values.get(name)
-        if given is not None:
-            fields[name] = given if isinstance(given, bool) else _read_value(name, given)
     if values.get("trace"):
         fields["trace"] = True
     if values["tokenizer"] is not None:
         fields["tokens"] = "words" if values["tokenizer"] == "none" else "subwords"
-    counts = [None if values[name] is None else _read_whole(name, values[name]) for name in _SEGMENT_COUNTS]
-    if counts != [None, None]:
-        kept = (stored.segment_counts if stored is not None else None) or (4, 4)
-        fields["segment_counts"] = tuple(
-            other if count is None else count for count, other in zip(counts, kept, strict=True)
-        )
     return fields | _read_settings(values["settings"])
 
 
@@ -167,7 +122,7 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
 
     store = open_store(network)
     stored = None if store is None else store.open(store.head()).manifest().specification
-    fields = read_fields(values, stored)
+    fields = read_fields(values)
     if not fields:
         return stored
     if stored is None:

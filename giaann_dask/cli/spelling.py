@@ -7,12 +7,11 @@ are in `giaann_dask.errors`, exit codes in `giaann_dask.cli`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from giaann_dask.errors import GiaannError
 
@@ -40,7 +39,6 @@ _OTHERWISE = {
     "prompt_characters": ("max_prompt",),
     "region_bytes": ("region_size",),
     "score": ("beam_score",),
-    "segment_counts": ("column_segments",),
     "state_bytes": ("state_memory",),
     "tokens": ("max_tokens", "tokenizer"),
     "mode": ("rows",),
@@ -54,52 +52,19 @@ class Option(click.Option):
 
     Parameters
     ----------
-    *arguments, **settings
+    declarations, **settings
         Those of `click.Option`.
     section : str
         Title of the section.
     first : bool
         Whether ``--help`` shows it; ``--help-all`` shows every option.
-    former : sequence of str
-        Former spellings, which still work and are not shown.
     """
 
     def __init__(
-        self,
-        declarations: Sequence[str],
-        *,
-        section: str = PLAIN,
-        first: bool = False,
-        former: Sequence[str] = (),
-        **settings: Any,
+        self, declarations: Sequence[str], *, section: str = PLAIN, first: bool = False, **settings: Any
     ) -> None:
-        super().__init__([*declarations, *former], **settings)
+        super().__init__(declarations, **settings)
         self.section, self.first = section, first or section == PLAIN
-        self._former = frozenset(former)
-
-    @property
-    def spelling(self) -> str:
-        """The option as errors and the help name it."""
-        return max((name for name in self.opts if name not in self._former), key=len)
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the option and its help, without former spellings."""
-        with self._present():
-            return super().get_help_record(ctx)
-
-    def get_error_hint(self, ctx: click.Context | None) -> str:
-        """Return how an error names the option, without former spellings."""
-        with self._present():
-            return super().get_error_hint(ctx)
-
-    @contextmanager
-    def _present(self) -> Iterator[None]:
-        every = self.opts
-        self.opts = [name for name in every if name not in self._former]
-        try:
-            yield
-        finally:
-            self.opts = every
 
 
 def section(title: str) -> Callable[..., Callable[[F], F]]:
@@ -115,7 +80,7 @@ class Command(click.Command):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self._long = sum(isinstance(each, click.Option) and not each.hidden for each in self.params) > MOST_SHOWN
+        self._long = sum(isinstance(each, click.Option) for each in self.params) > MOST_SHOWN
         if self._long:
             show: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all}
             self.params.append(click.Option(["--help-all"], help="Show all options and exit.", **show))
@@ -140,7 +105,7 @@ class Command(click.Command):
     def _is_left_out(self, each: click.Parameter, ctx: click.Context) -> bool:
         """Return whether a visible option is shown by ``--help-all`` only."""
         shown = not self._long or bool(ctx.meta.get(_ALL))
-        return not shown and isinstance(each, Option) and not (each.first or each.required or each.hidden)
+        return not shown and isinstance(each, Option) and not (each.first or each.required)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; errors of this package that it raises name options."""
@@ -192,19 +157,23 @@ def spelled(name: str, context: click.Context) -> str:
     for command in (context.command, *_commands(context.find_root().command)):
         options = {option.name: option for option in command.params if isinstance(option, click.Option)}
         for candidate in (name, *_OTHERWISE.get(name, ())):
-            if candidate not in options:
-                continue
-            if options[candidate].hidden and not (command is context.command and _is_given(candidate, context)):
-                # Hidden options are former spellings of fields of the specification.
-                return f"--set {name}"
-            option = options[candidate]
-            return option.spelling if isinstance(option, Option) else max(option.opts, key=len)
+            if candidate in options:
+                return flag(options[candidate])
+        if "specification_file" in options and name in _specification_fields():
+            return f"--set {name}"
     return name
 
 
-def _is_given(name: str, context: click.Context) -> bool:
-    """Return whether an option was set on the command line, in the environment or in a file."""
-    return context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
+def flag(option: click.Option) -> str:
+    """Return an option as errors name it."""
+    return max(option.opts, key=len)
+
+
+def _specification_fields() -> set[str]:
+    """Return the fields that ``--set`` sets where a command defines a network."""
+    from giaann_dask.spec import Specification
+
+    return {field.name for field in fields(Specification)}
 
 
 def _commands(command: click.Command) -> Iterator[click.Command]:

@@ -24,9 +24,7 @@ def tokenizer() -> None:
 
 @tokenizer.command()
 @INPUTS
-@section(PLAIN)(
-    "--max-subwords", "size", former=["--size"], type=int, default=16384, show_default=True, help="Subwords at most."
-)
+@section(PLAIN)("--max-subwords", "size", type=int, default=16384, show_default=True, help="Subwords at most.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The .json file to write.")
 @click.option("--text-field", default="text", show_default=True, help="Field of JSON lines and of hf: datasets.")
 @click.option("--split", default="train", show_default=True, help="Split of a hf: dataset.")

@@ -53,7 +53,7 @@ from giaann_dask.cli.spelling import Command
     help="Read the sentences here where they were moved: files, folders or encoded corpora; repeatable.",
 )
 @inference_options
-@click.option("--ref", "--commit", "commit", metavar="NAME", help="Use an older commit, tag or branch.")
+@click.option("--ref", "commit", metavar="NAME", help="Use an older commit, tag or branch.")
 @row_options
 @TAGGER
 @common_options

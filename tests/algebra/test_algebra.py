@@ -527,7 +527,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     one, two, total = tmp_path / "one", tmp_path / "two", tmp_path / "total"
     for text, network in ((sample_text(), one), (sample_test_text(), two)):
-        options = ("--flags", "canonical", "--set", "regions=2", "--workers", "0")
+        options = ("--set", "flags=canonical", "--set", "regions=2", "--workers", "0")
         assert call("train", text, "--network", network, *options)[0] == 0
     code, out, _ = call("add", one, two, "--out", total, "--json")
     assert (code, json.loads(out)["sequences"]) == (0, 445)

@@ -157,8 +157,8 @@ def test_encode_then_train_gives_the_same_bytes(trained: Path, data_folder: Path
 @pytest.mark.slow
 def test_regions_split_and_packed_from_the_command_line(trained: Path, data_folder: Path) -> None:
     golden, network = synthetic_set(data_folder), trained / "placed"
-    common = ("--tagger", "gold", "--ever-pos", golden.ever_pos, "--workers", "1", "--placement", "balanced")
-    sizes = ("--regions", "2", "--region-size", "60kB", "--hot-memory", "0", "--commit-sequences", "40")
+    common = ("--tagger", "gold", "--ever-pos", golden.ever_pos, "--workers", "1", "--set", "placement=balanced")
+    sizes = ("--set", "regions=2", "--region-size", "60kB", "--hot-memory", "0", "--commit-sequences", "40")
     rest = ("--keep-commits", "2", "--batch-sequences", "20", "--rounds", trained / "rounds.jsonl")
     limit = ("--max-sequences", "200")
     made = answer("train", golden.text, "--network", network, *common, *sizes, *rest, *limit)
@@ -175,7 +175,7 @@ def test_regions_split_and_packed_from_the_command_line(trained: Path, data_fold
     for name in ("net", "placed"):
         answer("export", trained / name, "--out", trained / f"{name}_placed.npz")
     assert (trained / "net_placed.npz").read_bytes() == (trained / "placed_placed.npz").read_bytes()
-    wrong = run("train", golden.text, "--network", network, "--placement", "hash", code=2)
+    wrong = run("train", golden.text, "--network", network, "--set", "placement=hash", code=2)
     assert wrong.stderr.count("\n") == 1
     assert "placement balanced" in wrong.stderr
     wrong = run("train", golden.text, "--network", trained / "other", "--region-size", "many", code=2)

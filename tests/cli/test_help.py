@@ -1,4 +1,4 @@
-"""Help of all commands: few options first, every option explained, former spellings accepted and not shown."""
+"""Help of all commands: few options first, every option explained, and spelled in one way."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 import pytest
 
 from giaann_dask.cli import giaann_dask, run
-from giaann_dask.cli.spelling import MOST_SHOWN, Command, Option
+from giaann_dask.cli.spelling import MOST_SHOWN, Command, flag
 
 
 def below(group: click.Group, before: str = "") -> Iterator[tuple[str, Command]]:
@@ -49,7 +49,7 @@ COMPUTE_DENSELY = {"train", "evaluate", "generate", "report", "serve"} | JOBS
 
 
 def options(command: click.Command) -> list[click.Option]:
-    return [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+    return [each for each in command.params if isinstance(each, click.Option)]
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
@@ -109,44 +109,29 @@ def test_the_most_of_anything_is_spelled_alike(name: str) -> None:
         said = each.help or ""
         return said.startswith("Most ") or said.endswith(" at most.")
 
-    wrong = [each for each in options(COMMANDS[name]) if limits(each) and not _spelling(each).startswith("--max-")]
+    wrong = [each for each in options(COMMANDS[name]) if limits(each) and not flag(each).startswith("--max-")]
     assert [each.name for each in wrong] == []
 
 
-def _spelling(option: click.Option) -> str:
-    return option.spelling if isinstance(option, Option) else max(option.opts, key=len)
+def test_an_option_has_one_spelling() -> None:
+    every = [each.opts for name in COMMANDS for each in options(COMMANDS[name])]
+    assert [opts for opts in every if sum(text.startswith("--") for text in opts) != 1] == []
+    assert [each.name for name in COMMANDS for each in COMMANDS[name].params if getattr(each, "hidden", False)] == []
 
 
 @pytest.mark.parametrize(
-    ("name", "former", "present"),
+    "command",
     [
-        ("generate", "--tokens", "--max-tokens"),
-        ("draw", "--tokens", "--max-tokens"),
-        ("draw", "--columns", "--max-columns"),
-        ("draw", "--features", "--max-features"),
-        ("draw", "--connections", "--max-connections"),
-        ("serve", "--slots", "--max-slots"),
-        ("serve", "--waiting", "--max-waiting"),
-        ("serve", "--wait", "--max-wait"),
-        ("tokenizer train", "--size", "--max-subwords"),
+        *("generate net words --tokens 5", "draw net --out x.svg --columns 2", "serve net --places 3"),
+        *("tokenizer train a.txt --out b.json --size 9", "compile --cluster tcp://x:1", "inspect net --commit x"),
+        *("train a.txt --network net --seed-tokens 12", "train a.txt --network net --no-lif"),
+        *("train a.txt --network net --permanence-growth 1", "evaluate net a.txt --rows asked"),
     ],
 )
-def test_former_spellings_are_accepted_and_not_shown(
-    name: str, former: str, present: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (option,) = (each for each in options(COMMANDS[name]) if former in each.opts)
-    assert present in option.opts
-    capsys.readouterr()
-    assert run([*name.split(), "--help-all" if "--help-all" in _flags(name) else "--help"]) == 0
-    said = capsys.readouterr().out
-    assert f"  {present} " in said
-    assert f" {former} " not in said
-    # A value that is no number: the error names the present spelling alone.
-    begun = {"tokenizer train": "a.txt --out b.json", "generate": "net a", "draw": "net --out x.svg"}
-    assert run([*name.split(), *begun.get(name, "net").split(), former, "many"]) == 2
-    wrong = capsys.readouterr().err
-    assert f"'{present}'" in wrong
-    assert f"'{former}'" not in wrong
+def test_options_of_earlier_names_are_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "No such option" in line or "'asked' is not one of" in line
 
 
 def _flags(name: str) -> set[str]:

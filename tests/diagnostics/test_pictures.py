@@ -468,12 +468,12 @@ def test_pointing_tells_and_tapping_follows(browser: Any, networks: dict[str, Co
 @pytest.mark.slow
 def test_the_command_draws_every_kind(networks: dict[str, CommitReader], tmp_path: Path, capsys: Any) -> None:
     network = str(networks["v2"].path)
-    small = ("--columns", "2", "--features", "3", "--width", "6")
+    small = ("--max-columns", "2", "--max-features", "3", "--width", "6")
     for name, *request in (
         ("a.svg", "--colour", "delimiters", "--dark"),
         ("b.html", "--prompt", PROMPT, "--settings", "train"),
         ("c.png", "--density", "--order", "region"),
-        ("d.gif", "--animate", "The old miller", "--tokens", "1"),
+        ("d.gif", "--animate", "The old miller", "--max-tokens", "1"),
     ):
         assert run_command(["draw", network, "--out", str(tmp_path / name), *small, *request, "--json"]) == 0, name
         assert json.loads(capsys.readouterr().out)["picture"] == str(tmp_path / name)
@@ -491,7 +491,7 @@ def test_the_command_draws_every_kind(networks: dict[str, CommitReader], tmp_pat
         ("a.png", ["--colour", "activation"], "name a prompt"),
         ("a.png", ["--prompt", "the mill", "--colour", "parts"], "leave one of them out"),
         ("a.png", ["--prompt", "the mill", "--density"], "one of them"),
-        ("a.png", ["--columns", "99"], "1 to 12"),
+        ("a.png", ["--max-columns", "99"], "1 to 12"),
     ],
 )
 def test_requests_that_contradict_themselves_are_refused(

@@ -331,7 +331,6 @@ def test_corpora_with_parts_of_speech(trained: Path, tmp_path: Path) -> None:
 def test_commands(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, net = str(trained / "village.txt"), str(tmp_path / "net")
     modes = ["--set", "pos_factors=VERB=2,NOUN=10", "--set", "strength_limit=30"]
-    former = ["--pos-factors", "VERB=2,NOUN=10", "--strength-limit", "30"]
     assert cli.run(["train", text, "--network", net, "--workers", "0", *modes]) == 0
     assert cli.run(["inspect", net]) == 0
     shown = capsys.readouterr().out
@@ -341,12 +340,11 @@ def test_commands(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert (tmp_path / "net.npz").read_bytes() == (trained / "once.npz").read_bytes()
     capsys.readouterr()
     refusals = {
-        "has --strength-limit 30": ["--network", net, "--strength-limit", "31"],
-        "has --pos-factors": ["--network", net, "--pos-factors", "published"],
+        "has --set strength_limit 30": ["--network", net, "--set", "strength_limit=31"],
+        "has --set pos_factors": ["--network", net, "--set", "pos_factors=published"],
         "permanence_growth 3": ["--network", f"{net}2", "--set", "permanence_growth=3"],
-        "pos-factors is 'VERB:2'": ["--network", f"{net}2", "--pos-factors", "VERB:2"],
         "--set pos_factors is 'VERB:3'": ["--network", f"{net}2", "--set", "pos_factors=VERB:3"],
-        "expected --set strength_limit with it": ["--network", f"{net}2", "--limit-scope", "pair"],
+        "expected --set strength_limit with it": ["--network", f"{net}2", "--set", "limit_scope=pair"],
     }
     for message, options in refusals.items():
         assert cli.run(["train", text, *options, "--workers", "0"]) == 2
@@ -354,4 +352,4 @@ def test_commands(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert message in error
         assert error.count("\n") == 1
     assert not Path(f"{net}2").exists()
-    assert cli.run(["train", text, "--network", net, "--workers", "0", *former]) == 0
+    assert cli.run(["train", text, "--network", net, "--workers", "0", *modes]) == 0

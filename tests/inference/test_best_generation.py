@@ -111,7 +111,7 @@ def test_draws_by_probability(opened: TablesHandle) -> None:
 def test_the_lowest_temperatures_take_the_most_probable_word(network: gd.Network, temperature: float) -> None:
     greedy = network.generate(PROMPT, options=drawn(0, 1))
     assert network.generate(PROMPT, options=drawn(temperature, 1)).tokens == greedy.tokens
-    shown = ["generate", str(network.path), PROMPT, "--tokens", "2", "--seed", "1", "--temperature", str(temperature)]
+    shown = ["generate", str(network.path), PROMPT, "--max-tokens=2", "--seed=1", f"--temperature={temperature}"]
     assert run(shown) == 0
 
 
@@ -147,7 +147,7 @@ def test_reasons_tell_how_two_words_differ(opened: TablesHandle) -> None:
 
 
 def test_command_and_refusals(network: gd.Network, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    command = ["generate", str(network.path), "The old miller", "--tokens", "5", "--workers", "0"]
+    command = ["generate", str(network.path), "The old miller", "--max-tokens", "5", "--workers", "0"]
     assert run([*command, "--temperature", "0.5", "--seed", "2", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     wanted = network.generate("The old miller", options=drawn(0.5, 2, tokens=5))
@@ -195,7 +195,7 @@ def test_without_a_seed_every_text_is_another_and_its_seed_is_told(
     greedy = network.generate(PROMPT, options=drawn(0, 5, tokens=2))
     assert greedy.seed is None
     assert "seed" not in greedy.as_dict()
-    command = ["generate", str(network.path), PROMPT, "--tokens", "20", "--temperature", "2"]
+    command = ["generate", str(network.path), PROMPT, "--max-tokens", "20", "--temperature", "2"]
     assert run([*command, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert run([*command, "--seed", str(told["seed"])]) == 0

@@ -212,7 +212,7 @@ def test_what_needs_columns_is_refused(network: gd.Network, tmp_path: Path) -> N
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path / "net")
-    made = ["train", str(TRAIN), "--network", folder, "--profile", "best", "--contexts", "all", "--workers", "0"]
+    made = ["train", str(TRAIN), "--network", folder, "--profile", "best", "--set", "contexts=all", "--workers", "0"]
     measured = ["evaluate", folder, str(TEST), "--workers", "0"]
     for command in (made, [*measured, "--baseline", "ngram"], ["inspect", folder]):
         assert run([*command, "--json"]) == 0
@@ -225,7 +225,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert run([*measured, *option]) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert run(["draw", folder, "--out", str(tmp_path / "net.svg")]) == 2
-    assert run([*made[:-4], "--contexts", "1", "--workers", "0"]) == 2
+    assert run([*made[:-4], "--set", "contexts=1", "--workers", "0"]) == 2
 
 
 def no_constant(name: str) -> None:

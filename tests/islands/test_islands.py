@@ -389,7 +389,6 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     whole = tmp_path / "whole"
     texts = [str(sample_text()), str(sample_test_text())]
     assert (
-        run(["train", *texts, "--network", str(whole), "--flags", "canonical", "--set", "regions=1", "--workers", "0"])
-        == 0
+        run(["train", *texts, "--network", str(whole), "--set=flags=canonical", "--set=regions=1", "--workers=0"]) == 0
     )
     assert gd.open(whole).digest() == gd.open(owner).digest()

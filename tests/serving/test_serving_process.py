@@ -129,9 +129,8 @@ def test_a_used_port_is_one_line(server: Process, network: Path, capsys: pytest.
         ("--port", port): "nothing can listen",
         ("--host", "0.0.0.0"): "API key",
         ("--host", "no.such.host.invalid"): "API key",
-        ("--slots", "0"): "slots is 0",
-        ("--places", "0"): "slots is 0",
-        ("--commit", "NOSUCHCOMMIT"): "commit",
+        ("--max-slots", "0"): "slots is 0",
+        ("--ref", "NOSUCHCOMMIT"): "commit",
         ("--timing", "sometimes"): "exact",
     }
     for options, said in wrong.items():

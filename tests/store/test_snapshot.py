@@ -79,9 +79,9 @@ def answered(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict
 
 @pytest.mark.slow
 def test_every_command_takes_an_older_commit(grown: Grown, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here, older = ("--workers", "0"), ("--commit", grown.first)
+    here, older = ("--workers", "0"), ("--ref", grown.first)
     commands: list[tuple[str | Path, ...]] = [
-        ("evaluate", grown.path, grown.text, *here, "--rows", "asked", "--row-memory", "1MB"),
+        ("evaluate", grown.path, grown.text, *here, "--rows", "remote", "--row-memory", "1MB"),
         ("generate", grown.path, PROMPT, *here, "--rows", "remote"),
         ("inspect", grown.path),
         ("export", grown.path, "--out", tmp_path / "a.npz"),
@@ -95,7 +95,7 @@ def test_every_command_takes_an_older_commit(grown: Grown, tmp_path: Path, capsy
             assert found["rows"]["requests"] > 0
         if command[0] == "generate":
             assert found["text"] == grown.said
-        assert cli.run([*map(str, command), "--commit", "P6NEKYF5EYHYAW829EAG"]) == cli.BAD_INPUT
+        assert cli.run([*map(str, command), "--ref", "P6NEKYF5EYHYAW829EAG"]) == cli.BAD_INPUT
         shown = capsys.readouterr()
         assert shown.out == ""
         assert shown.err.count("\n") == 1

@@ -233,7 +233,7 @@ def test_standard_input_of_the_tokenizer(
 ) -> None:
     pytest.importorskip("tokenizers")
     standard_input(TEXT)
-    assert run(["tokenizer", "train", "-", "--size", "300", "--out", str(tmp_path / "t.json")]) == 0
+    assert run(["tokenizer", "train", "-", "--max-subwords", "300", "--out", str(tmp_path / "t.json")]) == 0
     assert "subwords" in capsys.readouterr().out
 
 

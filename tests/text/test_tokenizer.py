@@ -100,7 +100,7 @@ def test_learning_is_reproducible_and_pickles(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     (tmp_path / "text.txt").write_text("\n\n".join(TEXTS * 20), encoding="utf-8")
     file = tmp_path / "learnt.json"
-    assert run(["tokenizer", "train", str(tmp_path / "text.txt"), "--size", "300", "--out", str(file)]) == 0
+    assert run(["tokenizer", "train", str(tmp_path / "text.txt"), "--max-subwords", "300", "--out", str(file)]) == 0
     learnt = choose_tokenizer("learn:300", [str(tmp_path / "text.txt")], ReadOptions())
     stored = choose_tokenizer(str(file), [], ReadOptions())
     assert learnt is not None
@@ -269,16 +269,17 @@ def test_the_command_line_sets_every_option(
 ) -> None:
     golden, network = synthetic_words(data_folder), str(tmp_path / "net")
     rules = {
-        "maximum-tokens": "60", "sentences-per-sequence": "2", "branches": "3", "branch-order": "random",
-        "column-segments": "2", "proximity-scale": "5", "proximity-exponent": "2", "own-strengths": "segments",
+        "maximum_tokens": "60", "sentences_per_sequence": "2", "branches": "3", "branch_order": "random",
+        "segment_counts": "2,4", "proximity_scale": "5", "proximity_exponent": "2", "own_strengths": "segments",
+        "lif": "false", "crop": "false", "merge_dashes": "false", "invented_boundaries": "false",
+        "column_catch_all": "true", "feature_catch_all": "true",
     }  # fmt: skip
-    flags = ["--no-lif", "--no-crop", "--no-merge-dashes", "--no-invented-boundaries", "--column-catch-all"]
     common = ["--tagger", "gold", "--ever-pos", str(golden.ever_pos), "--workers", "0", "--json", "--network", network]
-    asked = [*flags, "--feature-catch-all", *(x for name, value in rules.items() for x in (f"--{name}", value))]
+    asked = [argument for name, value in rules.items() for argument in ("--set", f"{name}={value}")]
     train = ["train", str(golden.text), *common]
     assert run([*train, "--profile", "v2", "--max-sequences", "40", *asked]) == 0
-    assert run([*train, "--feature-segments", "4", "--no-lif"]) == 0, "what is asked for is what it has"
-    assert run([*train, "--lif"]) == 2
+    assert run([*train, "--set", "segment_counts=2,4", "--set", "lif=false"]) == 0, "what is asked for is what it has"
+    assert run([*train, "--set", "lif=true"]) == 2
     assert run([*train, "--profile", "v1"]) == 2
     capsys.readouterr()
     assert run(["inspect", network, "--json"]) == 0
