@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from giaann_dask.api.cluster import ClientLike, connect, observe_work, use_client
 from giaann_dask.cluster import attempt, current_client, require_synchronous
-from giaann_dask.errors import OptionError, ReportMissingError
+from giaann_dask.errors import OptionError, ReportMissingError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.object_urls import reaching
 from giaann_dask.representations import Summarised, Summary, format_count
@@ -554,11 +554,14 @@ class Network(Summarised):
         Raises
         ------
         OptionError
-            If the options do not fit the network.
+            If the options do not fit the network, or the prompts are a table or a mapping.
         """
         from giaann_dask.inference.continuation import GenerationOptions
         from giaann_dask.inference.sessions import Sessions
+        from giaann_dask.text.memory_inputs import is_table
 
+        if isinstance(prompts, str) or is_table(prompts):
+            raise OptionError(f"{parameter('prompts')} is of type {type(prompts).__name__}", "a list of texts")
         wanted = options or GenerationOptions(reasons=0)
         stream = Sessions(self._open(client, wanted), prompts, options=wanted, batch=batch)
         stream.network = str(self.path)

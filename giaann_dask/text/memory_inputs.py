@@ -10,12 +10,19 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
+from numbers import Number
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from giaann_dask.errors import InputFormatError, OptionError, parameter
 
 _SPACES = re.compile(r"\s+")
+# Types of pandas, NumPy and Arrow that stand for a missing value.
+_MISSING = ("NAType", "NaTType", "MaskedConstant", "NullScalar")
+_SHOWN_NAMES = 10
 # Annotations of a spaCy document, by the name of the attribute, without which it cannot be divided into columns.
 _REQUIRED = (("SENT_START", "sentences"), ("POS", "parts of speech"), ("TAG", "Penn tags"))
 
@@ -81,31 +88,88 @@ def memory_input(inputs: object) -> MemoryInput:
     found = _library_input(inputs)
     if found is not None:
         return found
+    refused = OptionError(
+        f"{parameter('inputs')} is of type {type(inputs).__name__}",
+        "a path, or texts: a list of strings or spaCy Docs, a data frame's column, a bag or a dataset",
+        _conversion(inputs),
+    )
     # The order of a set differs from process to process, and with it the parts of the text.
-    if isinstance(inputs, str | bytes | bytearray | Mapping | Set) or not isinstance(inputs, Iterable):
-        raise OptionError(
-            f"{parameter('inputs')} is of type {type(inputs).__name__}",
-            "a path, or texts: a list of strings or spaCy Docs, a data frame's column, a bag or a dataset",
-            "name one of its splits" if type(inputs).__name__.endswith("DatasetDict") else "",
-        )
-    return _iterable_input(inputs)
+    unfit = isinstance(inputs, str | bytes | bytearray | Set) or hasattr(type(inputs), "__dask_graph__")
+    if unfit or is_table(inputs) or not isinstance(inputs, Iterable):
+        raise refused
+    try:
+        iterator = iter(inputs)
+    except TypeError as error:
+        # Such as of an array without axes.
+        raise refused from error
+    return _iterable_input(inputs, iterator)
 
 
-def _iterable_input(inputs: Iterable[Any]) -> MemoryInput:
+def is_table(inputs: object) -> bool:
+    """Return whether iterating over an object gives the names of its columns or fields, not what they hold."""
+    if isinstance(inputs, Mapping):
+        return True
+    axes = getattr(inputs, "ndim", None)
+    # Objects such as those of `dask.delayed` have every attribute.
+    if axes is not None and not (isinstance(axes, int) and axes > 1):
+        return False
+    return callable(getattr(inputs, "keys", None)) or hasattr(inputs, "columns")
+
+
+def is_missing(value: object) -> bool:
+    """Return whether a value stands for no text: None, a NaN or NaT of any type, ``pandas.NA`` or a null of Arrow.
+
+    Examples
+    --------
+    >>> is_missing(None), is_missing(float("nan")), is_missing(["text", None])
+    (True, True, False)
+    """
+    if value is None or type(value).__name__ in _MISSING or getattr(value, "is_valid", True) is False:
+        return True
+    # Objects such as arrays and frames compare to no single truth.
+    return isinstance(value, Number | np.datetime64 | np.timedelta64) and bool(value != value)
+
+
+def require_text(value: object, place: str, remedy: str = "leave out what has no text") -> str:
+    """Return a value if it is a string.
+
+    Parameters
+    ----------
+    value : object
+        In the place of a text.
+    place : str
+        Subject of the error: where it is.
+    remedy : str
+        What to do where it is missing.
+
+    Raises
+    ------
+    InputFormatError
+        If it is another object, or missing.
+    """
+    if isinstance(value, str):
+        return value
+    if is_missing(value):
+        raise InputFormatError(f"{place} is missing", "text", remedy)
+    raise InputFormatError(f"{place} is a {type(value).__name__}", "text", "convert it to a string")
+
+
+def _iterable_input(inputs: Iterable[Any], iterator: Iterator[Any]) -> MemoryInput:
     """Convert an iterable, whose first element tells the kind of all."""
-    iterator = iter(inputs)
     rereadable = iterator is not inputs
     first = next(iterator, "")
     tokenized = _is_document(first)
+    size = len(inputs) if isinstance(inputs, Sequence) else None
+    kind = "documents" if tokenized else "texts"
+    name = f"{type(inputs).__name__} of {kind}" if size is None else f"{type(inputs).__name__} of {size:,} {kind}"
+    if is_missing(first):
+        require_text(first, f"record 1 of the {name}")
     if not tokenized and not isinstance(first, str | Mapping):
         raise OptionError(
             f"{parameter('inputs')} holds a {type(first).__name__}",
             "strings, mappings with a text field, or spaCy Docs",
-            "make a list of the paths" if isinstance(first, os.PathLike) else "convert what it holds to strings",
+            _conversion(first),
         )
-    size = len(inputs) if isinstance(inputs, Sequence) else None
-    kind = "documents" if tokenized else "texts"
-    name = f"{type(inputs).__name__} of {kind}" if size is None else f"{type(inputs).__name__} of {size:,} {kind}"
     left = [chain([first], iterator)]
 
     def records(text_field: str) -> Iterator[Any]:
@@ -121,19 +185,34 @@ def _iterable_input(inputs: Iterable[Any]) -> MemoryInput:
     return MemoryInput(name, records, tokenized, rereadable, characters)
 
 
+def _conversion(found: object) -> str:
+    """Return what to do with an object that is no text and does not hold texts."""
+    if isinstance(found, os.PathLike):
+        return "make a list of the paths"
+    if type(found).__name__.endswith("DatasetDict"):
+        return "name one of its splits"
+    return "give one of its columns" if is_table(found) else "convert what it holds to strings"
+
+
 def _library_input(inputs: Any) -> MemoryInput | None:
     """Convert columns, data frames, bags and datasets of other libraries; None for other objects."""
-    name, library = type(inputs).__name__, type(inputs).__module__.partition(".")[0]
-    match library, name:
-        case "pandas", "Series" | "Index" | "DataFrame":
-            return MemoryInput(f"pandas {name} of {len(inputs):,} rows", lambda column: _column(inputs, column))
-        case "dask" | "dask_expr", "Bag" | "Series" | "DataFrame":
-            # Data frames warn of annotations when they make their graph, and training annotates its tasks.
-            partitions = inputs.to_delayed()
-            return MemoryInput(f"Dask {name}", lambda column: _partitions(partitions, column))
-        case "datasets", "Dataset" | "IterableDataset":
-            return MemoryInput(f"datasets {name}", lambda column: iter(inputs))
+    for kind in type(inputs).__mro__:
+        name, library = kind.__name__, kind.__module__.partition(".")[0]
+        match library, name:
+            case "pandas", "Series" | "Index" | "DataFrame":
+                return MemoryInput(f"pandas {name} of {len(inputs):,} rows", partial(_column, inputs))
+            case "dask" | "dask_expr", "Bag" | "Series" | "DataFrame":
+                # Data frames warn of annotations when they make their graph, and training annotates its tasks.
+                return MemoryInput(f"Dask {name}", partial(_partitions, _delayed_partitions(inputs)))
+            case "datasets", "Dataset" | "IterableDataset":
+                return MemoryInput(f"datasets {name}", lambda _: iter(_plain_records(inputs)))
     return None
+
+
+def _plain_records(dataset: Any) -> Any:
+    """Return a dataset whose records are mappings, and not frames or tables of one row; a transform is kept."""
+    kind = (getattr(dataset, "format", None) or {}).get("type")
+    return dataset if kind == "custom" else dataset.with_format(None)
 
 
 def _column(frame: Any, column: str) -> Iterator[Any]:
@@ -141,20 +220,46 @@ def _column(frame: Any, column: str) -> Iterator[Any]:
     if frame.ndim == 1:
         return iter(frame)
     if column not in frame:
-        names = ", ".join(map(repr, list(frame)[:10])) or "none"
         raise InputFormatError(
             f"the data frame has no column {column!r}",
-            f"one of its columns: {names}",
+            f"one of its columns: {_names(frame)}",
             f"set {parameter('text_field')}, or give the column itself",
         )
-    return iter(frame[column])
+    values = frame[column]
+    # Of names that occur twice or have several levels.
+    if values.ndim != 1:
+        raise InputFormatError(
+            f"the data frame has {values.shape[1]} columns {column!r}, of its columns {_names(frame)}",
+            "one column",
+            "give the column itself, as frame.iloc[:, NUMBER]",
+        )
+    return iter(values)
+
+
+def _names(frame: Any) -> str:
+    """Return the names of the first columns of a data frame."""
+    return ", ".join(map(repr, list(frame)[:_SHOWN_NAMES])) or "none"
+
+
+def _delayed_partitions(collection: Any) -> Iterable[Any]:
+    """Return the partitions of a Dask collection, which are not computed yet."""
+    try:
+        return list(collection.to_delayed())
+    # Dask finds no column by a name that has several levels.
+    except KeyError as error:
+        raise InputFormatError(
+            f"Dask finds no column {error} of a data frame with the columns {_names(collection)}",
+            "one column",
+            "give the column itself, of a data frame whose columns have names of one level",
+        ) from error
 
 
 def _partitions(partitions: Iterable[Any], column: str) -> Iterator[Any]:
     """Yield the texts of the partitions of a Dask collection; one at a time is computed and held."""
     for partition in partitions:
         values = partition.compute()
-        yield from _column(values, column) if hasattr(values, "ndim") else values
+        held = _library_input(values)
+        yield from held.records(column) if held else values
 
 
 def _is_document(item: object) -> bool:

@@ -42,7 +42,7 @@ from giaann_dask.text.inputs import (
     resolve_inputs,
 )
 from giaann_dask.text.lines import LineReader, StandardInput
-from giaann_dask.text.memory_inputs import MemoryInput, Source, conllu_sentences
+from giaann_dask.text.memory_inputs import MemoryInput, Source, conllu_sentences, require_text
 from giaann_dask.text.remote_inputs import COMPRESSED, RemoteInput, names_url, open_url
 from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tokens import Part, PartKind, TextPlace
@@ -453,9 +453,7 @@ def _record_text(record: _Record, field: str) -> str:
         raise InputFormatError(
             f"{place} has no field {field!r}", f"one of its fields: {names}", f"choose {parameter('text_field')}"
         )
-    text = value[field]
-    if not isinstance(text, str):
-        raise InputFormatError(f"{place}: the field {field!r} is a {type(text).__name__}", "text")
+    text = require_text(value[field], f"{place}: the field {field!r}", "leave out records without text")
     if (fault := text_fault(text)) is not None:
         raise InputEncodingError(f"{place}: the field {field!r} holds {fault}", "text", "remove it")
     return text
@@ -465,13 +463,8 @@ def _memory_records(texts: MemoryInput, options: ReadOptions) -> Iterator[_Recor
     """Yield the records of texts in memory, each a text or a mapping with a text field."""
     for number, value in enumerate(texts.records(options.text_field), start=1):
         place = f"record {number} of the {texts}"
-        if not isinstance(value, str | Mapping):
-            missing = value is None or value != value
-            raise InputFormatError(
-                f"{place} is {'missing' if missing else 'a ' + type(value).__name__}",
-                "text",
-                "leave out what has no text" if missing else "convert it to a string",
-            )
+        if not isinstance(value, Mapping):
+            require_text(value, place)
         yield _Record({options.text_field: value} if isinstance(value, str) else dict(value), place)
 
 

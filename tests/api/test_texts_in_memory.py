@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from giaann_dask.data import sample_test_text
 from giaann_dask.errors import EmptyInputError, InputFormatError, OptionError
 from giaann_dask.text.conllu import parse_spaced_conllu
 from giaann_dask.text.memory_inputs import conllu_sentences
-from giaann_dask.text.reading import read_parts
+from giaann_dask.text.reading import ReadOptions, read_parts
 
 if TYPE_CHECKING:
     from spacy.tokens import Doc
@@ -110,6 +111,8 @@ def test_all_calls_take_texts(client: Client, tmp_path: Path) -> None:
     both = gd.train([corpus], tmp_path / "listed")
     assert exported(both) == exported(network)
     assert network.compare_ngrams(TEXTS, TEXTS).pooled is not None
+    with pytest.raises(OptionError, match="prompts is of type DataFrame"):
+        network.sessions(pd.DataFrame({"text": TEXTS}))  # type: ignore[arg-type]
 
 
 def test_a_list_of_names_is_refused(tmp_path: Path) -> None:
@@ -143,15 +146,151 @@ def test_no_text(given: Any, client: Client, tmp_path: Path) -> None:
     assert not (tmp_path / "net").exists()
 
 
+def read(given: Any, **options: Any) -> list[str]:
+    """Return the passages of texts in memory."""
+    return [text for part in read_parts(as_sources(given), ReadOptions(**options)) for text in part.passages]
+
+
+def dask_frame(frame: Any) -> Any:
+    return pytest.importorskip("dask.dataframe", reason="needs dask[dataframe]").from_pandas(frame, npartitions=1)
+
+
+class Frame(pd.DataFrame):
+    """A subclass, as other libraries make."""
+
+
+TWICE = pd.DataFrame([["A miller sings.", "Ein Müller singt."]], columns=["text", "text"])
+LEVELS = pd.DataFrame(
+    [["A miller sings.", "Ein Müller singt."]], columns=pd.MultiIndex.from_tuples([("text", "en"), ("text", "de")])
+)
+# What selecting by a name of two columns gives, too, and what that of a name with two levels does.
+AMBIGUOUS = {
+    "twice": (lambda: TWICE, r"2 columns 'text'.*'text', 'text'; expected one column; give the column itself"),
+    "selected twice": (lambda: TWICE["text"], "2 columns 'text'"),
+    "levels": (lambda: LEVELS, r"2 columns 'text'.*\('text', 'en'\), \('text', 'de'\)"),
+    "selected levels": (lambda: LEVELS["text"], "no column 'text'; expected one of its columns: 'en', 'de'"),
+    "subclass": (lambda: Frame(TWICE), "2 columns 'text'"),
+    "dask twice": (lambda: dask_frame(TWICE), "2 columns 'text'"),
+    "dask selected twice": (lambda: dask_frame(TWICE)["text"], "2 columns 'text'"),
+    "dask selected levels": (lambda: dask_frame(LEVELS)["text"], "Dask finds no column .text. .* 'en', 'de'"),
+    "bag of frames": (lambda: dask.bag.from_sequence([TWICE, TWICE]), "record 1 of the Dask Bag is a DataFrame"),
+}
+
+
+@pytest.mark.parametrize("kind", AMBIGUOUS)
+def test_names_of_columns_are_no_text(kind: str) -> None:
+    make, message = AMBIGUOUS[kind]
+    with pytest.raises(InputFormatError, match=message):
+        read(make())
+
+
+class Table:
+    """An object that iterates over the names of its columns, as frames of other libraries do."""
+
+    columns = ("text", "title")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+
+class Group(Table):
+    """An object that iterates over the names of its members, as groups of Zarr and HDF5 do."""
+
+    def keys(self) -> tuple[str, ...]:
+        return self.columns
+
+
+@pytest.mark.parametrize("make", [Table, Group, lambda: {"text": TEXTS}])
+def test_tables_of_other_libraries_are_refused(make: Any) -> None:
+    with pytest.raises(OptionError, match="give one of its columns"):
+        as_sources(make())
+    with pytest.raises(OptionError, match=r"holds a DataFrame.*give one of its columns"):
+        as_sources(iter([TWICE]))
+
+
+def test_a_subclass_and_one_level_are_read() -> None:
+    assert read(Frame({"text": ["A miller sings."]})) == ["A miller sings."]
+    assert read(TWICE.iloc[:, 1]) == ["Ein Müller singt."]
+    named = pd.DataFrame([["A miller sings.", 1]], columns=pd.MultiIndex.from_tuples([("text", ""), ("meta", "stars")]))
+    assert read(named) == ["A miller sings."]
+    assert read(pd.Series(["A miller sings."] * 2, dtype="category")) == ["A miller sings."] * 2
+
+
+MISSING = [None, float("nan"), np.float32("nan"), Decimal("nan"), pd.NA, pd.NaT, np.datetime64("NaT"), np.ma.masked]
+
+
+@pytest.mark.parametrize("value", MISSING, ids=repr)
+def test_missing_values(value: Any) -> None:
+    texts, records = ["A miller sings.", value], [{"text": "A miller sings."}, {"text": value}]
+    for each in (
+        texts,
+        iter(texts),
+        records,
+        pd.Series(["A miller sings.", value], dtype=object),
+        np.array(["A", value], dtype=object),
+    ):
+        with pytest.raises(InputFormatError, match=r"record 2 of the .* is missing"):
+            read(each)
+    for first in ([value, "A miller sings."], iter([value])):
+        with pytest.raises(InputFormatError, match=r"record 1 of the .* is missing"):
+            read(first)
+
+
+def test_missing_values_of_typed_columns() -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the extra parquet")
+    frame = pd.DataFrame({"text": ["A miller sings.", None]})
+    columns = [frame.convert_dtypes(), frame.astype("category"), dask_frame(frame.convert_dtypes())]
+    columns += [frame.astype(pd.ArrowDtype(pyarrow.string())), frame["text"].array, pyarrow.array([None, "A"])]
+    for given in columns:
+        with pytest.raises(InputFormatError, match=r"record [12] of the .* is missing"):
+            read(given)
+
+
+OTHER = [np.array(["a", "b"]), TWICE, TWICE.iloc[:, 0], ["a"], [None], b"a", (), pd.Index([])]
+
+
+@pytest.mark.parametrize("value", OTHER, ids=lambda value: type(value).__name__)
+def test_other_objects_after_the_first_text(value: Any) -> None:
+    for given in (["A miller sings.", value], iter(["A miller sings.", value])):
+        with pytest.raises(InputFormatError, match=rf"record 2 of the .* is a {type(value).__name__}"):
+            read(given)
+    with pytest.raises(InputFormatError, match=r"record 2 .*: the field 'text' is a"):
+        read([{"text": "A miller sings."}, {"text": value}])
+
+
+@pytest.mark.parametrize("kind", ["pandas", "numpy", "arrow"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_datasets_are_read_in_every_format(kind: str, streaming: bool) -> None:
+    assert read(hugging_face(streaming).with_format(kind)) == TEXTS
+
+
+def test_datasets_with_a_transform_or_nulls() -> None:
+    datasets = pytest.importorskip("datasets", reason="needs the extra hub")
+    dataset = datasets.Dataset.from_dict({"text": ["A miller sings.", None]})
+    for given in (dataset, dataset.with_format("pandas"), dataset["text"]):
+        with pytest.raises(InputFormatError, match=r"record 2 of the .* is missing"):
+            read(given)
+    loud = dataset.with_transform(lambda batch: {"text": [str(text).upper() for text in batch["text"]]})
+    assert read(loud) == ["A MILLER SINGS.", "NONE"]
+
+
+@pytest.mark.parametrize("make", [lambda: np.array("A miller sings."), lambda: dask.delayed(str)(1)])
+def test_what_cannot_be_iterated_over(make: Any) -> None:
+    with pytest.raises(OptionError, match=r"inputs is of type (ndarray|Delayed|Table)"):
+        as_sources(make())
+
+
 def test_missing_and_wrong_values(client: Client, tmp_path: Path) -> None:
     for given, message in (
         (pd.Series(["A miller sings.", None]), "record 2 of the pandas Series of 2 rows is missing"),
         (["A miller sings.", 7], "record 2 of the list of 2 texts is a int"),
         ([{"body": "A miller sings."}], "no field 'text'"),
         (pd.DataFrame({"body": ["A miller sings."]}), "no column 'text'"),
+        (TWICE, "2 columns 'text'"),
     ):
         with pytest.raises(InputFormatError, match=message):
             gd.train(given, tmp_path / "net")
+    assert not (tmp_path / "net").exists()
 
 
 def test_an_iterator_is_read_once(client: Client, tmp_path: Path) -> None:
