@@ -12,7 +12,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,13 @@ import numpy.typing as npt
 from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.spec_profiles import (
     BEST_OPTIONS,
+    FLAGS,
     LATER,
     PROFILE_DEFAULT,
     TEXT_RULES,
     BranchOrder,
     ColumnNames,
+    Flags,
     OwnStrengths,
     Profile,
     TokenKind,
@@ -51,7 +53,6 @@ PlacementKind = Literal["hash", "balanced", "co-occurrence"]
 Squash = Literal["none", "tanh"]
 LimitScope = Literal["connection", "pair"]
 PosScope = Literal["external", "all"]
-Flags = Literal["history", "canonical"]
 
 PLACEMENTS: tuple[PlacementKind, ...] = get_args(PlacementKind)
 
@@ -68,6 +69,8 @@ _MODES = (
     "flags",
     "trace",
 )
+# The flags of what is stored without any, and of networks that cannot have others.
+HISTORY: Flags = "history"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +115,12 @@ class Specification:
     permanence_growth, permanence_decay : int
         What the permanence of a connection gains when it is trained, and loses when its columns
         are and it is not. Not 0: see `giaann_dask.increments.scaling.require_sums`, which refuses it.
-    flags : {"history", "canonical"}
-        What decides whether a word is a delimiter or a probable one: ``"history"``, its first occurrences in the text
-        as the contract says, or ``"canonical"``, the ever-POS lexicon and the word alone. Then the network does not
-        depend on the order and division of the text, so that networks can be added and documents forgotten exactly
-        (`giaann_dask.algebra`). Profile ``best`` needs no flags.
+    flags : {"canonical", "history"}
+        What decides whether a word is a delimiter or a probable one: ``"canonical"``, the ever-POS lexicon and the
+        word alone, or ``"history"``, its first occurrences in the text as the contract says. With canonical flags the
+        network does not depend on the order and division of the text, so that networks can be added and documents
+        forgotten exactly (`giaann_dask.algebra`). Canonical by default, history where flags cannot be: with subwords
+        or random branches. Profile ``best`` needs no flags.
     trace : bool
         Whether an index of which sequences built each connection is trained along (`giaann_dask.tracing`). It
         changes no strength.
@@ -177,7 +181,12 @@ class Specification:
     (9, None)
     >>> Specification(strength_limit=7.0).strengths(np.array([5 << 20, 9 << 20])).tolist()
     [5.0, 7.0]
+    >>> Specification().flags, Specification(profile="v2", tokens="subwords").flags
+    ('canonical', 'history')
     """
+
+    # Whether flags were asked for; if not, those of an existing network or corpus are used.
+    _flags_given: ClassVar[bool] = False
 
     profile: Profile = "v1"
     seed_tokens: int = 8
@@ -194,7 +203,7 @@ class Specification:
     pos_scope: PosScope = "external"
     permanence_growth: int = 0
     permanence_decay: int = 0
-    flags: Flags = "history"
+    flags: Flags = PROFILE_DEFAULT
     trace: bool = False
     tokens: TokenKind = PROFILE_DEFAULT
     lif: bool = PROFILE_DEFAULT
@@ -247,8 +256,12 @@ class Specification:
         self._check_modes()
 
     def _check_flags(self) -> None:
-        """Check that nothing else depends on the order of text where flags are not to."""
-        _require(self.flags in get_args(Flags), "flags", self.flags, " or ".join(get_args(Flags)))
+        """Choose flags where none are given; check that with canonical ones nothing depends on the order of text."""
+        words = self.has_columns and self.tokens == "words" and self.branch_order == "occurrence"
+        object.__setattr__(self, "_flags_given", self.flags is not None)
+        if not self._flags_given:
+            object.__setattr__(self, "flags", "canonical" if words else HISTORY)
+        _require(self.flags in FLAGS, "flags", self.flags, " or ".join(FLAGS))
         _require(isinstance(self.trace, bool), "trace", self.trace, "True or False")
         if self.flags == "canonical":
             expected = "words as tokens, and branches in the order of occurrence, with canonical flags"
@@ -290,6 +303,18 @@ class Specification:
         """Whether the network is the same for any order and division of its text."""
         return self.flags == "canonical" or not self.has_columns
 
+    def require_order_free(self, what: str) -> None:
+        """Raise a `SpecificationError` of what has the specification when it depends on the order of text."""
+        if self.is_order_free:
+            return
+        words = "" if self.tokens == "words" else "of words instead of subwords, "
+        ordered = "" if self.branch_order == "occurrence" else "with branches in the order of occurrence, "
+        raise SpecificationError(
+            f"{what} has delimiter flags that depend on the order of its text",
+            "canonical flags, or profile best",
+            f"train a new one {words}{ordered}with {parameter('flags')} canonical, which is the default",
+        )
+
     @property
     def column_segments(self) -> int:
         """Number of column segments; they are numbered from 0."""
@@ -328,7 +353,22 @@ class Specification:
     def text_rules(self) -> dict[str, Any]:
         """Return the rules that encoded text depends on besides its limits and branches."""
         rules = {} if self.profile == "v1" else {name: getattr(self, name) for name in TEXT_RULES}
-        return rules if self.flags == Specification.flags else {**rules, "flags": self.flags}
+        return rules if self.flags == HISTORY else {**rules, "flags": self.flags}
+
+    def continuing(self, flags: Flags) -> Specification:
+        """Return the specification with the flags of what is stored, unless others were asked for.
+
+        Parameters
+        ----------
+        flags : {"canonical", "history"}
+            Those of a network that is trained further, or of a corpus that a new one is trained on.
+
+        Examples
+        --------
+        >>> Specification().continuing("history").flags, Specification(flags="canonical").continuing("history").flags
+        ('history', 'canonical')
+        """
+        return dataclasses.replace(self, flags=flags) if flags == HISTORY and not self._flags_given else self
 
     def increments(self, factor: float = 1.0) -> npt.NDArray[np.int64]:
         """Fixed-point increment of a connection by the distance of its tokens.
@@ -388,7 +428,8 @@ class Specification:
             return {name: getattr(self, name) for name in (*BEST_OPTIONS, *(("trace",) if self.trace else ()))}
         later = (*LATER, "contexts") if self.profile == "v1" else ("contexts",)
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in later}
-        return {k: v for k, v in fields.items() if k not in _MODES or v != getattr(Specification, k)}
+        unused = {**{name: getattr(Specification, name) for name in _MODES}, "flags": HISTORY}
+        return {k: v for k, v in fields.items() if k not in unused or v != unused[k]}
 
     def without_regions(self) -> dict[str, Any]:
         """Return the fields that strengths depend on: `as_dict` without where columns are kept, and what is indexed.
@@ -419,13 +460,13 @@ class Specification:
                 f"only {sorted(names)}",
                 "open the network with the version of giaann_dask that wrote it",
             )
-        return cls(**fields)
+        return cls(**{"flags": HISTORY, **fields})
 
 
 def _plain() -> dict[str, Any]:
     """Return the values of the fields that profile best has only one of and that no profile gives a default."""
     fields, known = dataclasses.fields(Specification), (*LATER, "branches", *BEST_OPTIONS, "trace")
-    return {f.name: f.default for f in fields if f.name not in known}
+    return {**{f.name: f.default for f in fields if f.name not in known}, "flags": HISTORY}
 
 
 def _factors(given: Mapping[str, float] | Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:

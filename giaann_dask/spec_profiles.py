@@ -16,6 +16,7 @@ TokenKind = Literal["words", "subwords"]
 BranchOrder = Literal["occurrence", "random"]
 OwnStrengths = Literal["segments", "tokens"]
 ColumnNames = Literal["first", "span", "lemma"]
+Flags = Literal["canonical", "history"]
 
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 # Kinds of contexts by name, in the order of `giaann_dask.increments.contexts.CONTEXTS`, which says what each
@@ -32,6 +33,7 @@ TOKENS: tuple[TokenKind, ...] = get_args(TokenKind)
 BRANCH_ORDERS: tuple[BranchOrder, ...] = get_args(BranchOrder)
 OWN_STRENGTHS: tuple[OwnStrengths, ...] = get_args(OwnStrengths)
 COLUMN_NAMES: tuple[ColumnNames, ...] = get_args(ColumnNames)
+FLAGS: tuple[Flags, ...] = get_args(Flags)
 
 # The value of a field that takes the default of its profile; of the type of any field.
 PROFILE_DEFAULT: Any = None

@@ -50,7 +50,7 @@ def add(
     Parameters
     ----------
     networks : sequence of str, Path or Network
-        Two or more, of one specification with ``flags="canonical"`` or of profile ``best``; regions and placement may
+        Two or more, of one specification with canonical flags or of profile ``best``; regions and placement may
         differ.
     out : str or Path
         Folder of the sum.
@@ -121,7 +121,7 @@ def forget(
     Parameters
     ----------
     network : str, Path or Network
-        With ``flags="canonical"`` or of profile ``best``.
+        With canonical flags or of profile ``best``.
     documents : str, Path, Files or iterable of texts
         The documents, as they were given to `train`: the text itself is needed, for the network does not store it. Or
         identities of parts of text in its ledger (`Network.text_parts`; several as `Files`), whose text is in `texts`.

@@ -201,7 +201,7 @@ def decide_text(
     if store is not None:
         reader = store.open(store.head())
         wanted, known, tokenizer = (
-            specification or reader.manifest().specification,
+            _continued(specification, reader.manifest().specification),
             reader.ever_pos(),
             reader.tokenizer(),
         )
@@ -209,8 +209,8 @@ def decide_text(
         stored = corpora[0].attributes
         rules = {name: value for name, value in stored.get("rules", {}).items() if name != "tokenizer"}
         limits = ("seed_tokens", "maximum_tokens") if rules else ("seed_tokens", "maximum_tokens", "branches")
-        fields = {name: stored[name] for name in limits} | rules
-        wanted, known = specification or Specification(**fields), corpora[0].ever_pos()
+        encoded = Specification.from_dict({name: stored[name] for name in limits} | rules)
+        wanted, known = _continued(specification, encoded), corpora[0].ever_pos()
         tokenizer = corpora[0].tokenizer()
     else:
         wanted = specification or Specification()
@@ -225,3 +225,8 @@ def decide_text(
     if text.ever_pos is None and known is not None:
         return wanted, known
     return wanted, choose_ever(client, text.ever_pos or DEFAULT, inputs, text.tagger or "lexicon", text.reading)
+
+
+def _continued(specification: Specification | None, stored: Specification) -> Specification:
+    """Return the stored specification, or the one that is asked for with the flags of the stored one."""
+    return stored if specification is None else specification.continuing(stored.flags)

@@ -60,7 +60,7 @@ def create(
 ) -> None:
     """Write the file ISLAND of a NETWORK, which is created where there is none.
 
-    Everyone who takes part gets the file. A new network has canonical flags, or is of profile best.
+    Everyone who takes part gets the file. It has canonical flags, the default, or is of profile best.
     """
     from giaann_dask.api.islands import create_island
     from giaann_dask.api.network import Network
@@ -70,8 +70,7 @@ def create(
     fields = read_fields(values)
     specification = None
     if fields:
-        canonical = {} if fields.get("profile") == "best" else {"flags": "canonical"}
-        specification = Specification(**{**canonical, **fields})
+        specification = Specification(**fields)
     with waiting("write the island file"):
         made = create_island(base, island, _pairs(keys), specification=specification, ever_pos=ever_pos)
     found = {

@@ -16,7 +16,7 @@ import click
 from giaann_dask.cli.options import read_numbers, read_toml
 from giaann_dask.cli.spelling import section
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.spec_profiles import CONTEXT_NAMES
+from giaann_dask.spec_profiles import CONTEXT_NAMES, FLAGS
 
 if TYPE_CHECKING:
     from giaann_dask.spec import Specification
@@ -55,11 +55,19 @@ _OPTIONS = (
         help="Divide text into subwords with the tokenizer of a file, one learned from the text, or an encoding of "
         "tiktoken; none uses words.  [default: none]",
     ),
+    _new_network(
+        "--flags",
+        first=True,
+        type=click.Choice(FLAGS),
+        help="What tells delimiters: the word alone (canonical), which add, forget and islands need, or its first "
+        "occurrences (history).  [default: canonical; history with subwords or random branches]",
+    ),
 )
 
 
 _TRACE = _new_network(
     "--trace",
+    first=True,
     is_flag=True,
     help="Train an index along, by which the command trace names the sentences behind a prediction.",
 )
@@ -97,6 +105,8 @@ def read_fields(values: dict[str, Any]) -> dict[str, Any]:
     fields = {} if values["specification_file"] is None else _read_file(values["specification_file"])
     if values["profile"] is not None:
         fields["profile"] = values["profile"]
+    if values["flags"] is not None:
+        fields["flags"] = values["flags"]
     if values.get("trace"):
         fields["trace"] = True
     if values["tokenizer"] is not None:
@@ -128,7 +138,10 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
     if stored is None:
         require_sums(specification := Specification(**fields))
         return specification
-    if fields.get("profile", stored.profile) != stored.profile or replace(stored, **fields) != stored:
+    # Flags that are not asked for are those that go with the other fields: only what is asked for is compared.
+    asked = {"flags": None, **fields}
+    same = fields.get("profile", stored.profile) == stored.profile
+    if not same or any(getattr(replace(stored, **asked), name) != getattr(stored, name) for name in fields):
         raise OptionError(
             f"network {network} has {', '.join(f'{parameter(name)} {getattr(stored, name)}' for name in fields)}",
             f"{', '.join(f'{parameter(name)} {value}' for name, value in fields.items())} as asked for",

@@ -22,9 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _rounds, _commits, _memory = section("Training rounds"), section("Commits"), section("Memory")
 
 _OPTIONS = (
-    click.option(
-        "--max-sequences", type=int, help="Stop when N sentences of the input that pass the length filter count."
-    ),
+    _rounds("--max-sequences", type=int, help="Stop when N sentences of the input that pass the length filter count."),
     _rounds(
         "--batch-sequences", type=int, default=8192, show_default=True, help="Sequences of one task, about; 1 is exact."
     ),
@@ -63,7 +61,6 @@ _OPTIONS = (
     _commits("--commit-sequences", type=int, metavar="N", help="Commit also when N sequences are new."),
     _commits(
         "--keep-commits",
-        first=True,
         type=int,
         metavar="N",
         help="Delete all but the last N commits while training, and the data that only they need.  [default: all]",

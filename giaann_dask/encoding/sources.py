@@ -18,7 +18,7 @@ from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.encoding.worker_reading import WorkerReading, tag_contents
 from giaann_dask.errors import SpecificationError, describe_difference, parameter
-from giaann_dask.spec import Specification
+from giaann_dask.spec import HISTORY, Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 # Approximate size of a sequence of an encoded corpus.
 CORPUS_CHARACTERS = 130
+# Rules of a corpus that has none of its own.
+_UNSTORED = {"profile": "v1", "flags": HISTORY}
 # Name in place of a tagger if words are used without tags.
 RAW = "raw"
 
@@ -175,13 +177,13 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
             f"corpus {corpus.path} holds merged tokens, not raw words", "text for profile best", "name the text itself"
         )
     options_of = {
-        "profile": "v1",
+        **_UNSTORED,
         "seed_tokens": options.filter.seed_tokens,
         "maximum_tokens": options.filter.maximum_tokens,
         "ever_pos": options.ever_pos.identity(),
         **options.rules,
     }
-    attributes = {"profile": "v1", **corpus.attributes, **corpus.attributes.get("rules", {})}
+    attributes = {**_UNSTORED, **corpus.attributes, **corpus.attributes.get("rules", {})}
     for name, value in options_of.items():
         stored = attributes.get(name)
         if stored != value:

@@ -57,12 +57,7 @@ class Island:
     keys: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.specification.is_order_free:
-            raise SpecificationError(
-                "an island with delimiter flags that depend on the order of text",
-                "canonical flags, or profile best",
-                f"train it with {parameter('flags')}=canonical",
-            )
+        self.specification.require_order_free("an island")
         if self.specification.trace:
             raise SpecificationError(
                 "an island with an index of its sequences, which bundles do not have",

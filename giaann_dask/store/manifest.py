@@ -168,12 +168,7 @@ class Manifest:
     def require_sum(self, path: object) -> None:
         """Raise a `SpecificationError` of the network at a path when it is not the sum over its text, in any order."""
         self.require_whole(path)
-        if not self.specification.is_order_free:
-            raise SpecificationError(
-                f"network {path} has delimiter flags that depend on the order of its text",
-                "canonical flags, or profile best",
-                f"train it anew with {parameter('flags')}=canonical",
-            )
+        self.specification.require_order_free(f"network {path}")
         if self.trained_on_misses:
             raise SpecificationError(
                 f"network {path} was trained on the tokens that it missed, which depend on what it held before",

@@ -262,7 +262,7 @@ def test_text_in_part_cannot_be_forgotten(client: Client, tmp_path: Path) -> Non
 
 
 def test_networks_that_depend_on_order_are_refused(client: Client, tmp_path: Path) -> None:
-    rule = gd.Specification(regions=1)
+    rule = gd.Specification(regions=1, flags="history")
     one, two = (gd.train([text], tmp_path / text[:3], client=client, specification=rule) for text in DOCUMENTS[:2])
     with pytest.raises(SpecificationError, match="depend on the order"):
         gd.add([one, two], tmp_path / "sum", client=client)
@@ -516,8 +516,49 @@ def test_a_strength_cannot_become_negative() -> None:
 def test_flags_that_cannot_be_canonical_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(SpecificationError):
         gd.Specification(**options)  # type: ignore[arg-type]
-    assert "flags" not in gd.Specification().as_dict()
+    assert "flags" not in gd.Specification(flags="history").as_dict()
     assert gd.Specification.from_dict(gd.Specification(flags="canonical").as_dict()).is_order_free
+
+
+def test_a_new_network_is_canonical_where_it_can_be() -> None:
+    assert gd.Specification().flags == gd.Specification(profile="v2").flags == "canonical"
+    random = gd.Specification(profile="v2", lif=False, branches=4, branch_order="random")
+    subwords = gd.Specification(profile="v2", tokens="subwords")
+    assert random.flags == subwords.flags == gd.Specification(profile="best").flags == "history"
+    with pytest.raises(SpecificationError, match=r"order of its text; .*of words instead of subwords"):
+        subwords.require_order_free("it")
+    stored = gd.Specification(flags="history").as_dict()
+    assert gd.Specification.from_dict(stored).flags == "history", "stored without the field by earlier versions"
+
+
+def test_what_was_made_with_flags_of_history_goes_on_with_them(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history, path = gd.Specification(flags="history", regions=1), tmp_path / "net"
+    gd.train([DOCUMENTS[0]], path, client=client, specification=history)
+    gd.train([DOCUMENTS[1]], path, client=client, specification=gd.Specification(regions=1))
+    file = tmp_path / "more.txt"
+    file.write_text(DOCUMENTS[2], encoding="utf-8")
+    assert run(["train", str(file), "--network", str(path), "--set", "regions=1", "--workers", "0"]) == 0
+    assert gd.Network(path).specification.flags == "history"
+    with pytest.raises(SpecificationError, match="flags=history; expected flags=canonical"):
+        gd.train([DOCUMENTS[0]], path, client=client, specification=replace(history, flags="canonical"))
+    capsys.readouterr()
+    assert run(["train", str(file), "--network", str(path), "--flags", "canonical", "--workers", "0"]) == 2
+    assert "--flags history; expected --flags canonical" in capsys.readouterr().err
+
+
+def test_a_corpus_gives_a_new_network_its_flags(client: Client, tmp_path: Path) -> None:
+    of, corpora, text = {"client": client}, {}, DOCUMENTS[0][:1500]
+    for flags in ("canonical", "history"):
+        rule = gd.Specification(flags=flags)  # type: ignore[arg-type]
+        corpora[flags] = gd.encode([text], tmp_path / flags, specification=rule, **of)
+        given = None if flags == "history" else gd.Specification(regions=2)
+        made = gd.train(corpora[flags].path, tmp_path / f"{flags}.network", specification=given, **of)
+        assert made.specification.flags == flags
+    for one, two in (("canonical", "history"), ("history", "canonical")):
+        with pytest.raises(SpecificationError, match=f"encoded with flags={two}; expected flags={one}"):
+            gd.train(corpora[two].path, tmp_path / f"{one}.network", **of)
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -527,7 +568,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     one, two, total = tmp_path / "one", tmp_path / "two", tmp_path / "total"
     for text, network in ((sample_text(), one), (sample_test_text(), two)):
-        options = ("--set", "flags=canonical", "--set", "regions=2", "--workers", "0")
+        options = ("--set", "regions=2", "--workers", "0")
         assert call("train", text, "--network", network, *options)[0] == 0
     code, out, _ = call("add", one, two, "--out", total, "--json")
     assert (code, json.loads(out)["sequences"]) == (0, 445)

@@ -48,7 +48,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, data_folder: Path) -> Path
     golden = synthetic_set(data_folder)
     done = run(
         "train", golden.text, "--network", folder / "net", "--tagger", "gold", "--ever-pos", golden.ever_pos,
-        "--max-sequences", "200", "--workers", "2", "--json",
+        "--max-sequences", "200", "--workers", "2", "--json", "--flags", "history",
     )  # fmt: skip
     made = read_answer(done.stdout)
     assert {k: made[k] for k in ("sequences", "trained", "tokens", "connections")} == {
@@ -139,7 +139,7 @@ def test_encode_then_train_gives_the_same_bytes(trained: Path, data_folder: Path
     golden = synthetic_set(data_folder)
     made = answer(
         "encode", golden.text, "--out", trained / "corpus", "--tagger", "gold", "--ever-pos", golden.ever_pos,
-        "--max-sequences", "200", "--workers", "2",
+        "--max-sequences", "200", "--workers", "2", "--flags", "history",
     )  # fmt: skip
     assert (made["sequences"], made["trained"], made["no_delimiter"]) == (200, 173, 27)
     answer("train", trained / "corpus", "--network", trained / "from_corpus", "--workers", "1")
@@ -157,8 +157,9 @@ def test_encode_then_train_gives_the_same_bytes(trained: Path, data_folder: Path
 @pytest.mark.slow
 def test_regions_split_and_packed_from_the_command_line(trained: Path, data_folder: Path) -> None:
     golden, network = synthetic_set(data_folder), trained / "placed"
-    common = ("--tagger", "gold", "--ever-pos", golden.ever_pos, "--workers", "1", "--set", "placement=balanced")
+    common = ("--tagger", "gold", "--ever-pos", golden.ever_pos, "--workers", "1", "--flags", "history")
     sizes = ("--set", "regions=2", "--region-size", "60kB", "--hot-memory", "0", "--commit-sequences", "40")
+    sizes = (*sizes, "--set", "placement=balanced")
     rest = ("--keep-commits", "2", "--batch-sequences", "20", "--rounds", trained / "rounds.jsonl")
     limit = ("--max-sequences", "200")
     made = answer("train", golden.text, "--network", network, *common, *sizes, *rest, *limit)

@@ -22,7 +22,7 @@ from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.reading import ReadOptions
 from giaann_dask.text.vocabulary import Vocabulary
 
-SPECIFICATION = Specification()
+SPECIFICATION = Specification(flags="history")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,8 @@ def corpora(client: Client, tmp_path_factory: pytest.TempPathFactory) -> list[gd
             text.read_text() + "\n\nIt was as we all had said it was , too .\n\nDogs dogs dogs dogs dogs dogs dogs !"
         )
         options = gd.TextOptions(reading=ReadOptions(part_characters=1000))
-        found.append(gd.encode(text, folder / f"corpus-{seed}", client=client, text=options))
+        corpus = folder / f"corpus-{seed}"
+        found.append(gd.encode(text, corpus, client=client, specification=SPECIFICATION, text=options))
     return found
 
 

@@ -17,7 +17,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, data_folder: Path) -> gd.N
     """The network of the golden folder syn_word."""
     folder, out = data_folder / "v2" / "syn_word", tmp_path_factory.mktemp("second")
     text = gd.TextOptions(tagger="gold", ever_pos=str(folder / "everpos.json.gz"))
-    rule = gd.Specification(profile="v2")
+    rule = gd.Specification(profile="v2", flags="history")
     with gd.connect(workers=0) as client:
         return gd.train(folder / "syn2train.conllu.gz", out / "net", client=client, specification=rule, text=text)
 

@@ -289,7 +289,8 @@ def test_what_is_no_sum_is_not_packed(
     net = gd.train([REST[0]], tmp_path / "other", client=client, profile="best")
     with pytest.raises(SpecificationError, match="specification of"):
         gd.pack_bundle(net, [REST[0]], out, island=made.island, key=key, client=client)
-    history = gd.train([REST[0]], tmp_path / "history", client=client)
+    rule = gd.Specification(flags="history")
+    history = gd.train([REST[0]], tmp_path / "history", client=client, specification=rule)
     with pytest.raises(SpecificationError, match="canonical"):
         gd.create_island(history.path, tmp_path / "x.island", {})
     generate_key(tmp_path / "unlisted")

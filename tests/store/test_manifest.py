@@ -105,7 +105,7 @@ def without_manifest(root: zarr.Group) -> None:
         (without("features_text"), "the array features_text is missing"),
         (without("first_region"), "the array first_region is missing"),
         (without("ledger_identity"), "the array ledger_identity is missing"),
-        (without("runs/00003.00000000-00000000"), "no connections of run 00003.00000000-00000000"),
+        (without("runs/00003.00000000-00000000"), " of run 00003.00000000-00000000"),
     ],
 )
 def test_what_is_missing_is_one_line(

@@ -40,7 +40,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def golden_specification(folder: Path) -> Specification:
     """The specification of a golden v1 folder, named like seed12_N200 or syn_seed8."""
     part = next(part for part in folder.name.split("_") if part.startswith("seed"))
-    return Specification(seed_tokens=int(part.removeprefix("seed")))
+    return Specification(flags="history", seed_tokens=int(part.removeprefix("seed")))
 
 
 def golden_run(folder: Path) -> Run:

@@ -64,16 +64,16 @@ class GoldenSet:
 
 
 WORDS = {
-    "v2_word": Specification(profile="v2"),
-    "v2_word_1s": Specification(profile="v2", sentences_per_sequence=1),
-    "v2_word_nolif": Specification(profile="v2", lif=False),
+    "v2_word": Specification(flags="history", profile="v2"),
+    "v2_word_1s": Specification(flags="history", profile="v2", sentences_per_sequence=1),
+    "v2_word_nolif": Specification(flags="history", profile="v2", lif=False),
 }
 
 
 def synthetic_words(data: Path) -> GoldenSet:
     """The set of words that is part of the project."""
     folder = data / "v2" / "syn_word"
-    return GoldenSet(folder, folder / "syn2train.conllu.gz", Specification(profile="v2"), 133)
+    return GoldenSet(folder, folder / "syn2train.conllu.gz", Specification(flags="history", profile="v2"), 133)
 
 
 def ewt_words(shared: Path, name: str) -> GoldenSet:

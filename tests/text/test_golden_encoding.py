@@ -59,7 +59,7 @@ def check(golden: GoldenSet) -> None:
 
 
 def check_connections(golden: GoldenSet, blocks: list[EncodedBlock]) -> None:
-    specification = Specification(seed_tokens=golden.seed_tokens)
+    specification = Specification(flags="history", seed_tokens=golden.seed_tokens)
     placement = Placement(specification.regions)
     runs = connect_summed(blocks, specification, placement, torch.device("cpu"))
     ours, theirs = merge_runs([run.connections for run in runs.values()]), golden_run(golden.folder)

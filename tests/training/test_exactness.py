@@ -144,7 +144,7 @@ def check_golden(client: Client, golden: GoldenSet, folder: Path, files: list[Pa
         golden.text,
         folder / "net",
         client=client,
-        specification=gd.Specification(seed_tokens=golden.seed_tokens),
+        specification=gd.Specification(flags="history", seed_tokens=golden.seed_tokens),
         text=gd.TextOptions(tagger="gold", ever_pos=str(golden.ever_pos)),
         options=gd.TrainingOptions(maximum_sequences=golden.maximum_sequences),
     )
