@@ -1,9 +1,9 @@
 """Set up a worker process before its first task, as a preload of Dask.
 
-A worker ignores Ctrl-C, which a terminal sends to all processes: only the process that runs the command reacts, since
-a worker that stopped would lose what is to be committed. It also returns memory to the system near the limit, because
-our workers keep freed memory (`giaann_dask.cluster.memory_budget`), and spills earlier where the limit is small.
-Workers that `giaann_dask` starts have it; others with ``dask worker --preload giaann_dask.worker_setup``.
+A worker ignores Ctrl-C and SIGHUP, which a terminal sends to all processes: only the process that runs the command
+reacts, since a worker that stopped would lose what is to be committed. It also returns memory to the system near the
+limit, because our workers keep freed memory (`giaann_dask.cluster.memory_budget`), and spills earlier where the limit
+is small. Workers that `giaann_dask` starts have it; others with ``dask worker --preload giaann_dask.worker_setup``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from giaann_dask.cluster.memory_budget import adopt_allocator, spill_within_budg
 
 
 def dask_setup(worker: Worker) -> None:
-    """Ignore Ctrl-C in this process and bound the memory it keeps; called by Dask as a preload."""
+    """Ignore Ctrl-C and SIGHUP in this process and bound the memory it keeps; called by Dask as a preload."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
     adopt_allocator(worker)
     trim_near_limit(worker)
     spill_within_budget(worker)

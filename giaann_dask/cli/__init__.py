@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -25,6 +24,8 @@ from giaann_dask.cli.islands import island
 from giaann_dask.cli.jobs import job
 from giaann_dask.cli.picturing import draw, report
 from giaann_dask.cli.serving import serve
+from giaann_dask.cli.stopping import interrupt_on_signals
+from giaann_dask.cli.streams import OUTPUT, provide_streams
 from giaann_dask.cli.tokenizing import tokenizer
 from giaann_dask.cli.tracing import trace
 from giaann_dask.errors import GiaannError
@@ -55,12 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     arguments : sequence of str, optional
         Command-line arguments; those of the process by default.
     """
+    provide_streams()
     # Most objects are those of modules, which live until the end: collecting garbage while they are imported, and at
     # the end, takes a third of a second.
     gc.set_threshold(_ALLOCATIONS)
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        # As Ctrl-C: workers are stopped and temporary files removed. Some commands stop in an order of their own.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_on_signals()
     status = run(arguments)
     gc.freeze()
     sys.exit(status)
@@ -83,13 +83,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(error.format_message(), BAD_INPUT)
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted; what was committed is kept, run the command again to continue", INTERRUPTED)
-    except BrokenPipeError:
-        # The process that reads standard output has ended, so nothing can be reported.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _SYSTEM_ERRORS:
-            where = error.filename or "standard output"
+        if isinstance(error, OSError) and (error.errno in _SYSTEM_ERRORS or error.filename == OUTPUT):
+            where = error.filename or OUTPUT
             return _fail(
                 f"{where}: {error.strerror}; expected a path that can be written; name such a path",
                 BAD_INPUT,

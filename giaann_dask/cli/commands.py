@@ -134,8 +134,8 @@ def train(inputs: tuple[str, ...], network: Path, branch: str | None, **values: 
     """Train a network on text or on encoded corpora.
 
     Text that the network was trained on before is skipped, so an interrupted command is simply run
-    again, and more text is added by naming it. Nothing is counted twice. After Ctrl-C or SIGTERM,
-    rounds in progress are committed and the exit code is 75.
+    again, and more text is added by naming it. Nothing is counted twice. After Ctrl-C, SIGTERM or
+    SIGHUP, rounds in progress are committed and the exit code is 75.
     """
     where = cluster_options(values)
     from giaann_dask.api.cluster import connect

@@ -145,7 +145,7 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
 @device_option
 @common_options
 def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
-    """Serve completions over HTTP with OpenAI's API, until Ctrl-C or SIGTERM.
+    """Serve completions over HTTP with OpenAI's API, until Ctrl-C, SIGTERM or SIGHUP.
 
     A page to try it is at /, the API at /v1/completions. Requests name a network by the field model; the first is
     opened at the start, others on demand. One commit of each is used, also when it is trained further. When the

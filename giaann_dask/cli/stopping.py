@@ -1,6 +1,8 @@
-"""Stop a command in order: the first Ctrl-C or SIGTERM sets an event, the second one ends the process.
+"""Stop a command in order: the first Ctrl-C, SIGTERM or SIGHUP sets an event, the second one ends the process.
 
-What a training does then is in `giaann_dask.training.trainer`.
+A signal that was ignored when the command began stays so, as with `nohup`. A SIGHUP after another signal is ignored:
+a terminal that is closed sends several, and so do service managers. What a training does then is in
+`giaann_dask.training.trainer`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,19 @@ from types import FrameType
 
 import click
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def interrupt_on_signals() -> None:
+    """Handle all of these signals as Ctrl-C: workers are stopped and temporary files removed."""
+    for number in SIGNALS:
+        if not _is_ignored(number):
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @contextmanager
@@ -30,6 +44,7 @@ def stop_on_signals(message: str = "committing rounds in progress") -> Iterator[
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         stop.set()
         click.echo(f"giaann-dask: {message}; send the signal again to exit immediately", err=True)
 
@@ -37,9 +52,13 @@ def stop_on_signals(message: str = "committing rounds in progress") -> Iterator[
         # Only the main thread may install handlers; in other threads there is nothing to handle.
         yield stop
         return
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    before = {number: signal.signal(number, handle) for number in SIGNALS if not _is_ignored(number)}
     try:
         yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_ignored(number: int) -> bool:
+    return signal.getsignal(number) is signal.SIG_IGN

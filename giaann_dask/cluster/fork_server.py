@@ -97,14 +97,15 @@ def begin_fork_server(variables: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _not_interrupted() -> Iterator[None]:
-    """Block SIGINT while the server is started, which inherits the mask: a terminal sends Ctrl-C to all processes.
+    """Block SIGINT and SIGHUP while the server is started, which inherits the mask: a terminal sends them to all.
 
-    This process handles a pending Ctrl-C afterwards, and stops its workers itself.
+    This process handles what is pending afterwards, and stops its workers itself.
     """
-    # Starting the resource tracker unblocks SIGINT, so it is started first; if it is running, nothing happens.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
+        # Starting the resource tracker unblocks SIGINT, so it is started first; if it is running, nothing happens.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

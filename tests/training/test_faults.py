@@ -43,13 +43,19 @@ def test_a_killed_run_resumes_without_counting_twice(undisturbed: Undisturbed, t
 
 @pytest.mark.parametrize(
     "number",
-    [pytest.param(signal.SIGTERM, id="SIGTERM"), pytest.param(signal.SIGINT, marks=pytest.mark.slow, id="Ctrl-C")],
+    [
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow, id="SIGTERM"),
+        pytest.param(signal.SIGHUP, id="SIGHUP"),
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow, id="Ctrl-C"),
+    ],
 )
 def test_a_stopped_run_commits_and_resumes(undisturbed: Undisturbed, tmp_path: Path, number: signal.Signals) -> None:
     text, _, expected = undisturbed
     process = begin(text, tmp_path / "net")
-    # A terminal sends Ctrl-C to the whole process group, workers included; a scheduler, to the process.
-    os.killpg(process.pid, number) if number == signal.SIGINT else os.kill(process.pid, number)
+    # A terminal sends Ctrl-C and SIGHUP to the whole process group, workers included; a scheduler, to the process.
+    os.kill(process.pid, number) if number == signal.SIGTERM else os.killpg(process.pid, number)
+    if number == signal.SIGHUP:
+        os.killpg(process.pid, number)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 75, err
     assert "again to continue" in err
