@@ -1,6 +1,6 @@
 """Stop a command in order: the first Ctrl-C, SIGTERM or SIGHUP sets an event, the second one ends the process.
 
-A signal that was ignored when the command began stays so, as with `nohup`. A SIGHUP after another signal is ignored:
+A signal that was ignored when the command began stays so, as with ``nohup``. A SIGHUP after another signal is ignored:
 a terminal that is closed sends several, and so do service managers. What a training does then is in
 `giaann_dask.training.trainer`.
 """
