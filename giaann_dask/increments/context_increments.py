@@ -19,6 +19,7 @@ from giaann_dask.runs.run import RegionRun, Run, divide_rows
 from giaann_dask.spec import Specification
 from giaann_dask.spec_profiles import CONTEXT_NAMES
 from giaann_dask.text.blocks import CANDIDATE
+from giaann_dask.text.noun_names import plain_name
 from giaann_dask.text.segmentation import EncodedBlock
 
 
@@ -44,7 +45,9 @@ def stream_tokens(blocks: Sequence[EncodedBlock], features: Sequence[str] = ()) 
     for block in blocks:
         bare = block.surface < 0
         named, spelled = np.unique(block.feature[bare], return_inverse=True)
-        names = (*block.surfaces, *(features[feature] for feature in named.tolist()))
+        # With a dictionary, surfaces are the names of nouns.
+        surfaces = map(plain_name, block.surfaces) if features else block.surfaces
+        names = (*surfaces, *(features[feature] for feature in named.tolist()))
         local = np.array([number.setdefault(word, len(number)) for word in names], np.int64)
         surface = block.surface.astype(np.int64)
         surface[bare] = len(block.surfaces) + spelled

@@ -343,7 +343,7 @@ class Continuation(Summarised):
     Attributes
     ----------
     prompt : tuple of str
-        Words of the prompt, nouns merged.
+        Words of the prompt as text has them, merged nouns with spaces.
     tokens : tuple of GeneratedToken
         What was generated.
     stop : str or None
@@ -369,7 +369,7 @@ class Continuation(Summarised):
     @property
     def text(self) -> str:
         """The generated words, separated by spaces, merged nouns taken apart; of subwords just their own text."""
-        return detokenize((token.word for token in self.tokens), self.subwords)
+        return detokenize(((token.word, token.column) for token in self.tokens), self.subwords)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
@@ -416,7 +416,7 @@ class Continuation(Summarised):
         reasons = [(token.word, token.reasons_line()) for token in self.tokens if token.reasons]
         ended = () if self.stop is None else (("stopped", f"after {len(self.tokens)} tokens: {self.stop}"),)
         drawn = () if self.seed is None else (("seed", str(self.seed)),)
-        prompt = detokenize(self.prompt, self.subwords)
+        prompt = detokenize(((word, "") for word in self.prompt), self.subwords)
         return Summary(
             "Continuation", (("prompt", prompt), ("text", self.text or "(nothing)"), *reasons, *ended, *drawn)
         )

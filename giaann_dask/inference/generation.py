@@ -60,6 +60,7 @@ from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.block_tagging import make_builder, tag_part
 from giaann_dask.text.blocks import CANDIDATE, NO_CONCEPT, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.noun_names import noun_text
 from giaann_dask.text.segmentation import encode_block
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.tokens import Part
@@ -79,7 +80,7 @@ class PreparedPrompt:
     sequence : PreparedSequence
         Its neurons.
     words : tuple of str
-        Its words, nouns merged.
+        Its words as text has them, merged nouns with spaces.
     change : FlagChange
         What its words change in the flags of the commit.
     """
@@ -285,8 +286,9 @@ def prepare_prompt(
     if encoded.status[0] != CANDIDATE:
         missing = "a noun" if encoded.status[0] == NO_CONCEPT else "a verb or preposition between its nouns"
         raise PromptError(f"the prompt {prompt[:80]!r} lacks {missing}", "words that form columns", "add one")
+    text_of = str if specification.tokens == "subwords" else noun_text
     words = tuple(
-        encoded.surfaces[s] if s >= 0 else vocabulary.features[f]
+        text_of(encoded.surfaces[s]) if s >= 0 else vocabulary.features[f]
         for s, f in zip(encoded.surface, encoded.feature, strict=True)
     )
     sequence = PreparedSequence(
@@ -330,5 +332,5 @@ def word_and_column(neuron: int, vocabulary: Vocabulary) -> tuple[str, str]:
         return vocabulary.features[feature], concept
     if vocabulary.delimiter_since is not None and vocabulary.features[column + 1 : column + 2] != [concept]:
         # A column that is named by words opens with the first subword of any of them.
-        return " " + concept.replace("_", " "), concept
+        return " " + noun_text(concept), concept
     return concept, concept

@@ -72,7 +72,7 @@ class PromptWords:
     Attributes
     ----------
     words : tuple of str
-        Its words, nouns merged.
+        Its words as text has them, merged nouns with spaces.
     scores : tuple of ScoredWord
         Their probabilities, where they are requested.
     """
@@ -88,7 +88,7 @@ class PreparedText:
     Attributes
     ----------
     words : tuple of str
-        Its words, nouns merged.
+        Its words as text has them, merged nouns with spaces.
     enter : callable
         Adds it to the batch, in the thread that steps the batch; returns its number in the batch's events, counted
         from 0. Raises `OptionError` if all slots are taken.

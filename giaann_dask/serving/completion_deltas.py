@@ -20,7 +20,8 @@ from giaann_dask.serving.logprobs import (
     prompt_logprobs,
 )
 from giaann_dask.serving.requests import CompletionRequest
-from giaann_dask.text.detokenizer import Detokenizer
+from giaann_dask.text.detokenizer import Detokenizer, word_text
+from giaann_dask.text.noun_names import noun_text
 
 Finish = Literal["stop", "length"]
 
@@ -177,7 +178,7 @@ class Choice:
         text, token = "", None
         logprobs: tuple[TokenLogprob, ...] = ()
         if part.token is not None:
-            written, token = self._writer.write(part.token.word), self._details(part)
+            written, token = self._writer.write(part.token.word, part.token.column), self._details(part)
             if self._options.logprobs is not None:
                 logprobs = (generated_logprob(part.token, written, self._offset, self._options.logprobs),)
             self._offset += len(written)
@@ -200,16 +201,26 @@ class Choice:
         """Return a token, ready for JSON."""
         token = event.token
         assert token is not None
-        reasons = [reason_as_dict(reason) for reason in token.reasons]
+        reasons = [self._with_text(reason_as_dict(reason)) for reason in token.reasons]
+        candidates = (asdict(candidate) for candidate in token.candidates[: self._options.candidates])
         return {
-            "word": token.word,
-            "column": token.column,
+            **self._with_text({"word": token.word, "column": token.column}),
             "value": token.candidates[0].value,
             "candidate_count": token.candidate_count,
-            "candidates": [asdict(candidate) for candidate in token.candidates[: self._options.candidates]],
-            "columns": [asdict(column) for column in event.columns],
+            "candidates": [self._with_text(candidate) for candidate in candidates],
+            "columns": [{**asdict(column), "text": self._column_text(column.concept)} for column in event.columns],
             **({"connections": reasons} if self._options.connections else {}),
         }
+
+    def _with_text(self, named: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a word with the text of its word and of its column."""
+        word, column = named["word"], named["column"]
+        text = word if self._subwords else word_text(word, column)
+        return {**named, "text": text, "column_text": self._column_text(column)}
+
+    def _column_text(self, concept: str) -> str:
+        """Return the text of the name of a column."""
+        return concept if self._subwords else noun_text(concept)
 
     def as_dict(self, index: int) -> dict[str, Any]:
         """Return the whole choice, ready for JSON."""

@@ -103,7 +103,7 @@ def _named(text: str, log_probability: float) -> dict[str, Any]:
 
 
 def _written(candidates: Iterable[Candidate], space: str) -> tuple[tuple[str, float], ...]:
-    return tuple((space + candidate.word.replace("_", " "), _log(candidate.value)) for candidate in candidates)
+    return tuple((space + candidate.word, _log(candidate.value)) for candidate in candidates)
 
 
 def _log(probability: float) -> float:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from giaann_dask.errors import ConceptMissingError, InputFormatError
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.text.noun_names import noun_name
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -205,14 +206,15 @@ class ConnectionTable(Summarised):
         Examples
         --------
         >>> none = np.zeros(0, np.int32)
-        >>> table = ConnectionTable(*[none] * 6, np.zeros(0, np.float32), ("dog", "cat"), ("",))
-        >>> table.find_columns(["Cat", "cat"])
-        [1]
+        >>> table = ConnectionTable(*[none] * 6, np.zeros(0, np.float32), ("dog", "cat", "wild_cat"), ("",))
+        >>> table.find_columns(["Cat", "cat", "wild cat"])
+        [1, 2]
         """
         column_of = {name: column for column, name in enumerate(self.concepts)}
         columns = []
         for name in names:
-            column = column_of.get(name, column_of.get(name.lower()))
+            spelled = (name, name.lower(), noun_name(name.lower().split(" ")))
+            column = next((column_of[each] for each in spelled if each in column_of), None)
             if column is None:
                 raise missing_concept(name, column_of)
             columns.append(column)

@@ -27,6 +27,7 @@ from giaann_dask.text.blocks import (
     TaggedBlock,
 )
 from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.noun_names import JOINER, join_nouns, mark_underscores
 from giaann_dask.text.tables import Table
 from giaann_dask.text.tokens import Sentence, TaggedText, TaggedWord, look_up_each, names_of, number_more
 
@@ -56,7 +57,7 @@ class MergedSentence(NamedTuple):
     upos: list[str]
 
 
-def merge_nouns(sentence: Sentence, dashes: bool = False) -> MergedSentence:
+def merge_nouns(sentence: Sentence, dashes: bool = False, marked: bool = False) -> MergedSentence:
     """Join maximal runs of nouns, including a single hyphen between two of them.
 
     Parameters
@@ -65,6 +66,8 @@ def merge_nouns(sentence: Sentence, dashes: bool = False) -> MergedSentence:
         Raw tokens.
     dashes : bool
         Whether an en dash joins nouns as a hyphen does, and either also when it is tagged as a noun.
+    marked : bool
+        Whether underscores of nouns are marked (see `giaann_dask.text.noun_names`).
 
     Returns
     -------
@@ -80,6 +83,7 @@ def merge_nouns(sentence: Sentence, dashes: bool = False) -> MergedSentence:
     ['old', 'a-b_c', 'ran']
     """
     forms, lemmas, upos, xpos = sentence[:4]
+    name, join = (mark_underscores, join_nouns) if marked else (str, _join)
     merged = MergedSentence([], [], [], [], [])
     count = len(forms)
     i = 0
@@ -87,19 +91,20 @@ def merge_nouns(sentence: Sentence, dashes: bool = False) -> MergedSentence:
         noun = upos[i] in NOUNS
         word, lemma, part, tag = forms[i], lemmas[i], upos[i], xpos[i]
         i += 1
+        if noun:
+            word, lemma = name(word), name(lemma)
         while noun and i < count:
             if dashes and _is_joining_dash(sentence, i):
                 joiner = "-"
                 i += 1
             elif upos[i] in NOUNS:
-                joiner = "_"
+                joiner = JOINER
             elif i + 1 < count and (forms[i] == "-" or lemmas[i] == "-") and upos[i + 1] in NOUNS:
                 joiner = "-"
                 i += 1
             else:
                 break
-            word += joiner + forms[i]
-            lemma += joiner + lemmas[i]
+            word, lemma = join(word, joiner, name(forms[i])), join(lemma, joiner, name(lemmas[i]))
             i += 1
         merged.words.append(word.lower())
         merged.lemmas.append(lemma.lower())
@@ -107,6 +112,10 @@ def merge_nouns(sentence: Sentence, dashes: bool = False) -> MergedSentence:
         merged.nouns.append(noun)
         merged.upos.append(part)
     return merged
+
+
+def _join(names: str, joiner: str, name: str) -> str:
+    return names + joiner + name
 
 
 def _is_joining_dash(sentence: Sentence, i: int) -> bool:
@@ -194,7 +203,7 @@ class BlockBuilder:
 
     def _add_sequences(self, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> None:
         """Add the tokens of counted sequences, given by their ranges of tokens."""
-        tokens = _Tokens.merged(text, begin, end, self._options.merge_dashes)
+        tokens = _Tokens.merged(text, begin, end, self._options)
         flags = tokens.words.results(self._flag_rule).astype(np.uint8)
         noun = ((flags & NOUN) != 0)[tokens.kind]
         per_sequence = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(noun)])[tokens.offsets])
@@ -215,8 +224,9 @@ class BlockBuilder:
         order, kind = _in_order_of_appearance(kind, len(words))
         noun = (flags[order] & NOUN) != 0
         symbols, surfaces = np.zeros(len(order), np.int32), np.full(len(order), -1, np.int32)
-        symbols[noun] = number_more(self._concepts, words.strings(_lower_lemma, order[noun]))
-        surfaces[noun] = number_more(self._surfaces, words.strings(_lower_form, order[noun]))
+        name = mark_underscores if self._options.marked_underscores else str
+        symbols[noun] = number_more(self._concepts, words.strings(_lower_lemma, order[noun], name))
+        surfaces[noun] = number_more(self._surfaces, words.strings(_lower_form, order[noun], name))
         symbols[~noun] = number_more(self._features, words.strings(_lower_form, order[~noun]))
         flag = flags[order][kind]
         if not self._options.word_flags:
@@ -310,11 +320,16 @@ class _Words:
         found[~plain] = look_up_each(function, self._merged)
         return found
 
-    def strings(self, function: Callable[[TaggedWord], str], chosen: npt.NDArray[np.int64]) -> list[str]:
-        """Return the string that a function returns for each of some words, given by their indices."""
+    def strings(
+        self,
+        function: Callable[[TaggedWord], str],
+        chosen: npt.NDArray[np.int64],
+        name: Callable[[str], str] = str,
+    ) -> list[str]:
+        """Return the string that a function returns for each of some words, named where the word is not merged."""
         values, first, merged = self._entries.mapped(function).values, self._first, self._merged
         numbers = self._numbers[chosen].tolist()
-        return [values[number] if number < first else function(merged[number - first]) for number in numbers]
+        return [name(values[number]) if number < first else function(merged[number - first]) for number in numbers]
 
 
 class _Tokens(NamedTuple):
@@ -336,9 +351,10 @@ class _Tokens(NamedTuple):
 
     @classmethod
     def merged(
-        cls, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], dashes: bool
+        cls, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], options: FilterOptions
     ) -> _Tokens:
         """Return the tokens of the sequences with the given ranges, with runs of nouns merged."""
+        dashes, marked = options.merge_dashes, options.marked_underscores
         marks = text.entries.results(_dash_marks if dashes else _hyphen_marks)
         merge: Any = _merge
         first, last, offsets = merge(marks[text.entry].astype(np.uint8), begin, end)
@@ -350,7 +366,7 @@ class _Tokens(NamedTuple):
             key = text.entry[tokens].tobytes()
             if (run := runs.get(key)) is None:
                 run = runs[key] = known + len(found)
-                words = merge_nouns(text.between(tokens.start, tokens.stop), dashes)
+                words = merge_nouns(text.between(tokens.start, tokens.stop), dashes, marked)
                 found += map(TaggedWord, words.words, words.lemmas, words.upos, words.xpos)
             number[at] = run
         numbers, kind = _in_order_of_appearance(number, known + len(found))

@@ -67,6 +67,9 @@ class FilterOptions:
         Whether words are used without tags (see `giaann_dask.text.block_building`).
     word_flags : bool
         Whether delimiters depend on the word alone (``flags="canonical"``), not on lemma, tag and neighbours.
+    marked_underscores : bool
+        Whether underscores of nouns are marked in their names, as with ``flags="canonical"``
+        (see `giaann_dask.text.noun_names`).
 
     Raises
     ------
@@ -86,6 +89,7 @@ class FilterOptions:
     column_names: str = "first"
     raw: bool = False
     word_flags: bool = False
+    marked_underscores: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed_tokens < self.maximum_tokens:
@@ -114,6 +118,7 @@ class FilterOptions:
             maximum_bytes=specification.maximum_bytes,
             column_names=specification.column_names,
             word_flags=specification.flags == "canonical",
+            marked_underscores=specification.flags == "canonical",
         )
 
 

@@ -32,6 +32,7 @@ from giaann_dask.text.blocks import (
     TaggedBlock,
 )
 from giaann_dask.text.ever_pos import PROBABLE_WORDS, STOPS, EverPos
+from giaann_dask.text.noun_names import mark_underscores, noun_name
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.tokens import SpacedSentence, TaggedText
 
@@ -148,10 +149,10 @@ class SubwordBlockBuilder(BlockBuilder):
                 yield self._tokenizer.names[found.numbers[begin]]
             elif by == "span":
                 subwords = (self._tokenizer.subwords[number] for number in found.numbers[begin:at])
-                yield b"".join(subwords).decode("utf-8", "backslashreplace").strip()
+                yield mark_underscores(b"".join(subwords).decode("utf-8", "backslashreplace").strip())
             else:
                 words = dict.fromkeys(found.parents[begin:at])
-                yield "_".join(sentence.lemmas[word].lower() for word in words)
+                yield noun_name(sentence.lemmas[word].lower() for word in words)
 
     def _add_subwords(self, found: SubwordSequence, nouns: Sequence[bool], columns: Iterator[str]) -> None:
         """Add symbols and flags of a sequence; the first subword of each run of nouns is a concept."""

@@ -293,7 +293,7 @@ class _CorpusSentences:
         block = corpus.encoded(self.range.start + number, self.range.start + number + 1)
         features = corpus.strings("features")
         words = [
-            block.surfaces[surface] if surface >= 0 else features[feature]
+            (word := block.surfaces[surface] if surface >= 0 else features[feature], "" if feature else word)
             for surface, feature in zip(block.surface.tolist(), block.feature.tolist(), strict=True)
         ]
         text = detokenize(words, corpus.tokenizer() is not None).strip()

@@ -75,10 +75,11 @@ class ScriptedNetwork:
                 raise ClusterError("no worker answers", "workers")
             if "defect" in prompt and index == 2:
                 raise ZeroDivisionError("private detail")
-            candidates = (Candidate(word, "baker", 5.0), Candidate("other", "baker", 4.0))[: options.runners_up]
+            column = "sun_rise" if word == "sun_rise" else "baker"
+            candidates = (Candidate(word, column, 5.0), Candidate("other", "baker", 4.0))[: options.runners_up]
             key = ConnectionKey(1, index, 2, 0)
             reasons = (Reason("flour", "mill", 0, 2, 0, 3.0, 1.0, key),) if options.reasons else ()
-            yield TokenEvent(number, GeneratedToken(word, "baker", candidates, 2, reasons), index + 1 == options.tokens)
+            yield TokenEvent(number, GeneratedToken(word, column, candidates, 2, reasons), index + 1 == options.tokens)
         if options.tokens > len(WORDS):
             yield TokenEvent(number, None, True, "no candidates")
 

@@ -22,7 +22,7 @@ KNOWN = SubwordTokenizer.learn(["the café of the old mill", "naïve ☕ and �
 @given(st.text(alphabet="the café☕🙂 _mil\n", max_size=30))
 def test_subwords_are_detokenized_to_their_text(text: str) -> None:
     names = [KNOWN.names[number] for number in KNOWN.encode(text)]
-    assert detokenize(names, True) == text
+    assert detokenize(((name, "") for name in names), True) == text
     writer = Detokenizer(True)
     assert "".join([*map(writer.write, names), writer.end()]) == text
 
@@ -33,8 +33,9 @@ def test_continuations_and_choices_have_the_same_text() -> None:
     told = Continuation((" a",), generated, None, "c", True)
     assert told.text == " and the cafés\ufffd"
     assert told.as_dict()["subwords"] is True
-    words = Continuation(("a",), (GeneratedToken("big_dog", "a", (), 1, ()),), None, "c")
-    assert words.text == "big dog"
+    nouns = (("big_dog", "big_dog"), ("big_dog", "a"))
+    words = Continuation(("a",), tuple(GeneratedToken(*each, (), 1, ()) for each in nouns), None, "c")
+    assert words.text == "big dog big_dog"
     assert "subwords" not in words.as_dict()
     choice = Choice("a", CompletionRequest(prompts=("a",), options=CompletionOptions(tokens=9)), subwords=True)
     parts: list[Part] = [PromptWords(("a",)), *(TokenEvent(0, token, False) for token in generated)]

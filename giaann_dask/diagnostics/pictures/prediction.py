@@ -116,7 +116,7 @@ class Prediction:
     vocabulary : Vocabulary
         Its dictionaries, with the words of the prompt.
     given : tuple of str
-        Words of the prompt, nouns merged.
+        Words of the prompt as text has them, merged nouns with spaces.
     steps : tuple of PredictionStep
         From the prompt's second token on.
     """
@@ -137,7 +137,7 @@ class Prediction:
         for number, step in enumerate(self.steps[: at + 1]):
             if step.predicted and step.following is not None:
                 kind = "next" if number == at else "predicted"
-                words.append(Word(self._plain(self.name(step.following)[0]), kind))
+                words.append(Word(self._plain(*self.name(step.following)), kind))
         if not self.steps[at].predicted:
             return [*words[: at + 1], Word(words[at + 1].text, "given next"), *_waiting(words[at + 2 :])]
         return words
@@ -160,8 +160,8 @@ class Prediction:
             return said + f"The prediction ends: {step.stop}."
         return said
 
-    def _plain(self, word: str) -> str:
-        return detokenize([word], self.vocabulary.delimiter_since is not None).strip()
+    def _plain(self, word: str, column: str = "") -> str:
+        return detokenize([(word, column)], self.vocabulary.delimiter_since is not None).strip()
 
 
 def predict(

@@ -140,12 +140,13 @@ class TextContinuation:
 
     def _reasons(self, now: int, word: int) -> tuple[Reason, ...]:
         """Return the evidence that made a word more or less probable than without context, the largest first."""
-        found: dict[str, Reason] = {}
+        # By kind, too: a token can be written as the place of any token is.
+        found: dict[tuple[int, str], Reason] = {}
         for reason in (*self._chain(now, word), *self._evidence(now, word), *self._recent(now, word)):
             # What the chain and the evidence look at alike is one reason.
-            before = found.get(reason.word)
+            before = found.get((reason.segment, reason.word))
             gain = reason.contribution + (before.contribution if before else 0.0)
-            found[reason.word] = replace(reason, contribution=gain)
+            found[reason.segment, reason.word] = replace(reason, contribution=gain)
         ranked = sorted(found.values(), key=lambda reason: -reason.contribution)
         return tuple(ranked[: self._options.reasons])
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from giaann_dask.inference.rows.cache import RowStatistics
 from giaann_dask.keys import unpack_neuron
 from giaann_dask.spec import PARTS_OF_SPEECH
+from giaann_dask.text.noun_names import plain_name
 from giaann_dask.text.vocabulary import Vocabulary
 
 NO_PREDICTION = -1
@@ -109,9 +110,9 @@ def _match(
     # A word is one feature, and a lemma one column; only a word of the one kind and one of the other are compared.
     right: npt.NDArray[np.bool_] = made & np.where(noun, prime & (found_column == column), found_feature == feature)
     for i in np.flatnonzero(made & ~right & (noun | prime)).tolist():
-        word = vocabulary.concepts[found_column[i]] if prime[i] else vocabulary.features[found_feature[i]]
+        word = plain_name(vocabulary.concepts[found_column[i]]) if prime[i] else vocabulary.features[found_feature[i]]
         concept = vocabulary.concepts[column[i]] if by_name else predictions.surface[i]
-        right[i] = word == (concept if noun[i] else vocabulary.features[feature[i]])
+        right[i] = word == (plain_name(concept) if noun[i] else vocabulary.features[feature[i]])
     return right
 
 
@@ -119,7 +120,9 @@ def target_names(predictions: Predictions, vocabulary: Vocabulary) -> list[str]:
     """Return the word of each step's token: the form that a noun has in the text, or a feature's name."""
     column, feature = unpack_neuron(predictions.target)
     pairs = zip(column.tolist(), feature.tolist(), predictions.surface, strict=True)
-    return [vocabulary.features[f] if f else surface or vocabulary.concepts[c] for c, f, surface in pairs]
+    # Subwords are named by their bytes.
+    name = plain_name if vocabulary.delimiter_since is None else str
+    return [vocabulary.features[f] if f else name(surface or vocabulary.concepts[c]) for c, f, surface in pairs]
 
 
 Counts = npt.NDArray[np.int64]

@@ -109,7 +109,7 @@ function add(token, subwords) {
   const place = tokens.push(token) - 1;
   const button = document.createElement("button");
   button.type = "button";
-  button.textContent = subwords ? token.word.trim() || token.word : token.word.replaceAll("_", " ");
+  button.textContent = subwords ? token.text.trim() || token.text : token.text;
   button.addEventListener("click", () => {
     followed = false;
     show(place);
@@ -125,20 +125,20 @@ function show(place) {
   find("tokens-out").querySelectorAll("button").forEach((button, index) => {
     button.setAttribute("aria-pressed", String(index === place));
   });
-  document.querySelectorAll(".word").forEach((each) => { each.textContent = token.word.replaceAll("_", " "); });
+  document.querySelectorAll(".word").forEach((each) => { each.textContent = token.text; });
   const shown = token.candidates.length;
   find("candidates-note").textContent = shown < token.candidate_count
     ? `The best ${shown} of ${token.candidate_count}.` : `All ${token.candidate_count}.`;
   const strongest = Math.max(...token.candidates.map((each) => each.value));
   find("candidates").replaceChildren(...token.candidates.map((each) => {
-    const line = row([each.word, each.column], each.value, strongest);
+    const line = row([each.text, each.column_text], each.value, strongest);
     if (each.word === token.word && each.column === token.column) line.className = "chosen";
     return line;
   }));
   find("sentences-section").hidden = true;
   find("columns-section").hidden = !token.columns.length; // an engine may not know them
   const brightest = Math.max(...token.columns.map((each) => each.activation));
-  find("columns").replaceChildren(...token.columns.map((each) => row([each.concept], each.activation, brightest)));
+  find("columns").replaceChildren(...token.columns.map((each) => row([each.text], each.activation, brightest)));
 }
 
 // Asks for the training sentences behind a token, once, and shows them.
@@ -162,10 +162,10 @@ async function trace(place) {
   if (tokens[place] !== token || find("tokens-out").querySelectorAll("button")[place]?.ariaPressed !== "true") return;
   find("sentences-section").hidden = false;
   find("sentences").replaceChildren(...token.sentences.flatMap((found, index) => {
-    const { word, column } = reasons[index];
+    const { text, column_text: column } = reasons[index];
     const title = document.createElement("dt");
     const count = found.sequences === 1 ? "1 sentence" : `${found.sequences.toLocaleString("en")} sentences`;
-    title.textContent = `${word.replaceAll("_", " ")}${column ? ` [${column.replaceAll("_", " ")}]` : ""}: ${count}`;
+    title.textContent = `${text}${column ? ` [${column}]` : ""}: ${count}`;
     return [title, ...found.sentences.map(sentence)];
   }));
 }
@@ -188,7 +188,7 @@ function row(texts, value, largest) {
   const line = document.createElement("tr");
   for (const text of texts) {
     const cell = document.createElement("td");
-    cell.textContent = text.replaceAll("_", " ");
+    cell.textContent = text;
     line.append(cell);
   }
   const cell = document.createElement("td");
