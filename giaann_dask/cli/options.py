@@ -17,13 +17,14 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.spelling import section, spelled
 from giaann_dask.device import finds_cuda
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, parameter
+from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.object_urls import ObjectUrl, StorageOptions, is_in_memory, is_object_store, object_path
 
 if TYPE_CHECKING:
     from giaann_dask.api.texts import TextOptions
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.inference.rows.remote import RowOptions
-    from giaann_dask.inference.state.options import Feed, InferenceOptions
+    from giaann_dask.inference.state.options import Feed
     from giaann_dask.inference.v1.beam import BeamOptions
     from giaann_dask.inference.v2.options import V2Settings
     from giaann_dask.text.inputs import Files
@@ -34,6 +35,11 @@ LOCAL = 0
 _STORAGE = "giaann_dask.storage_options"
 
 _cluster, _output, _text = section("Cluster"), section("Output and logging"), section("Text")
+# Rules of profile v1 that have options, with their default values.
+V1_DEFAULTS: dict[str, Any] = {
+    name: getattr(InferenceOptions(), name) for name in ("timing", "activations", "sequential")
+}
+
 _inference, _beam, _rows = section("Inference"), section("Beam search"), section("Rows")
 
 
@@ -207,21 +213,21 @@ def inference_options(command: Command) -> Command:
         ),
         _inference(
             "--sequential/--no-sequential",
-            default=True,
+            default=V1_DEFAULTS["sequential"],
             show_default=True,
             help="Profile v1: whether segments must activate in order.",
         ),
         _inference(
             "--activations",
             type=click.Choice(["boolf", "boolf+c", "intf+c"]),
-            default="boolf",
+            default=V1_DEFAULTS["activations"],
             show_default=True,
             help="Profile v1: values that are 0 or 1: those of feature segments, of all segments, or none.",
         ),
         _inference(
             "--timing",
             type=click.Choice(["exact", "biased", "none"]),
-            default="none",
+            default=V1_DEFAULTS["timing"],
             show_default=True,
             help="Profile v1: times of activations must fit (exact), lower the value by how far they are off (biased), "
             "or are ignored.",
@@ -362,11 +368,9 @@ def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptio
     OptionError
         If options of both profiles are among them.
     """
-    from giaann_dask.inference.state.options import InferenceOptions
     from giaann_dask.inference.v2.options import V2Settings
 
-    names = ("timing", "activations", "sequential")
-    rules = InferenceOptions(feed=feed, **{name: values[name] for name in names})
+    rules = InferenceOptions(feed=feed, **{name: values[name] for name in V1_DEFAULTS})
     flags = {name: values[name] for name in ("strict_reference", "enforce_delimiter")}
     kinds = tuple(kind.strip() for kind in (values.get("auxiliary") or "").split(",") if kind.strip())
     if values["settings"] is None and not any(flags.values()) and not kinds:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.cli.event_files import event_log
-from giaann_dask.cli.options import read_numbers, read_text_options
+from giaann_dask.cli.options import V1_DEFAULTS, read_numbers, read_text_options
 from giaann_dask.cli.progress import Workload, progress
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.errors import OptionError, parameter
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 # Options of other profiles, with their default values.
 _OTHERS = {
-    "timing": "none",
-    "activations": "boolf",
-    "sequential": True,
+    **V1_DEFAULTS,
     "feed": "target",
     "settings": None,
     "strict_reference": False,

@@ -16,7 +16,7 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.api.cluster import current_client, use_client
-from giaann_dask.data import sample_test_text
+from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import EmptyInputError, OptionError, ReportMissingError
 from giaann_dask.events import Committed, Event
 from giaann_dask.text.reading import ReadOptions
@@ -122,6 +122,20 @@ def test_keywords_replace_fields_of_options(cluster: LocalCluster, tmp_path: Pat
         assert best.evaluate(sample_test_text()).top1 == best.score(sample_test_text()).top1
     with best.session(PROMPT, max_tokens=2) as session:
         assert [token.reasons for token in session] == [(), ()]
+
+
+def test_by_default_a_network_of_columns_predicts_unseen_text_best(cluster: LocalCluster, tmp_path: Path) -> None:
+    with Client(cluster):
+        network = gd.train(sample_text(), tmp_path / "net")
+        rules = [
+            gd.InferenceOptions(timing=timing, sequential=sequential)  # type: ignore[arg-type]
+            for timing in ("none", "biased", "exact")
+            for sequential in (False, True)
+        ]
+        options = [gd.EvaluationOptions(inference=rule) for rule in rules]
+        matches = [network.evaluate(sample_test_text(), options=each).prediction_matches for each in options]
+        assert rules[matches.index(max(matches))] == gd.InferenceOptions(), matches
+        assert network.evaluate(sample_test_text()).prediction_matches == max(matches)
 
 
 def test_opening(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_other_formats_hold_the_same_export(trained: Path, suffix: str) -> None:
 def test_evaluate(trained: Path, data_folder: Path) -> None:
     made = answer(
         "evaluate", trained / "net", synthetic_set(data_folder).test_text, "--tagger", "gold",
-        "--timing", "biased", "--feed", "prediction", "--max-sequences", "40", "--workers", "2",
+        "--timing", "biased", "--sequential", "--feed", "prediction", "--max-sequences", "40", "--workers", "2",
     )  # fmt: skip
     assert (made["prediction_tokens"], made["prediction_matches"]) == (177, 6)
     assert made["top1"] == pytest.approx(6 / 177)

@@ -120,7 +120,7 @@ def test_burst_on_an_active_entry_reads_two_until_the_next_step() -> None:
     entries = state.entries()
     assert entries.value.tolist() == [2.0]
     pulse = Pulse(drive=0.0, column_time=0, feature_time=0)
-    options = InferenceOptions()
+    options = InferenceOptions(sequential=True)
     activation.propagate(state, targets([]), pulse, layout=LAYOUT, options=options)
     assert state.entries().value.tolist() == [1.0]
     assert entries.value.tolist() == [2.0]
@@ -129,7 +129,7 @@ def test_burst_on_an_active_entry_reads_two_until_the_next_step() -> None:
 def test_a_drive_of_zero_makes_entries() -> None:
     row = [(0, 5, 0), (C, 5, 1), (L, 5, 0)]
     pulse = Pulse(drive=0.0, column_time=2, feature_time=4)
-    options = InferenceOptions(timing="biased")
+    options = InferenceOptions(timing="biased", sequential=True)
     state = ActivationState(CPU)
     activation.propagate(state, targets(row), pulse, layout=LAYOUT, options=options)
     assert contents(state.entries()) == ({(0, 5, 0): 0.0, (C, 5, 1): 0.0}, {(0, 5, 0): 2, (C, 5, 1): 4})
@@ -277,7 +277,7 @@ def test_generation_continues_a_trained_sentence(run: Run, sentences: Any, timin
     continued = 0
     for neuron, _, noun in sentences:
         prompt = PreparedSequence(neuron=neuron[:12], noun=noun[:12], number=0)
-        generation = session(run, timing=timing).generate(prompt, 4)
+        generation = session(run, timing=timing, sequential=True).generate(prompt, 4)
         assert [step.seed for step in generation.steps[:12]] == [True] * 12
         assert len(generation.tokens) == 4 or generation.stop is not None
         for step, candidates in zip(generation.steps[12:], generation.candidates[12:], strict=True):
@@ -300,13 +300,15 @@ def test_generation_counts_the_columns_it_predicts(run: Run, sentences: Any) -> 
 
 
 @pytest.mark.parametrize("activations", ["boolf", "boolf+c", "intf+c"])
-@pytest.mark.parametrize("timing", ["none", "exact"])
-def test_explanations_add_up_to_the_value(run: Run, sentences: Any, timing: str, activations: str) -> None:
+@pytest.mark.parametrize(("timing", "sequential"), [("none", True), ("none", False), ("exact", True), ("exact", False)])
+def test_explanations_add_up_to_the_value(
+    run: Run, sentences: Any, timing: str, sequential: bool, activations: str
+) -> None:
     """Without a penalty for time, a value is what the connections and the neuron's own bursts gave."""
     explained = 0
     for neuron, _, noun in sentences[:8]:
         prompt = PreparedSequence(neuron=neuron[:10], noun=noun[:10], number=0)
-        chosen = session(run, timing=timing, activations=activations)
+        chosen = session(run, timing=timing, sequential=sequential, activations=activations)
         generation = chosen.generate(prompt, 3)
         for step in generation.steps[10:]:
             parts = chosen.explain(generation.steps, step.index)
