@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.conformance import read_lines
 from support.v2_records import V2Dictionary, V2Network, native_first, v2_folder, v2_prepared, v2_run
 
-from giaann_dask.cli.options import read_inference_options
+from giaann_dask.cli.options import V1_DEFAULTS, read_inference_options
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.evaluation.accuracy import Predictions, match_ranks
@@ -239,13 +239,14 @@ def test_options_are_checked() -> None:
 
 
 def test_the_command_line_chooses_the_kind_of_rules() -> None:
-    plain = {"timing": "none", "activations": "boolf", "sequential": True}
+    plain = {"timing": "none", "activations": "boolf", "sequential": False}
     none = {"settings": None, "strict_reference": False, "enforce_delimiter": False}
     assert read_inference_options({**plain, **none}, "target") == InferenceOptions()
     chosen = read_inference_options({**plain, **none, "strict_reference": True}, "prediction")
     assert chosen == V2Settings(strict_reference=True, feed="prediction")
     with pytest.raises(OptionError):
         read_inference_options({**plain, **none, "timing": "exact", "settings": "train"}, "target")
+    assert plain == V1_DEFAULTS
 
 
 def test_a_match_of_names_is_that_of_the_concept() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.cli.options import read_inference_options
+from giaann_dask.cli.options import V1_DEFAULTS, read_inference_options
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.handle import flags_of, open_flags_with, submit_flags
 from giaann_dask.inference.rows.source import AuxiliaryRows, RunRows
@@ -136,6 +136,6 @@ def test_inapplicable_kinds_are_rejected() -> None:
     ):
         with pytest.raises(OptionError):
             make()
-    values = {"timing": "none", "activations": "boolf", "sequential": True, "settings": None}
+    values = V1_DEFAULTS | {"settings": None}
     values |= {"strict_reference": False, "enforce_delimiter": False, "auxiliary": "pos, lemma"}
     assert read_inference_options(values, "target") == V2Settings(auxiliary=("pos", "lemma"))
