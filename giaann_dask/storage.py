@@ -323,6 +323,21 @@ def write_file(path: Path, content: bytes | str, what: str = "") -> Path:
     return path
 
 
+def read_limited(path: Path, most: int) -> bytes:
+    """Return the content of a file that others may have sent.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, or has more than so many bytes, of which no more are read.
+    """
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"more than {most:,} bytes")
+    return content
+
+
 @contextmanager
 def writing(what: str) -> Iterator[None]:
     """Translate errors of writing into a `StoreFullError` or a `StoreRefusedError`."""

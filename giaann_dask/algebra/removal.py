@@ -8,7 +8,7 @@ completely.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
@@ -204,7 +204,8 @@ def _before_removal(store: NetworkStore, reader: CommitReader) -> CommitReader |
 
 def _is_removed(removed: CommitReader, before: CommitReader, after: CommitReader) -> bool:
     """Return whether a removal has removed these documents and nothing else, and none of them is left."""
-    documents, left = Counter(removed.ledger()), Counter(after.ledger())
+    documents = _countable(removed.ledger(), {entry.identity for entry in before.ledger()})
+    left = Counter(after.ledger())
     return Counter(before.ledger()) == documents + left and not documents <= left
 
 
@@ -254,10 +255,10 @@ def train_apart(
 
 def find_parts(reader: CommitReader, documents: Sequence[LedgerEntry]) -> set[int]:
     """Return the places of documents in a network's ledger; raise an error where it does not hold them completely."""
-    wanted = Counter(documents)
+    held = {entry.identity: entry for entry in reader.ledger()}
+    wanted = _countable(documents, held)
     if not wanted:
         raise OptionError("documents without a sequence of enough tokens", "text that was trained", "check the inputs")
-    held = {entry.identity: entry for entry in reader.ledger()}
     missing = sum(entry.identity not in held for entry in wanted)
     partial = sum(entry.identity in held and held[entry.identity] != entry for entry in wanted)
     if missing or partial:
@@ -279,6 +280,11 @@ def find_parts(reader: CommitReader, documents: Sequence[LedgerEntry]) -> set[in
             "name it once",
         )
     return parts
+
+
+def _countable(documents: Sequence[LedgerEntry], held: Collection[bytes]) -> Counter[LedgerEntry]:
+    """Return the parts of documents that a ledger has to hold: bundles leave out those that have no sequences."""
+    return Counter(entry for entry in documents if entry.sequences or entry.identity in held)
 
 
 def _subtract(

@@ -66,7 +66,7 @@ def region_repeats(counts: Run, placement: Placement) -> RegionRepeats:
     return RegionRepeats(divide_rows(repeats, placement.regions_of(repeats.source)), _to_run(*own), small)
 
 
-def join_repeats(region: int, parts: Sequence[RegionRepeats], own: RegionRepeats) -> tuple[Run, Integers]:
+def join_repeats(region: int, parts: Sequence[RegionRepeats], own: RegionRepeats) -> tuple[Run, Integers] | None:
     """Add up the repeats of the contexts of a region.
 
     Parameters
@@ -84,6 +84,8 @@ def join_repeats(region: int, parts: Sequence[RegionRepeats], own: RegionRepeats
         Repeats of its contexts; strengths are positive.
     small : ndarray
         How many words have 1 to `SMALL_COUNTS` continuations, by kind of the chain, as `RegionRepeats.small`.
+
+    None where a word has more repeats than counts, as two contexts have one key by chance, or counts were forged.
     """
     repeats = merge_runs([part.repeats[region] for part in parts if region in part.repeats])
     gone = Run(repeats.source, repeats.pointer, repeats.target, -repeats.strength.astype(np.int64))
@@ -91,6 +93,8 @@ def join_repeats(region: int, parts: Sequence[RegionRepeats], own: RegionRepeats
     left = merge_runs([often, gone]) if len(gone) else often
     small = own.small.copy()
     kind, found = left.target >> SEGMENT_SHIFT, left.strength
+    if int(found[kind > 0].min(initial=1)) < 1:
+        return None
     for length in range(CHAIN):
         of_kind = found[(kind == length + 1) & (found <= SMALL_COUNTS)].astype(np.int64)
         small[length] += np.bincount(np.maximum(of_kind, 0), minlength=SMALL_COUNTS + 1)[1:]

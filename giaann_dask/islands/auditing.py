@@ -4,7 +4,8 @@ A bundle has the sums of groups of sequences, and only a whole sum can be compar
 drawn sequences are counted again. Where a share f of the sequences is in groups that are not what their text gives, N
 drawn sequences show it with a probability of at least 1 - (1 - f) ** N, as they are drawn without replacement and by
 the owner, after the bundle was signed. One false sequence makes its group false, so f is no less than the share of
-false sequences.
+false sequences. A part of text without sequences would never be drawn, and nothing but its text shows whether its
+identity is its own: groups with such parts are always counted again, and refused without an audit.
 """
 
 from __future__ import annotations
@@ -108,10 +109,18 @@ def audit_bundle(
     OptionError
         If the text of a drawn group is not offered, or was tagged otherwise.
     BundleError
-        If a group is not what its text gives.
+        If a group is not what its text gives, or only an audit can show what it is.
     """
-    sequences = {number: sum(bundle.groups[number].counts.by_status) for number in groups}
-    drawn = draw_groups(sequences, options.sequences, options.seed, bundle.identity)
+    sequences = {number: bundle.groups[number].counts.sequences for number in groups}
+    empty = {number for number in groups if bundle.groups[number].empty_parts}
+    if empty and not options.sequences:
+        raise BundleError(
+            f"{bundle.path} has {sum(bundle.groups[number].empty_parts for number in empty):,} parts of text without "
+            "sequences, which only their text can show",
+            "parts with sequences, or an audit",
+            f"set {parameter('audit')} to 1 or more, or ask for a bundle of this version, which leaves them out",
+        )
+    drawn = sorted(empty.union(draw_groups(sequences, options.sequences, options.seed, bundle.identity)))
     if not drawn:
         return drawn
     if bundle.tagger != options.sources.tagger:

@@ -9,9 +9,10 @@ manifest.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from giaann_dask.errors import BundleError, GiaannError
 from giaann_dask.islands.archive import Archive, ArchiveWriter, writing_archive
 from giaann_dask.islands.definition import Island, canonical_json
-from giaann_dask.islands.signing import is_public_key, is_signed, public_of
+from giaann_dask.islands.signing import SIGNATURE_BYTES, is_public_key, is_signed, public_of
 from giaann_dask.islands.totals import GroupCounts, check_counts
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
@@ -38,7 +39,13 @@ _LEDGER, _TEXT = "ledger.json", "text.json"
 _TABLES = ("connections", "neurons")
 # Precedes what is signed, so that a signature of anything else cannot be one of a bundle.
 _SIGNED = f"{FORMAT} {VERSION}\n".encode()
-_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
+_ERRORS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, MemoryError)
+# Bytes of a member at most, by its name; all others are chunks of increments, or their metadata.
+_MOST = {_NAMES: 1 << 30, _LEDGER: 1 << 28, _TEXT: 1 << 32}
+_MOST_OF_CHUNK = 1 << 24
+# A manifest has a line for each member.
+_MOST_OF_MANIFEST, _MOST_OF_LINE = 1 << 12, 1 << 8
+_IDENTITY, _DIGEST = re.compile("[0-9a-f]{32}"), re.compile("[0-9a-f]{64}")
 
 
 class Group(NamedTuple):
@@ -55,18 +62,29 @@ class Group(NamedTuple):
     entries: tuple[LedgerEntry, ...]
     counts: GroupCounts
 
+    @property
+    def empty_parts(self) -> int:
+        """Number of its parts that have no sequences, so that no increments show anything of them."""
+        return sum(not entry.sequences for entry in self.entries)
+
 
 class BundleWriter:
-    """Append groups to a bundle; made by `writing_bundle`."""
+    """Append groups to a bundle; made by `writing_bundle`.
+
+    Attributes
+    ----------
+    groups : int
+        Groups so far.
+    """
 
     def __init__(self, archive: ArchiveWriter) -> None:
         self._archive = archive
         self._totals = [0, 0, 0]
-        self._groups = 0
+        self.groups = 0
 
     def add(self, group: Group, run: PackedRegionRun, text: Sequence[Part] | None = None) -> None:
         """Append a group with its increments and, where it is offered, its text."""
-        folder = _folder(self._groups)
+        folder = _folder(self.groups)
         counts = group.counts
         ledger = {
             "parts": [[entry.identity.hex(), entry.sequences] for entry in group.entries],
@@ -82,8 +100,8 @@ class BundleWriter:
         # In the order of their names, in which they are read.
         for name in sorted(members):
             self._archive.add(folder + name, members[name])
-        self._groups += 1
-        for place, number in enumerate((sum(counts.by_status), counts.by_status[0], counts.tokens)):
+        self.groups += 1
+        for place, number in enumerate((counts.sequences, counts.by_status[0], counts.tokens)):
             self._totals[place] += number
 
     @property
@@ -102,7 +120,7 @@ class BundleWriter:
                 "island": island.identity,
                 "signer": public_of(key),
                 "tagger": tagger,
-                "groups": self._groups,
+                "groups": self.groups,
                 "sequences": sequences,
                 "trained": trained,
                 "tokens": tokens,
@@ -177,7 +195,7 @@ class Bundle:
             If one is not.
         """
         for group in groups:
-            for name in self._members.of_group(_folder(group)):
+            for name in self._members.under(_folder(group)):
                 self._members.read(name)
 
     def run(self, group: int) -> PackedRegionRun:
@@ -219,23 +237,25 @@ class _Members:
         self._archive, self._digests = archive, digests
         self._folders: dict[str, list[str]] = {}
         for name in digests:
-            place = name.split("/")[:3]
-            self._folders.setdefault("/".join(place) + "/", []).append(name)
+            group, _, rest = name.rpartition("/")[0].partition("/")
+            number, _, table = rest.partition("/")
+            for folder in {f"{group}/{number}/", f"{group}/{number}/{table.partition('/')[0]}/"}:
+                self._folders.setdefault(folder, []).append(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._digests
 
     def under(self, folder: str) -> Sequence[str]:
-        """Return the members of a table of a group."""
+        """Return the members of a group, or of a table of a group."""
         return self._folders.get(folder, [])
 
-    def of_group(self, folder: str) -> Sequence[str]:
-        """Return the members of a group."""
-        return [name for name in self._digests if name.startswith(folder)]
+    def size(self, name: str) -> int:
+        """Return the bytes of a member."""
+        return self._archive.size(name)
 
     def read(self, name: str) -> bytes:
         """Return a member that is what was signed."""
-        content = self._archive.read(name)
+        content = self._archive.read(name, _MOST.get(name.rpartition("/")[2], _MOST_OF_CHUNK))
         if sha256(content).hexdigest() != self._digests.get(name):
             raise self.damage(f"has a member {name} that is not the one signed")
         return content
@@ -245,11 +265,61 @@ class _Members:
         try:
             return json.loads(self.read(name))
         except (ValueError, RecursionError) as error:
+            if isinstance(error, BundleError):
+                raise
             raise self.damage(f"has no JSON in {name}") from error
 
     def damage(self, what: str) -> BundleError:
         """Return the error of the bundle."""
         return _refusal(self._archive.path, what)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Manifest of a bundle, which names its members; nothing in it has to be true before its signature is checked.
+
+    Attributes
+    ----------
+    island : str
+        Identity of the island.
+    signer, tagger : str
+        Public key, and what tagged the text.
+    groups, sequences, trained, tokens : int
+        Counts of the whole.
+    members : mapping of str to str
+        SHA-256 of every member by name.
+    """
+
+    island: str
+    signer: str
+    tagger: str
+    groups: int
+    sequences: int
+    trained: int
+    tokens: int
+    members: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, content: bytes, path: Path) -> Manifest:
+        """Read the manifest of a bundle; raise a BundleError where it is none of this version."""
+        try:
+            stored = json.loads(content)
+            values = {each.name: stored[each.name] for each in fields(cls)}
+            intact = (stored["format"], stored["version"]) == (FORMAT, VERSION) and is_public_key(values["signer"])
+            intact = intact and isinstance(values["island"], str) and text_fault(values["tagger"]) is None
+            numbers = [values[name] for name in ("groups", "sequences", "trained", "tokens")]
+            intact = intact and all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
+            intact = intact and all(map(_DIGEST.fullmatch, values["members"].values()))
+        except _ERRORS:
+            intact = False
+        if not intact:
+            raise _refusal(path, f"has no manifest of version {VERSION}")
+        return cls(**values)
+
+
+def read_manifest(archive: Archive) -> bytes:
+    """Return the bytes of the manifest of a bundle, of which there are no more than its members need."""
+    return archive.read(MANIFEST, _MOST_OF_MANIFEST + _MOST_OF_LINE * len(archive.names))
 
 
 def open_bundle(path: Path, island: Island) -> Bundle:
@@ -265,49 +335,59 @@ def open_bundle(path: Path, island: Island) -> Bundle:
         If ``cryptography`` is not installed.
     """
     archive = Archive(path)
-    manifest = archive.read(MANIFEST)
-    try:
-        stored = json.loads(manifest)
-        if (stored["format"], stored["version"]) != (FORMAT, VERSION):
-            raise ValueError
-        signer, digests = stored["signer"], dict(stored["members"])
-        if not is_public_key(signer):
-            raise ValueError
-    except _ERRORS as error:
-        raise _refusal(path, f"has no manifest of version {VERSION}") from error
-    name = island.name_of(signer)
-    if name is None:
-        raise BundleError(
-            f"{path} is signed with the key {signer[:16]}", f"one of {sorted(island.keys)}", "add it with island keys"
-        )
-    if not is_signed(_SIGNED + manifest, archive.read(_SIGNATURE), signer):
-        raise _refusal(path, "has a wrong signature")
-    if stored["island"] != island.identity:
+    manifest = read_manifest(archive)
+    name = _signer(archive, manifest, island)
+    stored = Manifest.parse(manifest, path)
+    if stored.signer != island.keys[name]:
+        raise _refusal(path, "names another key than it is signed with")
+    if stored.island != island.identity:
         raise BundleError(f"{path} is of another island", "bundles of this one", "name its own island file")
-    if archive.names != (*sorted(digests), MANIFEST, _SIGNATURE):
+    if archive.names != (*sorted(stored.members), MANIFEST, _SIGNATURE):
         raise _refusal(path, "has other members than its manifest names")
-    members = _Members(archive, digests)
+    members = _Members(archive, stored.members)
     try:
-        groups = tuple(_group(members, number, island) for number in range(stored["groups"]))
+        groups = tuple(_group(members, number, island) for number in range(stored.groups))
         names = members.json(_NAMES)
-        concepts, features = (tuple(names[kind]) for kind in ("concepts", "features"))
+        if not all(isinstance(names[kind], list) for kind in ("concepts", "features")):
+            raise ValueError
         bundle = Bundle(
             path=path,
             identity=sha256(manifest).hexdigest(),
             signer=name,
-            tagger=str(stored["tagger"]),
-            sequences=stored["sequences"],
-            trained=stored["trained"],
-            tokens=stored["tokens"],
+            tagger=stored.tagger,
+            sequences=stored.sequences,
+            trained=stored.trained,
+            tokens=stored.tokens,
             groups=groups,
-            concepts=concepts,
-            features=features,
+            concepts=tuple(names["concepts"]),
+            features=tuple(names["features"]),
             _members=members,
         )
+    except BundleError:
+        raise
     except _ERRORS as error:
         raise _refusal(path, "has a ledger or names that are none") from error
-    _check(bundle, island, len(digests))
+    _check(bundle, island, len(stored.members))
     return bundle
+
+
+def _signer(archive: Archive, manifest: bytes, island: Island) -> str:
+    """Return the name of the key that a bundle is signed with, before anything in it is used.
+
+    Raises
+    ------
+    BundleError
+        If it is none of the island's.
+    """
+    signed, signature = _SIGNED + manifest, archive.read(_SIGNATURE, SIGNATURE_BYTES)
+    found = (name for name, key in island.keys.items() if is_signed(signed, signature, key))
+    if (name := next(found, None)) is None:
+        raise BundleError(
+            f"{archive.path} has a signature of no listed key",
+            f"one of {sorted(island.keys)}",
+            "add the key with island keys, or ask for the bundle again",
+        )
+    return name
 
 
 def _group(members: _Members, number: int, island: Island) -> Group:
@@ -316,11 +396,15 @@ def _group(members: _Members, number: int, island: Island) -> Group:
     counts = GroupCounts.from_dict(stored)
     entries = []
     for identity, sequences in stored["parts"]:
-        if type(sequences) is not int or sequences < 0 or len(bytes.fromhex(identity)) != 16:
+        if type(sequences) is not int or sequences < 0 or not _IDENTITY.fullmatch(identity):
             raise ValueError("parts of another kind")
         entries.append(LedgerEntry(bytes.fromhex(identity), sequences, True))
+    text = f"{_folder(number)}{_TEXT}"
     with naming(members.damage, number):
         check_counts(counts, sum(entry.sequences for entry in entries), island.specification)
+        # Every token, and every sequence, is a character of the text or more.
+        if text in members and max(counts.tokens, counts.sequences) > members.size(text):
+            raise BundleError(f"{counts.tokens:,} tokens", "no more than its text has")
     if not entries:
         raise ValueError("a group without parts")
     return Group(tuple(entries), counts)
@@ -339,12 +423,14 @@ def _check(bundle: Bundle, island: Island, members: int) -> None:
     """Check the totals, names and members of a bundle."""
     counts = [group.counts for group in bundle.groups]
     found = (
-        sum(sum(each.by_status) for each in counts),
+        sum(each.sequences for each in counts),
         sum(each.by_status[0] for each in counts),
         sum(each.tokens for each in counts),
     )
     if found != (bundle.sequences, bundle.trained, bundle.tokens) or not counts:
         raise _refusal(bundle.path, f"has groups of {found} sequences, trained ones and tokens, not what it says")
+    if len({entry.identity for entry in bundle.entries}) < len(bundle.entries):
+        raise _refusal(bundle.path, "has a part of text twice")
     limits = (
         (bundle.concepts, island.concepts, MAXIMUM_CONCEPTS),
         (bundle.features, island.features, MAXIMUM_FEATURES),

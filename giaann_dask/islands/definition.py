@@ -17,12 +17,14 @@ from typing import Any
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, SpecificationError, parameter
 from giaann_dask.islands.signing import is_public_key
 from giaann_dask.spec import Specification
-from giaann_dask.storage import write_file
+from giaann_dask.storage import read_limited, write_file
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.vocabulary import NEVER, Vocabulary
 
 FORMAT = "giaann-dask island"
 VERSION = 1
+# Bytes of an island file at most: it has all names of a network.
+_MOST = 1 << 31
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +138,13 @@ class Island:
 
 
 def append_words(vocabulary: Vocabulary, concepts: Sequence[str], features: Sequence[str], island: Island) -> None:
-    """Append names to dictionaries, with the flags that the words alone decide."""
+    """Append names to dictionaries, with the flags that the words alone decide.
+
+    Raises
+    ------
+    StrengthOverflowError
+        If there are more than dictionaries can have.
+    """
     for lemma in concepts:
         vocabulary.add_concept(lemma)
     flagged = island.specification.has_columns
@@ -146,6 +154,7 @@ def append_words(vocabulary: Vocabulary, concepts: Sequence[str], features: Sequ
         probable = flagged and not delimiter and island.ever_pos.probable_delimiter(word, word)
         if probable and vocabulary.probable_since[feature] == NEVER:
             vocabulary.probable_since[feature] = vocabulary.sequences
+    vocabulary.check_size()
 
 
 def canonical_json(value: Any) -> bytes:
@@ -162,7 +171,7 @@ def read_island(path: Path) -> Island:
         If there is none, or it is none of this version.
     """
     try:
-        stored = json.loads(path.read_bytes())
+        stored = json.loads(read_limited(path, _MOST))
     except OSError as error:
         raise InputMissingError(
             f"the island file {path} cannot be read ({error.strerror})", "a file", "make one with island create"

@@ -17,21 +17,23 @@ import numpy as np
 from distributed import Client, Future
 
 from giaann_dask.algebra.addition import OVERLAPS, Overlap
-from giaann_dask.algebra.parts import add_parts, divide_parts, placement_for
+from giaann_dask.algebra.parts import add_parts, divide_parts, placement_for, submit_parts
 from giaann_dask.algebra.removal import used_names
-from giaann_dask.cluster import attempt, query_scheduler, result, send, task_key, wait_all
+from giaann_dask.cluster import attempt, query_scheduler, result, results, send, task_key, wait_all
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.errors import BundleError, GiaannError, OptionError, parameter
+from giaann_dask.errors import BundleError, GiaannError, OptionError, StrengthOverflowError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.increments.contexts import word_key
 from giaann_dask.islands.auditing import AuditOptions, audit_bundle
 from giaann_dask.islands.bundle import Bundle, Group, open_bundle
 from giaann_dask.islands.definition import Island, append_words
 from giaann_dask.islands.packing import require_member
-from giaann_dask.islands.totals import GroupCounts, check_run
+from giaann_dask.islands.totals import LARGEST_STRENGTH, GroupCounts, check_run, strength_bound
 from giaann_dask.keys import Integers
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.renaming import Renaming, find_names
+from giaann_dask.runs.summing import sum_in_blocks
+from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
@@ -90,12 +92,30 @@ class MergeReport:
         return {**vars(self), "audited": list(self.audited)}
 
 
+class Checked(NamedTuple):
+    """Increments that have been checked.
+
+    Attributes
+    ----------
+    fault : str
+        What is wrong with them, if anything.
+    names : tuple of (ndarray, ndarray)
+        Concepts and features, or keys of words, that they use; int64 each.
+    largest : int
+        Largest strength, of several groups the sum of their largest ones.
+    """
+
+    fault: str = ""
+    names: tuple[Integers, Integers] = (_NONE, _NONE)
+    largest: int = 0
+
+
 class _Verified(NamedTuple):
-    """A bundle that may be added: its groups that are new, the names that these use, and which were audited."""
+    """A bundle that may be added: its groups that are new, what was found of these, and which were audited."""
 
     bundle: Bundle
     groups: list[int]
-    names: tuple[Integers, Integers]
+    checked: Checked
     audited: list[int]
 
 
@@ -138,6 +158,8 @@ def merge_bundles(
     ------
     BundleError
         If a bundle is refused; nothing has been changed.
+    StrengthOverflowError
+        If all together have more names, or larger strengths, than a network can have; nothing has been changed.
     OptionError
         If the network holds a part of a bundle, or text for the audit is missing; nothing has been changed.
     SpecificationError
@@ -155,10 +177,12 @@ def merge_bundles(
             bundle = open_bundle(path, island)
             groups = _new_groups(bundle, known, overlap)
             bundle.require_intact(set(range(len(bundle.groups))) - set(groups))
-            names = _verify(client, bundle, island, groups, observer)
-            verified.append(_Verified(bundle, groups, names, audit_bundle(client, bundle, island, groups, audit)))
+            checked = _verify(client, bundle, island, groups, observer)
+            verified.append(_Verified(bundle, groups, checked, audit_bundle(client, bundle, island, groups, audit)))
             known |= {entry.identity: entry for number in groups for entry in bundle.groups[number].entries}
-        commits = _Adding(client, store, island, audit.seed, observer).add([each for each in verified if each.groups])
+        new = [each for each in verified if each.groups]
+        _require_room(client, reader, island, new)
+        commits = _Adding(client, store, island, audit.seed, observer).add(new)
         # A bundle that is named twice is added once.
         return [_report(each, audit, commits[each.bundle.identity] if each.groups else "") for each in verified]
 
@@ -170,7 +194,7 @@ def _report(verified: _Verified, audit: AuditOptions, commit: str) -> MergeRepor
         bundle=str(bundle.path),
         identity=bundle.identity,
         signer=bundle.signer,
-        sequences=sum(sum(group.counts.by_status) for group in chosen),
+        sequences=sum(group.counts.sequences for group in chosen),
         tokens=sum(group.counts.tokens for group in chosen),
         groups=len(bundle.groups),
         merged=len(chosen),
@@ -207,20 +231,20 @@ def _new_groups(bundle: Bundle, known: dict[bytes, LedgerEntry], overlap: Overla
     )
 
 
-def _verify(
-    client: Client, bundle: Bundle, island: Island, groups: Sequence[int], observer: Observer
-) -> tuple[Integers, Integers]:
-    """Check the increments of groups, and return the concepts and features, or keys of words, that they use."""
+def _verify(client: Client, bundle: Bundle, island: Island, groups: Sequence[int], observer: Observer) -> Checked:
+    """Check the increments of groups, and return what all of them use."""
     sizes = (len(island.concepts) + len(bundle.concepts), 1 + len(island.features) + len(bundle.features))
-    found: list[tuple[Integers, Integers]] = [(_NONE, _NONE)]
+    found: list[Checked] = [Checked()]
     pending: deque[tuple[int, Future]] = deque()
 
     def oldest() -> None:
-        number, checked = pending.popleft()
-        fault, names = result(checked)
-        if fault:
-            raise BundleError(f"group {number} of {bundle.path} has {fault}", "what giaann-dask island pack writes")
-        found.append(names)
+        number, submitted = pending.popleft()
+        checked: Checked = result(submitted)
+        if checked.fault:
+            raise BundleError(
+                f"group {number} of {bundle.path} has {checked.fault}", "what giaann-dask island pack writes"
+            )
+        found.append(checked)
         observer(StageAdvanced("verify", len(found) - 1, len(groups), "groups"))
 
     for number in groups:
@@ -229,10 +253,10 @@ def _verify(
             oldest()
     while pending:
         oldest()
-    names = tuple(np.unique(np.concatenate(part)) for part in zip(*found, strict=True))
+    columns, features = (np.unique(np.concatenate(part)) for part in zip(*(each.names for each in found), strict=True))
     if not island.specification.has_columns:
-        _check_words(bundle, island, names[1], whole=len(groups) == len(bundle.groups))
-    return names[0], names[1]
+        _check_words(bundle, island, features, whole=len(groups) == len(bundle.groups))
+    return Checked("", (columns, features), sum(each.largest for each in found))
 
 
 def _submit_check(
@@ -250,16 +274,17 @@ def _send(client: Client, bundle: Bundle, number: int) -> Future:
 
 def check_increments(
     packed: PackedRegionRun, counts: GroupCounts, specification: Specification, sizes: tuple[int, int]
-) -> tuple[str, tuple[Integers, Integers]]:
-    """Return what is wrong with the increments of a group, if anything, and the names that they use (a task)."""
+) -> Checked:
+    """Check the increments of a group (a task)."""
     try:
         run = tasks.decode(packed)
         check_run(run, counts, specification, sizes)
-        return "", used_names(run)
+        largest = max(int(table.strength.max(initial=0)) for table in (run.connections, run.neurons))
+        return Checked("", used_names(run), largest)
     except GiaannError as error:
-        return f"{error.received}, not {error.expected}", (_NONE, _NONE)
+        return Checked(f"{error.received}, not {error.expected}")
     except (ValueError, IndexError, OverflowError, MemoryError) as error:
-        return f"increments that do not decode ({type(error).__name__})", (_NONE, _NONE)
+        return Checked(f"increments that do not decode ({type(error).__name__})")
 
 
 def _check_words(bundle: Bundle, island: Island, used: Integers, *, whole: bool) -> None:
@@ -268,6 +293,58 @@ def _check_words(bundle: Bundle, island: Island, used: Integers, *, whole: bool)
     known = np.concatenate([new, np.array([word_key(word) for word in island.features], np.int64)])
     if not np.isin(used, known).all() or (whole and not np.isin(new, used).all()):
         raise BundleError(f"{bundle.path} names other words than it counts", "each counted word once")
+
+
+def _require_room(client: Client, reader: CommitReader, island: Island, verified: Sequence[_Verified]) -> None:
+    """Check that a network has room for the names and strengths of all bundles together.
+
+    Raises
+    ------
+    StrengthOverflowError
+        If it has not.
+    """
+    if not verified:
+        return
+    vocabulary = reader.vocabulary()
+    for each in verified:
+        _append_names(vocabulary, each, island)
+    counts = [each.bundle.groups[number].counts for each in verified for number in each.groups]
+    tokens = reader.manifest().tokens + sum(each.tokens for each in counts)
+    if strength_bound(tokens, island.specification) <= LARGEST_STRENGTH:
+        return
+    runs = submit_parts(client, reader, reader.placement())
+    held = [client.submit(largest_strength, *each, key=task_key("largest", [run.key for run in each]))
+            for each in runs.values()]  # fmt: skip
+    largest = max(results(held), default=0) + sum(each.checked.largest for each in verified)
+    if largest > LARGEST_STRENGTH:
+        raise StrengthOverflowError(
+            f"bundles and network {reader.path} may together have strengths of {largest:,}",
+            f"sums up to {LARGEST_STRENGTH:,}",
+            "merge fewer bundles, and audit those with the largest counts",
+        )
+
+
+def largest_strength(*runs: PackedRegionRun) -> int:
+    """Return the largest strength in the sum of some runs of a region (a task)."""
+    largest = 0
+    for tables in zip(*(run[:2] for run in runs), strict=True):
+        for block in sum_in_blocks(tables):
+            largest = max(largest, int(run_of_blocks([block]).strength.max(initial=0)))
+    return largest
+
+
+def _append_names(vocabulary: Vocabulary, verified: _Verified, island: Island) -> Renaming | None:
+    """Append the names that a bundle uses to dictionaries, and return their new identifiers."""
+    bundle, (columns, used) = verified.bundle, verified.checked.names
+    concepts, features = (*island.concepts, *bundle.concepts), (*island.features, *bundle.features)
+    if not island.specification.has_columns:
+        keys = set(used.tolist())
+        append_words(vocabulary, (), [word for word in features if word_key(word) in keys], island)
+        return None
+    used = used[used > 0]
+    names = [concepts[at] for at in columns.tolist()], [features[at - 1] for at in used.tolist()]
+    append_words(vocabulary, *names, island)
+    return find_names(island.vocabulary(bundle.concepts, bundle.features), vocabulary)
 
 
 class _Adding:
@@ -320,9 +397,9 @@ class _Adding:
         """Add one bundle to the regions, and return what else its commit holds."""
         bundle, groups = verified.bundle, [verified.bundle.groups[number] for number in verified.groups]
         vocabulary = reader.vocabulary()
-        renaming = self._append_names(vocabulary, verified)
+        renaming = _append_names(vocabulary, verified, self._island)
         placement = placement_for(reader, len(vocabulary.concepts))
-        sequences = sum(sum(group.counts.by_status) for group in groups)
+        sequences = sum(group.counts.sequences for group in groups)
         rank = (sequences // _ROUND).bit_length()
         for numbers in _batches(bundle, verified.groups):
             runs = [_send(self._client, bundle, number) for number in numbers]
@@ -340,20 +417,6 @@ class _Adding:
         if verified.audited:
             note += f", {len(verified.audited)} of {len(groups)} groups audited (seed {self._seed})"
         return Progress(manifest, vocabulary, Ledger([*reader.ledger(), *entries]), note=note)
-
-    def _append_names(self, vocabulary: Vocabulary, verified: _Verified) -> Renaming | None:
-        """Append the names that a bundle uses to dictionaries, and return their new identifiers."""
-        island, bundle = self._island, verified.bundle
-        concepts, features = (*island.concepts, *bundle.concepts), (*island.features, *bundle.features)
-        columns, used = verified.names
-        if not island.specification.has_columns:
-            keys = set(used.tolist())
-            append_words(vocabulary, (), [word for word in features if word_key(word) in keys], island)
-            return None
-        used = used[used > 0]
-        names = [concepts[at] for at in columns.tolist()], [features[at - 1] for at in used.tolist()]
-        append_words(vocabulary, *names, island)
-        return find_names(island.vocabulary(bundle.concepts, bundle.features), vocabulary)
 
 
 def _batches(bundle: Bundle, groups: Sequence[int]) -> Iterator[list[int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -110,11 +111,19 @@ class PackOptions:
 
 
 class _Counted(NamedTuple):
-    """Group that is being counted: its ledger, its `CountedGroup`, and its text where that is offered."""
+    """Group that is being counted: its ledger, its `CountedGroup`, and its text where that is offered.
+
+    The bundle has the parts with sequences alone: of others no increments could show anything.
+    """
 
     entries: tuple[LedgerEntry, ...]
     group: Future
     text: list[Part] | None
+
+    @property
+    def shown(self) -> list[bool]:
+        """Whether the bundle has each part."""
+        return [entry.sequences > 0 for entry in self.entries]
 
 
 def require_member(reader: CommitReader, island: Island) -> None:
@@ -194,9 +203,15 @@ def pack_bundle(
     vocabulary, counted, connections = island.vocabulary(), list[_Counted](), 0
     with writing_bundle(path) as bundle:
         for each in _count(client, island, vocabulary, inputs, sources, options, observer):
-            connections += _write(bundle, each)
-            counted.append(each)
+            if any(each.shown):
+                connections += _write(bundle, each)
+            counted.append(each._replace(text=None))
         entries = tuple(entry for each in counted for entry in each.entries)
+        _require_once(entries)
+        if counted and not bundle.groups:
+            raise OptionError(
+                "text without a sequence of enough tokens", "text that increments show", "name other text"
+            )
         left = len(reader.ledger()) - len(find_parts(reader, entries))
         _require_sum(client, reader, vocabulary, [each.group for each in counted], whole=not left)
         names = {
@@ -207,8 +222,8 @@ def pack_bundle(
     return PackReport(
         bundle=str(path),
         signer=signer,
-        groups=len(counted),
-        parts=len(entries),
+        groups=bundle.groups,
+        parts=sum(sum(each.shown) for each in counted),
         sequences=sum(entry.sequences for entry in entries),
         tokens=bundle.tokens,
         connections=connections,
@@ -264,8 +279,15 @@ def _texts(inputs: Sequence[Source], sources: SourceOptions) -> Iterator[Part]:
 def _write(bundle: BundleWriter, counted: _Counted) -> int:
     """Write a group and return its connections."""
     group: CountedGroup = result(counted.group)
-    bundle.add(Group(counted.entries, group.counts), group.run, counted.text)
+    text = None if counted.text is None else [*compress(counted.text, counted.shown)]
+    bundle.add(Group((*compress(counted.entries, counted.shown),), group.counts), group.run, text)
     return len(group.run.connections)
+
+
+def _require_once(entries: Sequence[LedgerEntry]) -> None:
+    """Raise an `OptionError` where a part of text is there more than once, which no bundle may have."""
+    if more := len(entries) - len({entry.identity for entry in entries}):
+        raise OptionError(f"{more:,} parts of text that are there more than once", "each once", "name each text once")
 
 
 def _require_sum(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from giaann_dask.errors import BundleError
 from giaann_dask.islands.archive import Archive
-from giaann_dask.islands.bundle import MANIFEST, open_bundle
+from giaann_dask.islands.bundle import Manifest, open_bundle, read_manifest
 from giaann_dask.islands.definition import read_island
 
 _SHOWN = ("signer", "island", "tagger", "groups", "sequences", "trained", "tokens")
@@ -46,15 +44,15 @@ def describe(path: Path, island: Path | None = None) -> dict[str, Any]:
         counts = {name: getattr(bundle, name) for name in ("signer", "tagger", "sequences", "trained", "tokens")}
         texts = sum(map(bundle.has_text, range(len(bundle.groups))))
         return {"bundle": str(path), "verified": True, **counts, "groups": len(bundle.groups), "texts": texts}
-    try:
-        manifest = json.loads(Archive(path).read(MANIFEST))
-        return {"bundle": str(path), "verified": False, **{name: manifest[name] for name in _SHOWN}}
-    except (ValueError, KeyError, TypeError) as error:
-        raise BundleError(f"{path} has no manifest", "a bundle, or an island file") from error
+    manifest = Manifest.parse(read_manifest(Archive(path)), path)
+    return {"bundle": str(path), "verified": False, **{name: getattr(manifest, name) for name in _SHOWN}}
 
 
 def _is_json(path: Path) -> bool:
     """Return whether a file begins as an island file does."""
+    # What is no ordinary file may wait for a writer.
+    if not path.is_file():
+        return False
     try:
         with path.open("rb") as file:
             return file.read(1) == b"{"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, StoreExistsError
 from giaann_dask.lazy import import_optional
-from giaann_dask.storage import require_local, writing
+from giaann_dask.storage import read_limited, require_local, writing
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,6 +21,8 @@ PASSPHRASE = "GIAANN_ISLAND_PASSPHRASE"
 """Environment variable with the passphrase of private keys."""
 SIGNATURE_BYTES = 64
 _KEY_BYTES = 32
+# Bytes of a file with a key at most.
+_MOST_OF_KEY = 1 << 16
 _REMEDY = "make a pair with giaann-dask island key, or with openssl genpkey -algorithm ed25519"
 
 
@@ -155,7 +157,7 @@ def _passphrase() -> bytes | None:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_limited(path, _MOST_OF_KEY)
     except OSError as error:
         raise InputMissingError(f"the key {path} cannot be read ({error.strerror})", "a file", _REMEDY) from error
 

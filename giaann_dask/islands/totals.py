@@ -19,8 +19,9 @@ import numpy as np
 
 from giaann_dask.errors import BundleError
 from giaann_dask.increments.connections import SequenceBatch, gather_batch
-from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS
+from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS, SINGLE
 from giaann_dask.increments.pairs import feature_reach
+from giaann_dask.increments.repeats import EMPTY_CONTEXT
 from giaann_dask.increments.scaling import class_bits, distance_bits, increment_table, token_classes
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.packed_rows import among
@@ -31,6 +32,10 @@ from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.segmentation import EncodedBlock
 
 _HALF = 32
+# Sequences of a group at most, and tokens: its text is counted in the memory of one worker.
+_MOST = 1 << 31
+LARGEST_STRENGTH = (1 << 63) - 1
+"""Strength units that a connection can have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +57,11 @@ class GroupCounts:
     by_status: tuple[int, ...]
     lengths: tuple[tuple[int, int], ...]
     pairs: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def sequences(self) -> int:
+        """Counted sequences, trained or not."""
+        return sum(self.by_status)
 
     @property
     def tokens(self) -> int:
@@ -113,7 +123,8 @@ def check_counts(counts: GroupCounts, sequences: int, specification: Specificati
     BundleError
         If they do not.
     """
-    _require(sum(counts.by_status) == sequences, "as many sequences as its ledger has")
+    _require(max(counts.sequences, counts.tokens) < _MOST, f"less than {_MOST:,} sequences and tokens")
+    _require(counts.sequences == sequences, "as many sequences as its ledger has")
     _require(sum(number for _, number in counts.lengths) == counts.by_status[CANDIDATE], "a length for each sequence")
     if not specification.has_columns:
         _require(not counts.pairs, "no pairs in profile best")
@@ -182,6 +193,22 @@ def expected_totals(counts: GroupCounts, specification: Specification) -> list[i
     return totals
 
 
+def strength_bound(tokens: int, specification: Specification) -> int:
+    """Return strength units that no connection and no neuron of a network of so many trained tokens exceeds.
+
+    Examples
+    --------
+    >>> strength_bound(1000, Specification(profile="best"))
+    3000
+    """
+    if not specification.has_columns:
+        # A context can extend a shorter one of each length, should their keys be the same by chance.
+        return tokens * (CHAIN - 1)
+    table, bits = increment_table(specification), distance_bits(specification)
+    by_distance = [int(table[distance :: 1 << bits].max()) for distance in range(specification.longest_sequence)]
+    return tokens * max(1, sum(by_distance))
+
+
 def _fitting(counts: GroupCounts, distance: int) -> int:
     """Return how many tokens have a context that reaches so far; the place before a sentence counts as a token."""
     return sum((length - max(distance - 1, 0)) * number for length, number in counts.lengths if length >= distance)
@@ -213,6 +240,7 @@ def check_run(run: RegionRun, counts: GroupCounts, specification: Specification,
     _require(_totals_of(run.connections) == totals, f"totals of strengths by segment {_named(totals)}")
     if not specification.has_columns:
         _require(not len(run.neurons), "no own strengths in profile best")
+        _check_contexts(run.connections, specification)
         return
     neurons = run.neurons.source
     column, feature = unpack_neuron(neurons)
@@ -225,6 +253,26 @@ def check_run(run: RegionRun, counts: GroupCounts, specification: Specification,
     for branches in (branch, own_branch):
         _require(int(branches.max(initial=0)) < specification.branches, "branches that there are")
     _check_own(_totals_of(run.neurons), counts, specification)
+
+
+def _check_contexts(run: Run, specification: Specification) -> None:
+    """Check that words that follow contexts are counted by themselves, too, as often at least."""
+    kind, word, branch = unpack_target(run.target)
+    _require(not branch.any(), "words without branches")
+    row, strength = np.repeat(np.arange(run.rows), np.diff(run.pointer)), run.strength
+    alone, named = kind == 0, kind != EXTENDS
+    _require(bool((run.source[row[alone]] == EMPTY_CONTEXT).all()), "words alone after nothing")
+    words = word[alone]
+    _require(bool(among(np.unique(word[named]), words).all()), "words that are counted alone")
+    # Sums of no more than the tokens of a group, which floats hold exactly.
+    place = kind[named] * len(words) + np.searchsorted(words, word[named])
+    totals = np.bincount(place, strength[named], EXTENDS * len(words)).reshape(EXTENDS, len(words))
+    _require(bool((totals <= totals[0]).all()), "no word more often after contexts than alone")
+    # Before every token there is one, or the beginning of its sentence.
+    _require(bool((totals[SINGLE[1]] == totals[0]).all()), "every word after the one before it")
+    longer = (kind > 1) & (kind <= CHAIN)
+    counted, extending = (np.bincount(row[which], strength[which], run.rows) for which in (longer, ~named))
+    _require(bool((counted == extending).all()), "longer contexts that each extend a shorter one")
 
 
 def _check_own(found: Sequence[int], counts: GroupCounts, specification: Specification) -> None:

@@ -46,6 +46,9 @@ _SKIPPABLE = struct.Struct("<II")
 _SIZES = struct.Struct("<II")
 _FOOTER = struct.Struct("<IBI")
 _SKIPPABLE_MAGIC, _SEEKABLE_MAGIC = 0x184D2A5E, 0x8F92EAB1
+_FRAME_MAGIC = 0xFD2FB528
+# Values of a chunk at most: many times as many as any version wrote.
+_MOST_VALUES = 1 << 24
 
 
 class Summary(Enum):
@@ -224,7 +227,7 @@ def read_layout(name: str, entries: Mapping[str, bytes]) -> ArrayLayout:
         summaries = attributes[summary.value] if summary else []
         stored = {name: attributes[name] for name in names}
         intact = document == _array_metadata(length, chunk, kind, stored) and kind in _TYPES
-        intact = intact and type(length) is int and type(chunk) is int and length >= 0 and chunk >= 1
+        intact = intact and type(length) is int and type(chunk) is int and length >= 0 and 1 <= chunk <= _MOST_VALUES
         intact = intact and (checksums is None or len(checksums) == -(-length // chunk))
         intact = intact and all(type(value) is int and 0 <= value < 1 << 63 for value in summaries)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -335,11 +338,53 @@ def _decode(layout: ArrayLayout, number: int, encoded: memoryview, values: int) 
     """Return so many values of a compressed chunk or frame."""
     key, size = layout.entry(number), values * layout.dtype.itemsize
     try:
-        decoded = _CODEC.decode(encoded)
+        # Before memory is taken for what little can be made to decompress to.
+        found = _content_bytes(encoded)
+        decoded = _CODEC.decode(encoded) if found == size else b""
     except (RuntimeError, ValueError) as error:
         raise damage(f"chunk {key} of a run does not decode: {error}") from error
-    require_intact(len(decoded) == size, f"chunk {key} of a run has {len(decoded)} bytes", f"{size}")
+    require_intact(found == size, f"chunk {key} of a run has {found} bytes", f"{size}")
     return np.frombuffer(decoded, layout.dtype)
+
+
+def _content_bytes(encoded: memoryview) -> int:
+    """Return the bytes that Zstandard frames decompress to as their headers say, which decompressing enforces.
+
+    Raises
+    ------
+    ValueError
+        If these are no such frames, or a header does not say it.
+    """
+    total = at = 0
+
+    def number(begin: int, width: int) -> int:
+        if begin + width > len(encoded):
+            raise ValueError("a frame is cut short")
+        return int.from_bytes(encoded[begin : begin + width], "little")
+
+    while at < len(encoded):
+        magic, at = number(at, 4), at + 4
+        if magic & ~0xF == _SKIPPABLE_MAGIC & ~0xF:
+            at += 4 + number(at, 4)
+            continue
+        if magic != _FRAME_MAGIC:
+            raise ValueError("no frame of Zstandard")
+        descriptor = number(at, 1)
+        single, dictionary, checksum = descriptor >> 5 & 1, (0, 1, 2, 4)[descriptor & 3], descriptor >> 2 & 1
+        width = (single, 2, 4, 8)[descriptor >> 6]
+        at += 1 + (1 - single) + dictionary
+        if not width:
+            raise ValueError("a frame of unknown size")
+        total, at = total + number(at, width) + (256 if width == 2 else 0), at + width
+        last = 0
+        while not last:
+            block = number(at, 3)
+            last, repeats, size = block & 1, (block >> 1 & 3) == 1, block >> 3
+            at += 3 + (1 if repeats else size)
+        at += 4 * checksum
+    if at > len(encoded):
+        raise ValueError("a frame is cut short")
+    return total
 
 
 def group_metadata(header: dict[str, int]) -> dict[str, Any]:

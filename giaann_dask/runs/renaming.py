@@ -88,6 +88,11 @@ def append_names(whole: Vocabulary, other: Vocabulary) -> Renaming:
     Renaming
         Identifiers of the other's names in the whole.
 
+    Raises
+    ------
+    StrengthOverflowError
+        If both have more names than dictionaries can have.
+
     Examples
     --------
     >>> whole = Vocabulary(["dog"], ["", "the"], [False, False], [-1, -1], 2)
@@ -105,6 +110,7 @@ def append_names(whole: Vocabulary, other: Vocabulary) -> Renaming:
         if since != NEVER and whole.probable_since[identifier] == NEVER:
             whole.probable_since[identifier] = whole.sequences + since
     whole.sequences += other.sequences
+    whole.check_size()
     return Renaming(np.array(concepts, np.int64), np.array(features, np.int64))
 
 

@@ -287,7 +287,7 @@ class Vocabulary:
             for identifier in feature_ids:
                 self.delimiter[identifier] = self.delimiter_since[identifier] != NEVER
         self.sequences += count
-        self._check_size()
+        self.check_size()
         return BlockMapping(
             concepts=np.array(concept_ids, np.int32),
             features=np.array(feature_ids, np.int32),
@@ -394,11 +394,12 @@ class Vocabulary:
             self.probable_since.append(NEVER)
         return found
 
-    def _check_size(self) -> None:
+    def check_size(self) -> None:
+        """Raise a `StrengthOverflowError` where the dictionaries have more names than keys can tell apart."""
         if len(self.concepts) > MAXIMUM_CONCEPTS or len(self.features) > MAXIMUM_FEATURES:
             raise StrengthOverflowError(
-                f"the text has {len(self.concepts)} concepts and {len(self.features)} features",
-                f"at most {MAXIMUM_CONCEPTS} and {MAXIMUM_FEATURES}",
+                f"a network of {len(self.concepts):,} concepts and {len(self.features):,} features",
+                f"at most {MAXIMUM_CONCEPTS:,} and {MAXIMUM_FEATURES:,}",
                 "split the text over several networks",
             )
 

@@ -192,11 +192,15 @@ def commit_regions(
 def _wait_written(
     written: Sequence[Future], repeats: Sequence[Future], name: str
 ) -> tuple[list[bytes], StoredRepeats | None]:
-    """Return the sessions of what workers have written, and the summary of the repeats among it, if there are any."""
+    """Return the sessions of what workers have written, and the summary of the repeats among it, if there are any.
+
+    Where a region has none, as its counts contradict each other, those of the others are left out.
+    """
     forks = [fork for fork in results(written) if fork]
-    if not repeats:
+    found = results(repeats)
+    if not found or None in found:
         return forks, None
-    more, small = zip(*results(repeats), strict=True)
+    more, small = zip(*found, strict=True)
     return [*forks, *more], StoredRepeats(name, sum(small))
 
 

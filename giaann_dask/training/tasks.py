@@ -364,11 +364,13 @@ def repeat(placement: Placement, *runs: PackedRegionRun) -> RegionRepeats:
 
 def write_repeats(
     fork: bytes, path: str, region: int, own: RegionRepeats, parts: Sequence[RegionRepeats]
-) -> tuple[bytes, npt.NDArray[np.int64]]:
-    """Write the repeats of the contexts of a region into the store, and return how many counts are small."""
-    repeats, small = join_repeats(region, parts, own)
+) -> tuple[bytes, npt.NDArray[np.int64]] | None:
+    """Write the repeats of a region's contexts into the store, and return how many counts are small; None without."""
+    joined = join_repeats(region, parts, own)
+    if joined is None:
+        return None
     with naming_worker():
-        return write_tables(fork, path, {REPEATS: pack(repeats)}), small
+        return write_tables(fork, path, {REPEATS: pack(joined[0])}), joined[1]
 
 
 def open_columns(path: str, commit: str) -> Placement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from support.village import write_village
 
 import giaann_dask as gd
+from giaann_dask.errors import StoreDamagedError
 from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.contexts import CHAIN, NONE, TokenStream
 from giaann_dask.increments.repeats import join_repeats, region_repeats
@@ -24,6 +26,7 @@ from giaann_dask.inference.best.tables import PooledTables
 from giaann_dask.inference.best.word_scores import sentences_of
 from giaann_dask.inference.continuation import GeneratedToken
 from giaann_dask.inference.rows import stored
+from giaann_dask.keys import SEGMENT_SHIFT
 from giaann_dask.runs.packing import PackedRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import divide_rows
@@ -97,7 +100,8 @@ def test_sums_of_regions_are_those_of_all_counts() -> None:
     regions = placement.regions_of(run.source)
     divided = divide_rows(run, regions)
     parts = [region_repeats(divided[region], placement) for region in range(4)]
-    joined = [join_repeats(region, parts, parts[region]) for region in range(4)]
+    joined = [each for region in range(4) if (each := join_repeats(region, parts, parts[region])) is not None]
+    assert len(joined) == 4
     collector = RowCollector(counts.words)
     collector.add(run)
     places = np.arange(len(collector.word_keys), dtype=np.int32)
@@ -108,6 +112,24 @@ def test_sums_of_regions_are_those_of_all_counts() -> None:
         longer = count_longer(own, rows[kind + 1], extended) if kind < CHAIN else np.zeros(len(own.word), np.int64)
         link = np.where(longer > 0, longer, own.counts)
         assert sum(small for _, small in joined)[kind - 1].tolist() == [int((link == n).sum()) for n in (1, 2, 3, 4)]
+
+
+def test_counts_that_contradict_each_other_have_no_sums() -> None:
+    """Forged ones, or those of two contexts with one key: a network with such sums could not be opened any more."""
+    counts = count_contexts(TokenStream.from_documents([[["a", "b", "c", "d", "e"], ["a", "b", "c", "d", "e"]]]))
+    run, placement = counts.run, Placement(1)
+    kind = run.target >> SEGMENT_SHIFT
+    for changed in ((kind == 3) & (run.strength > 1), (kind == 1) & (run.strength > 1)):
+        strength = run.strength.copy()
+        # A word more often after a longer context than after the shorter one, or less often after that.
+        strength[changed] += 5 if kind[changed][0] == 3 else -1
+        forged = replace(run, strength=strength)
+        part = region_repeats(forged, placement)
+        assert join_repeats(0, [part], part) is None
+        collector = RowCollector(counts.words)
+        collector.add(forged)
+    with pytest.raises(StoreDamagedError, match="does not name"):
+        RowCollector(counts.words[:-1]).add(run)
 
 
 def test_what_was_added_and_forgotten_is_as_if_trained_so(network: gd.Network, tmp_path: Path) -> None:

@@ -262,6 +262,33 @@ def test_overlap(client: Client, tmp_path: Path, trained: Callable[[str], Traine
     assert gd.open(owner).digest() == made.digest
 
 
+def test_parts_without_sequences_are_left_out(client: Client, tmp_path: Path) -> None:
+    """Nothing but their text would show that they are one's own; what they are in is forgotten as ever."""
+    generate_key(tmp_path / "key")
+    texts, island, key = tmp_path / "texts", tmp_path / "island", tmp_path / "key"
+    texts.mkdir()
+    for name, text in (("long", REST[0]), ("other", REST[1]), ("short", "A dog.")):
+        (texts / f"{name}.txt").write_text(text, encoding="utf-8")
+    rule = gd.Specification(flags="canonical", regions=1)
+    gd.create_island(tmp_path / "owner", island, {"one": tmp_path / "key.pub"}, specification=rule)
+    gd.join_island(island, tmp_path / "net")
+    network = gd.train(texts, tmp_path / "net", client=client)
+    options = gd.PackOptions(group_characters=1)
+    report = gd.pack_bundle(network, texts, tmp_path / "bundle", island=island, key=key, client=client, options=options)
+    assert (report.complete, report.groups, report.parts, len(network.text_parts())) == (True, 2, 2, 3)
+    with pytest.raises(OptionError, match="without a sequence"):
+        gd.pack_bundle(network, texts / "short.txt", tmp_path / "none", island=island, key=key, client=client)
+    gd.merge_bundles(tmp_path / "owner", [tmp_path / "bundle"], island=island, client=client)
+    assert gd.open(tmp_path / "owner").digest() == network.digest()
+    gd.forget(tmp_path / "owner", [texts / "long.txt", texts / "short.txt"], client=client)
+    rest = gd.train(texts / "other.txt", tmp_path / "rest", client=client, specification=rule)
+    assert gd.open(tmp_path / "owner").manifest.connections == rest.manifest.connections
+    (texts / "again.txt").write_text(REST[0], encoding="utf-8")
+    with pytest.raises(OptionError, match="more than once"):
+        gd.pack_bundle(tmp_path / "net", texts, tmp_path / "twice", island=island, key=key, client=client)
+    assert not [*tmp_path.glob("twice*"), *tmp_path.glob("none*")]
+
+
 def test_added_columns_stay_where_they_are(client: Client, tmp_path: Path) -> None:
     """A placement by use must not choose other regions for columns that were added, which have connections already."""
     rule = gd.Specification(flags="canonical", placement="balanced", regions=3)

@@ -5,20 +5,27 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import random
-from collections.abc import Callable, Iterator
+import tarfile
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import google_crc32c
 import numpy as np
 import pytest
 from distributed import Client
+from numcodecs import zstd
 from support.bundles import (
     fault_of,
     members_of,
     moved,
     sign_again,
+    sign_members,
+    times,
     with_strengths,
     write_members,
 )
@@ -26,13 +33,25 @@ from support.bundles import (
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_text
+from giaann_dask.errors import BundleError, OptionError, StoreDamagedError, StrengthOverflowError
+from giaann_dask.increments.context_counts import count_rows
+from giaann_dask.increments.contexts import EXTENDS, TokenStream, word_key
+from giaann_dask.islands import archive, definition
+from giaann_dask.islands.archive import writing_archive
 from giaann_dask.islands.auditing import draw_groups
-from giaann_dask.islands.bundle import Group, open_bundle
+from giaann_dask.islands.bundle import BundleWriter, Group, open_bundle
 from giaann_dask.islands.definition import Island, read_island
 from giaann_dask.islands.signing import generate_key, read_private_key
-from giaann_dask.runs.packing import PackedRegionRun, unpack
-from giaann_dask.runs.run import Run
+from giaann_dask.islands.totals import LARGEST_STRENGTH, GroupCounts, check_run
+from giaann_dask.keys import Integers
+from giaann_dask.runs.packed_arrays import to_json
+from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
+from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.spec_profiles import CONTEXT_NAMES
+from giaann_dask.text import vocabulary
+from giaann_dask.text.ledger import LedgerEntry, identify
 from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.tokens import Part
 
 TEXTS = sample_text().read_text(encoding="utf-8").split("\n\n")[:5]
 MUTATIONS = 200
@@ -220,10 +239,19 @@ def other_counts(rng: random.Random, made: Packed, path: Path) -> Path:
 
 
 def moving(rng: random.Random, made: Packed, path: Path) -> Path:
-    """Move strength to another connection of the same segment, which no total shows, and sign again."""
+    """Move strength to another connection of the same segment, which only totals of profile best show; sign again."""
 
     def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
         return group, with_strengths(increments, lambda table: moved(rng, table))
+
+    return sign_again(made.bundle, path, made.island, made.key, change, {rng.randrange(5)})
+
+
+def moving_unseen(rng: random.Random, made: Packed, path: Path) -> Path:
+    """Move strength to another connection of the same target, which no total shows, and sign again."""
+
+    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+        return group, with_strengths(increments, lambda table: moved(rng, table, unseen=True))
 
     return sign_again(made.bundle, path, made.island, made.key, change, {rng.randrange(5)})
 
@@ -252,7 +280,8 @@ KINDS: dict[Callable[[random.Random, Packed, Path], Path], tuple[set[str], int]]
     inflated: ({"opened", "increments"}, 7),
     own_strengths: ({"opened", "increments", "audit"}, 4),
     other_counts: ({"opened", "increments"}, 6),
-    moving: ({"audit"}, 5),
+    moving: ({"increments", "audit"}, 3),
+    moving_unseen: ({"audit"}, 3),
     other_text: ({"audit"}, 3),
 }
 
@@ -292,7 +321,7 @@ def test_the_audit_finds_what_it_says(packed: Packed, tmp_path: Path) -> None:
     assert set(itertools.chain.from_iterable(draws)) == {number for number, size in sequences.items() if size}
     assert draw_groups(sequences, total, 0, "") == [number for number, size in sequences.items() if size]
     # A bundle with one false group is refused if and only if that is drawn.
-    path = moving(random.Random(1), packed, tmp_path / "moved")
+    path = moving_unseen(random.Random(1), packed, tmp_path / "moved")
     changed, whole = (open_bundle(each, packed.island) for each in (path, packed.bundle))
     (false_group,) = [
         number
@@ -314,10 +343,10 @@ def test_refused_bundles_change_nothing(
     before = gd.open(owner).commits()
     files = sorted(packed.folder.iterdir())
     rng = random.Random(2)
-    for mutate in (flipped, wrong_key, inflated, moving):
+    for mutate in (flipped, wrong_key, inflated, moving_unseen):
         path = mutate(rng, packed, tmp_path / "changed")
         command = ["island", "merge", owner, packed.bundle, path, "--island", island, "--audit", 99, "--workers", "0"]
-        if mutate in (inflated, moving):
+        if mutate in (inflated, moving_unseen):
             # Its text is that of the first one.
             command.remove(packed.bundle)
         code = run([*map(str, command)])
@@ -335,3 +364,282 @@ def test_refused_bundles_change_nothing(
     assert [bool(each.merged) for each in reports] == [True, False, False]
     assert gd.open(owner).digest() == gd.open(packed.folder / "net").digest()
     assert len(gd.open(owner).commits()) == len(before) + 1
+
+
+# Values that no field has, and texts of JSON that Python cannot, or barely, read.
+STRANGE = (None, {}, -1, 1.5, True, 1 << 70, [[]], {"a": None}, ["a", "a"], [1], "\ud800")
+DEEP, LONG = b"[" * 100_000, b"9" * 5_000
+
+
+def refused(path: Path, island: Island) -> None:
+    """Check that a bundle is refused with one line."""
+    with pytest.raises(BundleError) as found:
+        open_bundle(path, island)
+    assert "\n" not in str(found.value)
+    assert len(str(found.value)) < 1000
+
+
+def strange_values(number: int) -> Sequence[object]:
+    """Return some of the strange values; all are among those of four numbers in a row."""
+    return STRANGE[number % 4 :: 4]
+
+
+def with_fields(stored: dict[str, object]) -> Iterator[object]:
+    """Yield copies of an object of JSON, each without a field or with a strange value of it."""
+    for number, name in enumerate(stored):
+        yield {key: value for key, value in stored.items() if key != name}
+        yield from ({**stored, name: value} for value in strange_values(number))
+
+
+@pytest.mark.parametrize("packed", ["best"], indirect=True)
+def test_malformed_but_signed_bundles_are_refused_with_a_line(packed: Packed, tmp_path: Path) -> None:
+    members, path = members_of(packed.bundle), tmp_path / "changed"
+    assert fault_of(sign_members(path, members, packed.key), packed.island) == ""
+    for changed in (*with_fields(json.loads(members["manifest.json"])), []):
+        refused(sign_members(path, members, packed.key, changed), packed.island)
+    for name in ("names.json", "groups/00000000/ledger.json"):
+        contents = [b"", b"\xff", DEEP, LONG, b"[]", b"null"]
+        contents += [json.dumps(changed).encode() for changed in with_fields(json.loads(members[name]))]
+        for content in contents:
+            refused(sign_members(path, {**members, name: content}, packed.key), packed.island)
+
+
+@pytest.mark.parametrize("packed", ["best"], indirect=True)
+def test_no_more_of_a_bundle_is_read_than_it_may_have(
+    packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, path = packed.bundle.read_bytes(), tmp_path / "changed"
+    # Files with holes take no room: an end without end, and a manifest of 4 GiB.
+    path.write_bytes(content)
+    os.truncate(path, 1 << 40)
+    refused(path, packed.island)
+    header = tarfile.TarInfo("manifest.json")
+    header.size = 1 << 32
+    path.write_bytes(header.tobuf(tarfile.USTAR_FORMAT))
+    os.truncate(path, 512 + (1 << 32))
+    signature = tarfile.TarInfo("signature")
+    signature.size = 64
+    with path.open("ab") as file:
+        file.write(signature.tobuf(tarfile.USTAR_FORMAT) + bytes(512) + bytes(1024))
+    refused(path, packed.island)
+    for what in (["island", "show", path], ["island", "show", path, "--island", packed.folder / "island"]):
+        assert run([*map(str, what)]) == 2
+    members = members_of(packed.bundle)
+    monkeypatch.setattr(archive, "_MOST_MEMBERS", len(members) - 1)
+    refused(packed.bundle, packed.island)
+    with pytest.raises(OptionError, match="group_characters"):
+        write_members(path, members)
+
+
+@pytest.mark.parametrize("packed", ["best"], indirect=True)
+def test_what_is_no_ordinary_file_is_no_bundle(
+    packed: Packed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero", tmp_path, tmp_path / "none"):
+        for arguments in (["--island", packed.folder / "island"], []):
+            assert run(["island", "show", str(path), *map(str, arguments)]) == 2
+            assert capsys.readouterr().err.count("\n") == 1
+    # An island file and a key without an end.
+    for arguments in (
+        ["show", packed.bundle, "--island", "/dev/zero"],
+        ["keys", packed.folder / "island", "--key", "a=/dev/zero"],
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(definition, "_MOST", 1 << 20)
+            assert run(["island", *map(str, arguments)]) == 2
+        assert "more than" in capsys.readouterr().err
+
+
+def test_chunks_decompress_to_no_more_than_they_hold() -> None:
+    """A little of Zstandard makes terabytes; what an array has is known before."""
+    packed = pack(Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([7, 9], np.int32)))
+    document = json.loads(packed.entries["strength/zarr.json"])
+    bomb = zstd.Zstd(level=3).encode(bytes(1 << 26))
+    assert len(bomb) < 1 << 13
+    for length in (2, 1 << 26, 1 << 40):
+        checksum = google_crc32c.value(bomb)
+        document["chunk_grid"]["configuration"]["chunk_shape"] = [length]
+        document["attributes"]["crc32c"] = [checksum]
+        entries = {
+            **packed.entries,
+            "strength/zarr.json": to_json(document),
+            "strength/c/0": bomb + checksum.to_bytes(4, "little"),
+        }
+        forged = replace(packed, entries=entries)
+        tracemalloc.start()
+        with pytest.raises(StoreDamagedError):
+            unpack(forged)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        tracemalloc.stop()
+
+
+def test_forged_counts_are_refused(packed: Packed, tmp_path: Path) -> None:
+    """With or without text, and with totals that agree with them."""
+    for factor, offer_text in ((10**12, True), (10**12, False), (10**5, True)):
+        refused(
+            sign_again(
+                packed.bundle, tmp_path / "forged", packed.island, packed.key, times(factor), {2}, offer_text=offer_text
+            ),
+            packed.island,
+        )
+
+
+def test_contexts_are_counted_as_a_text_would() -> None:
+    """Profile best is read by words that are counted alone, too; forged ones made a network that never opened."""
+    rule = gd.Specification(profile="best")
+    stream = TokenStream.from_documents([[["a", "dog", "and", "a", "cat"], ["the", "dog", "slept"]]])
+    counts = GroupCounts(by_status=(2, 0, 0, 0, 0), lengths=((3, 1), (5, 1)))
+    whole = count_rows(stream, [CONTEXT_NAMES.index(name) for name in rule.contexts])
+    row = np.repeat(whole.source, np.diff(whole.pointer))
+
+    def check(source: Integers, target: Integers, strength: Integers) -> None:
+        order = np.lexsort((target, source))
+        keys, lengths = np.unique(source, return_counts=True)
+        forged = Run(keys, np.append(0, np.cumsum(lengths)), target[order], strength[order])
+        check_run(RegionRun(forged, Run.empty()), counts, rule, (0, 10))
+
+    strength = whole.strength.astype(np.int64)
+    check(row, whole.target, strength)
+    other, branch = np.int64(word_key("never")) << 7, np.int64(1)
+    for kind in np.unique(whole.target >> 58).tolist():
+        # The last connection of a kind, with another word, on a branch, or after another context.
+        at = np.flatnonzero(whole.target >> 58 == kind)[-1:]
+        changes = [(row, np.where(np.arange(len(row)) == at, (kind << 58) | other, whole.target))] * (
+            kind not in (0, EXTENDS)
+        )
+        changes.append((row, np.where(np.arange(len(row)) == at, whole.target | branch, whole.target)))
+        changes += [(np.where(np.arange(len(row)) == at, 12345, row), whole.target)] * (kind in (0, EXTENDS))
+        for source, target in changes:
+            with pytest.raises(BundleError):
+                check(source, target, strength)
+    # As often alone as after the word before.
+    one, two = np.flatnonzero(whole.target >> 58 == 1)[:2]
+    moved_strength = strength.copy()
+    moved_strength[one] += 1
+    moved_strength[two] -= 1
+    with pytest.raises(BundleError):
+        check(row, whole.target, moved_strength)
+
+
+@pytest.mark.parametrize("packed", ["best"], indirect=True)
+def test_a_network_stays_readable_whatever_is_merged(packed: Packed, client: Client, tmp_path: Path) -> None:
+    """What only an audit finds is a lie about a text, which a network may not end in an error of."""
+
+    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+        def strengths(table: Run) -> np.ndarray:
+            units = table.strength.astype(np.int64)
+            # After other words, as often in all.
+            for target in np.unique(table.target[(table.target >> 58) == 1]):
+                at = np.flatnonzero(table.target == target)
+                units[at] = units[at][::-1]
+                units[at[0]] += units[at[1:]].sum() - len(at[1:])
+                units[at[1:]] = 1
+            return units
+
+        return group, with_strengths(increments, strengths)
+
+    path = sign_again(packed.bundle, tmp_path / "moved", packed.island, packed.key, change, set(range(5)))
+    assert path.read_bytes() != packed.bundle.read_bytes()
+    owner = gd.join_island(packed.folder / "island", tmp_path / "owner")
+    gd.merge_bundles(owner.path, [path], island=packed.folder / "island", client=client)
+    found = gd.open(owner.path).generate("The old miller", client=client, options=gd.GenerationOptions(tokens=3))
+    assert len(found.tokens) == 3
+
+
+def test_bundles_that_overflow_together_change_nothing(client: Client, tmp_path: Path) -> None:
+    rule = gd.Specification(flags="canonical", regions=1, strength_bits=30, proximity_scale=999_999.0)
+    generate_key(tmp_path / "key")
+    owner, island = tmp_path / "owner", tmp_path / "island"
+    gd.create_island(owner, island, {"mill": tmp_path / "key.pub"}, specification=rule)
+    bundles = []
+    for number, text in enumerate(TEXTS[:2]):
+        network, bundle = gd.join_island(island, tmp_path / f"{number}"), tmp_path / f"{number}.bundle"
+        gd.train([text], network.path, client=client)
+        gd.pack_bundle(network.path, [text], bundle, island=island, key=tmp_path / "key", client=client)
+        honest = open_bundle(bundle, read_island(island))
+        factor = LARGEST_STRENGTH // int(unpack(honest.run(0).connections).strength.max())
+        forged = tmp_path / f"{number}.forged"
+        sign_again(bundle, forged, read_island(island), tmp_path / "key", times(factor), {0}, offer_text=False)
+        bundles.append((bundle, forged))
+    (first, forged), (_, other) = bundles
+    before = gd.open(owner).commits()
+    for both in ((forged, other), (first, forged, other)):
+        with pytest.raises((StrengthOverflowError, BundleError)):
+            gd.merge_bundles(owner, both, island=island, client=client)
+        assert gd.open(owner).commits() == before
+    gd.merge_bundles(owner, [forged], island=island, client=client)
+    held = gd.open(owner)
+    digest = held.digest()
+    with pytest.raises(StrengthOverflowError, match="together"):
+        gd.merge_bundles(owner, [other], island=island, client=client)
+    assert (gd.open(owner).commit, gd.open(owner).digest()) == (held.commit, digest)
+    # What is true of the same settings is merged.
+    assert gd.merge_bundles(tmp_path / "1", [first], island=island, client=client)[0].merged
+
+
+def test_bundles_with_too_many_names_together_change_nothing(
+    packed: Packed, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = gd.open(packed.folder / "owner").commits()
+    monkeypatch.setattr(vocabulary, "MAXIMUM_FEATURES", 20)
+    with pytest.raises(StrengthOverflowError, match="at most"):
+        gd.merge_bundles(packed.folder / "owner", [packed.bundle], island=packed.folder / "island", client=client)
+    assert gd.open(packed.folder / "owner").commits() == before
+
+
+def poisoned(made: Packed, path: Path, *, alone: bool) -> Path:
+    """Name the text of somebody else as one without sequences, in a group of its own or beside other text."""
+    entry = LedgerEntry(b"somebody's text.", 0, True)
+    nothing = GroupCounts(by_status=(0,) * 5, lengths=())
+
+    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+        if alone:
+            return Group((entry,), nothing), PackedRegionRun(pack(Run.empty()), pack(Run.empty()))
+        return Group((*group.entries, entry), group.counts), increments
+
+    return sign_again(made.bundle, path, made.island, made.key, change, {2})
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_no_identity_is_taken_without_its_text(packed: Packed, client: Client, tmp_path: Path, alone: bool) -> None:
+    path = poisoned(packed, tmp_path / "poisoned", alone=alone)
+    before = gd.open(packed.folder / "owner").commits()
+    for audit in (0, 1):
+        with pytest.raises(BundleError):
+            gd.merge_bundles(
+                packed.folder / "owner",
+                [path],
+                island=packed.folder / "island",
+                audit=audit,
+                audit_seed=1,
+                client=client,
+            )
+    assert gd.open(packed.folder / "owner").commits() == before
+
+
+def test_an_identity_stands_once(packed: Packed, tmp_path: Path) -> None:
+    first = open_bundle(packed.bundle, packed.island).groups[0].entries[0]
+
+    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+        rest = sum(entry.sequences for entry in group.entries)
+        return Group((replace(first, sequences=rest),), group.counts), increments
+
+    refused(sign_again(packed.bundle, tmp_path / "twice", packed.island, packed.key, change, {3}), packed.island)
+
+
+@pytest.mark.parametrize("packed", ["v1"], indirect=True)
+def test_a_part_without_sequences_is_merged_with_its_text(packed: Packed, client: Client, tmp_path: Path) -> None:
+    """As bundles of earlier versions have them; those of this one leave them out."""
+    part = Part("short.txt", "text", ("A dog.",), (0,))
+    bundle, path = open_bundle(packed.bundle, packed.island), tmp_path / "earlier"
+    with writing_archive(path) as opened:
+        writer, group = BundleWriter(opened), bundle.groups[0]
+        entries = (*group.entries, LedgerEntry(identify(part, bundle.tagger), 0, True))
+        writer.add(Group(entries, group.counts), bundle.run(0), [*bundle.text(0), part])
+        names = {"concepts": bundle.concepts, "features": bundle.features}
+        writer.finish(names, packed.island, bundle.tagger, read_private_key(packed.key))
+    owner = gd.join_island(packed.folder / "island", tmp_path / "owner")
+    (report,) = gd.merge_bundles(owner, [path], island=packed.folder / "island", audit=1, client=client)
+    assert report.audited == (0,)
+    assert len(gd.open(owner.path).text_parts()) == len(entries)

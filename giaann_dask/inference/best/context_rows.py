@@ -13,10 +13,12 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.errors import StoreDamagedError
 from giaann_dask.increments.contexts import EXTENDS, word_key
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import BRANCH_BITS
+from giaann_dask.storage import RESTORE
 
 # Rows of up to this many words are sorted by insertion.
 _FEW = 24
@@ -77,7 +79,13 @@ class RowCollector:
         self._extending: list[tuple[Integers, Integers]] = []
 
     def add(self, run: Run) -> None:
-        """Add the rows of a run, all of whose words are known."""
+        """Add the rows of a run.
+
+        Raises
+        ------
+        StoreDamagedError
+            If a word of it is not known.
+        """
         if not len(run):
             return
         count: Any = _count
@@ -89,6 +97,8 @@ class RowCollector:
             (self.word_keys, self._slots), row_ends - rows, entry_ends - entries, int(row_ends[-1]),
             int(entry_ends[-1]),
         )  # fmt: skip
+        if int(word.min(initial=0)) < 0:
+            raise StoreDamagedError("counts of words that a network does not name", "a name of each", RESTORE)
         for kind in np.flatnonzero(rows).tolist():
             of_rows = slice(int(row_ends[kind] - rows[kind]), int(row_ends[kind]))
             if kind == EXTENDS:
@@ -185,7 +195,10 @@ def _count(pointer, target):  # type: ignore[no-untyped-def]
 
 @nb.njit(cache=True, nogil=True)
 def _divide(run, words, row_begins, entry_begins, row_total, entry_total):  # type: ignore[no-untyped-def]
-    """Return keys and lengths of all rows, first shorter contexts, and words and counts of all entries, by kind."""
+    """Return keys and lengths of all rows, first shorter contexts, and words and counts of all entries, by kind.
+
+    Words that are not known are negative.
+    """
     source, pointer, target, strength = run
     word_keys, slots = words
     next_row, next_entry = row_begins.copy(), entry_begins.copy()
@@ -206,7 +219,7 @@ def _divide(run, words, row_begins, entry_begins, row_total, entry_total):  # ty
             if kind == EXTENDS:
                 continue
             slot = _slot(neuron, slots)
-            while word_keys[slots[slot]] != neuron:
+            while slots[slot] >= 0 and word_keys[slots[slot]] != neuron:
                 slot = (slot + 1) & (len(slots) - 1)
             word[next_entry[kind]], counts[next_entry[kind]] = slots[slot], strength[at]
             next_entry[kind] += 1
