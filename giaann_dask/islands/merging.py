@@ -181,7 +181,7 @@ def merge_bundles(
             verified.append(_Verified(bundle, groups, checked, audit_bundle(client, bundle, island, groups, audit)))
             known |= {entry.identity: entry for number in groups for entry in bundle.groups[number].entries}
         new = [each for each in verified if each.groups]
-        _require_room(client, reader, island, new)
+        _require_capacity(client, reader, island, new)
         commits = _Adding(client, store, island, audit.seed, observer).add(new)
         # A bundle that is named twice is added once.
         return [_report(each, audit, commits[each.bundle.identity] if each.groups else "") for each in verified]
@@ -295,13 +295,13 @@ def _check_words(bundle: Bundle, island: Island, used: Integers, *, whole: bool)
         raise BundleError(f"{bundle.path} names other words than it counts", "each counted word once")
 
 
-def _require_room(client: Client, reader: CommitReader, island: Island, verified: Sequence[_Verified]) -> None:
-    """Check that a network has room for the names and strengths of all bundles together.
+def _require_capacity(client: Client, reader: CommitReader, island: Island, verified: Sequence[_Verified]) -> None:
+    """Check that a network can hold the names and strengths of all bundles together.
 
     Raises
     ------
     StrengthOverflowError
-        If it has not.
+        If it cannot.
     """
     if not verified:
         return
