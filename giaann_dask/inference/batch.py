@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from giaann_dask.errors import require_at_least
 from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.inference.state.options import StateOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.keys import Integers
@@ -87,6 +88,8 @@ class Advance:
     pointer, neuron, value : ndarray
         Candidates: those of the i-th step are ``pointer[i]:pointer[i + 1]`` of `neuron` (neuron keys) and of
         `value`; int64, int64, float32.
+    order : NameOrder
+        Which of equal candidates is the first.
     """
 
     number: int
@@ -96,6 +99,7 @@ class Advance:
     pointer: Integers
     neuron: Integers
     value: npt.NDArray[np.float32]
+    order: NameOrder = field(default_factory=NameOrder)
 
     @property
     def traces(self) -> Iterator[StepTrace]:
@@ -105,8 +109,7 @@ class Advance:
             here = slice(bounds[at], bounds[at + 1])
             found = None
             if here.start < here.stop:
-                value = self.value[here]
-                found = Candidates(self.neuron[here], value, int(value.argmax()))
+                found = Candidates(self.neuron[here], self.value[here], self.order)
             yield StepTrace(result, found)
 
 

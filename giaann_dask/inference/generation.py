@@ -128,7 +128,7 @@ def generate_text(client: Client | None, reader: CommitReader, prompt: str, opti
     lexicon = reader.tokenizer() or reader.ever_pos()
     prepared = prepare_prompt(prompt, vocabulary, lexicon, specification=specification, tagger=options.tagger)
     if client is None:
-        flags = flags_of(reader.saved_vocabulary())
+        flags = flags_of(reader.saved_vocabulary(), specification.is_order_free)
         flags = open_flags_with(reader, flags, rules.auxiliary) if rules.auxiliary else flags
         tokens, stop = _continue(prepared.sequence, prepared.change, flags, StoredRows(reader), specification, options)
     else:
@@ -226,7 +226,7 @@ def _continue(
 def best_candidates(
     candidates: Candidates, count: int, chosen: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Return the best candidates, the chosen one always among them, ties in the order of column and feature."""
+    """Return the best candidates, the chosen one always among them, ties in the order of `Candidates`."""
     neurons, values = candidates.ranked(count)
     if count and chosen not in neurons:
         place = int(np.searchsorted(candidates.arrays[0], chosen))

@@ -28,6 +28,7 @@ from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
 from giaann_dask.inference.rows.health import find_trouble, is_lost
 from giaann_dask.inference.rows.remote import RegionKeys, RowOptions
+from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.inference.state.sequence import FlagTable
 from giaann_dask.runs.minhash import MinHashes, merge_minhashes, minhash_neighbours, similar_by_neighbours
 from giaann_dask.runs.packing import PackedRegionRun
@@ -99,16 +100,18 @@ class FlagChange:
 
 def open_flags(path: str, commit: str) -> FlagTable:
     """Read the stored flags from which inference starts, as a task."""
-    return flags_of(open_commit(path, commit).saved_vocabulary())
+    reader = open_commit(path, commit)
+    return flags_of(reader.saved_vocabulary(), reader.manifest().specification.is_order_free)
 
 
-def flags_of(vocabulary: Vocabulary) -> FlagTable:
-    """Return the flags that a vocabulary has stored."""
+def flags_of(vocabulary: Vocabulary, by_name: bool = False) -> FlagTable:
+    """Return the flags that a vocabulary has stored, and whether equally active neurons are in the order of names."""
     later = vocabulary.delimiter_since
     return FlagTable(
         np.array(vocabulary.delimiter, np.bool_),
         np.array(vocabulary.probable_since, np.int64),
         None if later is None else np.array(later, np.int64),
+        order=NameOrder.of(vocabulary) if by_name else NameOrder(),
     )
 
 
@@ -118,10 +121,10 @@ def changed_flags(base: FlagTable, change: FlagChange) -> FlagTable:
     since[change.changed] = change.since
     delimiter = np.concatenate([base.delimiter, change.delimiter])
     if base.delimiter_since is None:
-        return FlagTable(delimiter, since, auxiliary=base.auxiliary)
+        return replace(base, delimiter=delimiter, probable_since=since)
     later = base.delimiter_since.copy()
     later[change.delimited] = change.delimited_since
-    return FlagTable(delimiter, since, later, base.auxiliary)
+    return replace(base, delimiter=delimiter, probable_since=since, delimiter_since=later)
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,7 +89,7 @@ class NetworkHandle:
         self.commit, self.lexicon = reader.commit, reader.tokenizer() or reader.ever_pos()
         self.specification = reader.manifest().specification
         self.vocabulary = reader.saved_vocabulary()
-        self.flags = flags_of(self.vocabulary)
+        self.flags = flags_of(self.vocabulary, self.specification.is_order_free)
         self._flags: dict[tuple[str, ...], FlagTable] = {(): self.flags}
         self._client, self._reader = client, reader
         # Keeps the regions on the workers.
@@ -298,7 +298,7 @@ class ColumnBatch:
                         yield None
                         continue
                     token, last = self._token(text, trace), trace.result.index + 1 == length
-                    columns = _active_columns(trace, state.columns, text.vocabulary)
+                    columns = _active_columns(trace, state.columns, text)
                     observe(PromptsAdvanced(tokens=int(token is not None)))
                     yield TokenEvent(0, token, last or token is None, trace.result.end, columns=columns)
         finally:
@@ -343,15 +343,15 @@ class ColumnBatch:
         return in_words(raw, text.vocabulary)
 
 
-def _active_columns(trace: StepTrace, count: int, vocabulary: Vocabulary) -> tuple[ActiveColumn, ...]:
-    """Return the concept columns with the largest activation after a step, ties in the order of columns."""
+def _active_columns(trace: StepTrace, count: int, text: _Text) -> tuple[ActiveColumn, ...]:
+    """Return the concept columns with the largest activation after a step, ties in the order of the network."""
     state = trace.state
     active = trace.active_columns if state is None else ActiveColumns.of(state)
     if active is None:
         return ()
-    found = active.strongest(count)
+    found = active.strongest(count, text.flags.order)
     pairs = zip(found.column.tolist(), found.activation.tolist(), strict=True)
-    return tuple(ActiveColumn(vocabulary.concepts[column], activation) for column, activation in pairs)
+    return tuple(ActiveColumn(text.vocabulary.concepts[column], activation) for column, activation in pairs)
 
 
 class Sessions(ContinuationStream):

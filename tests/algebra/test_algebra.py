@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from support.examples import examples
 from support.indexed_networks import assert_index_agrees
 from support.plain_training import arrays
 from support.random_sums import random_specifications, random_texts
+from support.serving_engines import parts_of
 
 import giaann_dask as gd
 from giaann_dask.algebra.removal import subtract
@@ -33,6 +35,7 @@ from giaann_dask.errors import (
     StoreMissingError,
 )
 from giaann_dask.increments.contexts import CONTEXTS
+from giaann_dask.inference.token_events import TokenEvent
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
 from giaann_dask.runs import renamed_rows
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
@@ -40,6 +43,7 @@ from giaann_dask.runs.renamed_rows import rename_parts
 from giaann_dask.runs.renaming import Renaming, rename_run
 from giaann_dask.runs.run import Run, select_rows
 from giaann_dask.runs.target_sets import run_of_blocks
+from giaann_dask.serving.engine import CompletionOptions, open_engine
 from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
 from giaann_dask.store import places
 from giaann_dask.store.manifest import Manifest
@@ -124,6 +128,48 @@ def test_sum_equals_one_training(trained: dict[str, gd.Network], client: Client,
     assert together.manifest.connections == trained["all"].manifest.connections
     assert len(together.commits()) == 2
     assert gd.diff(trained["all"], three, client=client).is_empty
+
+
+def numbering(network: gd.Network) -> list[str]:
+    store = NetworkStore(network.path)
+    return store.open(store.head()).saved_vocabulary().features
+
+
+PROMPTS = ("The old miller carried the flour", "A baker walked to the river", "The children saw the mill by the river")
+
+
+def predictions(network: gd.Network, client: Client, profile: str) -> list[object]:
+    """Return what a network answers in every way that does not name its neurons by number."""
+    plain = gd.GenerationOptions(tokens=8, runners_up=6, reasons=4)
+    chosen = [plain]
+    if profile == "best":
+        chosen = [plain, replace(plain, sampling=gd.SamplingOptions(temperature=1.2, seed=5))]
+    elif profile == "v1":
+        rules = [gd.InferenceOptions(timing=timing, sequential=False) for timing in ("none", "biased")]
+        beam = replace(plain, inference=rules[0], beam=gd.BeamOptions(width=3, depth=2))
+        chosen = [plain, *(replace(plain, inference=each) for each in rules), beam]
+    timed = {"seconds", "tokens_per_second", "commit", "rows"}
+    found: list[object] = [network.generate(p, client=client, options=each).tokens for p in PROMPTS for each in chosen]
+    for each in chosen[-2:] if profile == "v1" else chosen:
+        rules = gd.EvaluationOptions(inference=each.inference, top_k=(1, 3, 10), bits_per_byte=profile != "best")
+        report = network.evaluate([DOCUMENTS[0][:2000]], client=client, options=rules).as_dict()
+        found.append({name: value for name, value in report.items() if name not in timed})
+    store = NetworkStore(network.path)
+    wanted = CompletionOptions(tokens=6, candidates=4, columns=0 if profile == "best" else 9)
+    with closing(open_engine(client, store.open(store.head()))) as engine:
+        parts = [part for prompt in PROMPTS for part in parts_of(engine, prompt, wanted)]
+    return [*found, *((part.token, part.columns) for part in parts if isinstance(part, TokenEvent))]
+
+
+def test_networks_with_one_digest_predict_the_same(
+    trained: dict[str, gd.Network], client: Client, request: pytest.FixtureRequest
+) -> None:
+    one, other = trained["all"], trained["sum"]
+    assert one.digest() == other.digest()
+    assert numbering(one) != numbering(other), "they have other numbers for the same names"
+    profile = one.specification.profile
+    for one_answer, other_answer in zip(*(predictions(each, client, profile) for each in (one, other)), strict=True):
+        assert one_answer == other_answer
 
 
 # What depends on the profile is tested with all of them, the rest with one.

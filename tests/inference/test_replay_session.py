@@ -14,12 +14,14 @@ from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_sa
 
 from giaann_dask.inference.profiles import open_session
 from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.v1 import pull_batch
 from giaann_dask.keys import pack_neuron
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
+from giaann_dask.text.vocabulary import Vocabulary
 
 NETWORKS = st.tuples(
     st.integers(0, 2**32),
@@ -43,7 +45,9 @@ def require_the_same_steps(
     rng = np.random.default_rng(seed)
     neurons = np.unique(pack_neuron(rng.integers(0, 3, size), rng.integers(0, FEATURES, size)))
     run = random_run(rng, specification, neurons, fullness)
-    flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES))
+    names = Vocabulary(*(rng.permutation(100)[:size].astype(str) for size in (3, FEATURES)), (), ())
+    order = NameOrder.of(names) if rng.random() < 0.5 else NameOrder()
+    flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES), order=order)
     neuron = rng.choice(neurons, length)
     sequence = PreparedSequence(neuron=neuron, noun=rng.random(length) < 0.4, number=1)
     pushed, pulled = both(run, flags, specification, options, device)

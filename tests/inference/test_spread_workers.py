@@ -36,6 +36,7 @@ from giaann_dask.inference.sharded.sessions import ShardedSession, V1Part
 from giaann_dask.inference.sharded.state_actor import StateActor
 from giaann_dask.inference.sharded.workers import HeldState, SpreadStates
 from giaann_dask.inference.state.activation import ActiveColumns, StateEntries
+from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.inference.state.options import InferenceOptions, StateOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.inference.token_events import TokenEvent
@@ -284,8 +285,9 @@ def test_parts_say_enough_to_know_the_strongest_columns(
     edges = sorted({0, len(neurons), *(min(cut, len(neurons)) for cut in cuts)})
     places = [slice(low, high) for low, high in pairwise(edges)] or [slice(0, 0)]
     parts = [StateEntries(state.key[p], state.value[p], state.time[p]) for p in places]
-    whole = ActiveColumns.of(state).strongest(count)
-    joined = ActiveColumns.joined([ActiveColumns.of(part).needed(count) for part in parts]).strongest(count)
+    whole = ActiveColumns.of(state).strongest(count, NameOrder())
+    needed = [ActiveColumns.of(part).needed(count) for part in parts]
+    joined = ActiveColumns.joined(needed).strongest(count, NameOrder())
     totals: dict[int, int] = {}
     for (column, _), value in values.items():
         totals[column] = totals.get(column, 0) + value

@@ -19,6 +19,7 @@ from giaann_dask.inference.batch import BatchOptions, Prompt
 from giaann_dask.inference.evaluation.accuracy import Predictions, match_ranks
 from giaann_dask.inference.profiles import fitting_rules, require_v1
 from giaann_dask.inference.rows.source import RunRows
+from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.inference.v2.batch import V2Batch
@@ -180,7 +181,7 @@ def test_what_passes(mode: Any, options: CandidateSelection, number: int, expect
 def test_the_first_of_the_best_that_pass_is_selected(scored: list[tuple[int, bool]], filtered: bool) -> None:
     neuron = np.arange(len(scored))
     score, passes = np.float32([s for s, _ in scored]), np.array([p for _, p in scored])
-    found = select(neuron, score, passes, CandidateSelection(filtered=filtered))
+    found = select(neuron, score, passes, CandidateSelection(filtered=filtered), NameOrder())
     allowed = [i for i in neuron if passes[i] or not filtered]
     best = max(allowed, key=lambda i: (score[i], -i), default=None)
     expected = best if best is not None and passes[best] else None

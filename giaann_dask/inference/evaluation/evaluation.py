@@ -159,7 +159,7 @@ class EvaluationOptions:
         How workers come by the network's rows.
     top_k : tuple of int
         Every k for which it is counted how often one of the k best candidates is right, up to 1,000; 1 is
-        always among them. Candidates are ranked by value, then in (column, feature) order.
+        always among them. Candidates are ranked by value, then in the order of neurons.
     bits_per_byte : bool
         Whether the probabilities of tokens are summed up, too (`evaluation.code_length`).
 

@@ -6,7 +6,6 @@ undivided sessions (`giaann_dask.inference.v1.session.Session`, `giaann_dask.inf
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -107,11 +106,11 @@ class V1Part:
         """Set the strongest branch of a neuron to 0."""
         deactivate(self._state, neuron, self._layout)
 
-    def score(self, connected: Integers, times: TokenTimes) -> tuple[Integers, npt.NDArray[np.float32], int] | None:
-        """Return the neurons that can be predicted, their values and the place of the first maximum."""
+    def score(self, connected: Integers, times: TokenTimes) -> tuple[Integers, npt.NDArray[np.float32]] | None:
+        """Return the neurons that can be predicted, and their values."""
         keys = as_tensor(connected, self._device)
         found = score_candidates(self._state, keys, times, layout=self._layout, options=self._options)
-        return None if found is None else (*found.arrays, found.best)
+        return None if found is None else found.arrays
 
 
 def _chosen(part: StateEntries, chosen: Tensor) -> StateEntries:
@@ -180,11 +179,11 @@ class ShardedSession(Stepper[HeldState]):
         keys = connected.cpu().numpy()
         place = by_part(state, keys)
         wanted = {number: (keys[place == number], times) for number in np.unique(place).tolist()}
-        found = [
-            Candidates(as_tensor(neuron, self.device), as_tensor(value, self.device), best)
-            for neuron, value, best in filter(None, self.spread.ask(state, "score", wanted))
-        ]
-        return reduce_candidates(found, self.device)
+        found = [*filter(None, self.spread.ask(state, "score", wanted))]
+        if not found:
+            return None
+        neuron, value = (np.concatenate(each) for each in zip(*found, strict=True))
+        return Candidates(as_tensor(neuron, self.device), as_tensor(value, self.device))
 
     def _entries(self, state: HeldState) -> StateEntries | None:
         return self.spread.entries(state)
@@ -318,24 +317,3 @@ class ShardedV2Session(V2Session):
 
     def _active_columns(self, state: AdvancingState) -> ActiveColumns | None:
         return state.spread.active_columns(state.held) if isinstance(state, V2HeldState) else None
-
-
-def reduce_candidates(found: Sequence[Candidates], device: torch.device) -> Candidates | None:
-    """Concatenate the candidates of all parts, in the order of neurons; the first of equal maxima wins.
-
-    Parameters
-    ----------
-    found : sequence of Candidates
-        Of the parts that have any, in the order of their neurons.
-    device : torch.device
-        Where the result shall be.
-    """
-    if not found:
-        return None
-    tops = [float(some.value[some.best]) for some in found]
-    winner = tops.index(max(tops))
-    return Candidates(
-        torch.cat([torch.as_tensor(some.neuron, device=device) for some in found]),
-        torch.cat([torch.as_tensor(some.value, device=device) for some in found]),
-        sum(map(len, found[:winner])) + found[winner].best,
-    )

@@ -1,10 +1,9 @@
 """Spread the activation state of a sequence over workers when it exceeds the memory budget of this process.
 
 The pushed state of a sequence is divided by target column as soon as it exceeds the budget, the upper parts are given
-to workers in turn, and the candidates are joined over the parts. Parts are in the order of their columns, so that the
-first maximum over the parts is the first maximum of all. `giaann_dask.inference.sharded.state_actor` changes a part,
-and says why the results are those of the undivided state; `giaann_dask.inference.sharded.sessions` has the sessions of
-the profiles.
+to workers in turn, and the candidates are joined over the parts, which are in the order of their columns.
+`giaann_dask.inference.sharded.state_actor` changes a part, and says why the results are those of the undivided state;
+`giaann_dask.inference.sharded.sessions` has the sessions of the profiles.
 
 For the same reason a part can be made again by itself: when a worker is lost, another one is sent the operations of the
 sequence so far, with the part's targets of the rows, and the sequence goes on with the same values.
@@ -166,7 +165,7 @@ class SpreadStates:
         if len(state.parts) == 1 or not self._limits.columns:
             return None
         wanted = dict.fromkeys(range(len(state.parts)), (self._limits.columns,))
-        return ActiveColumns.joined(self.ask(state, "columns", wanted)).strongest(self._limits.columns)
+        return ActiveColumns.joined(self.ask(state, "columns", wanted))
 
     def ask(self, state: HeldState, what: str, wanted: Mapping[int, tuple[Any, ...]]) -> list[Any]:
         """Call a method of parts, one request for each holder; return the results in the order of the parts.

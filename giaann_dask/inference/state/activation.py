@@ -22,6 +22,7 @@ import numpy.typing as npt
 from giaann_dask.device import torch
 from giaann_dask.inference.state.growing import GrowingTensor
 from giaann_dask.inference.state.key_index import new_index
+from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
@@ -377,7 +378,10 @@ class ActiveColumns:
         if not len(state):
             return cls(np.zeros(0, np.int64), np.zeros(0))
         column = ((state.key.cpu().numpy() >> BRANCH_BITS) & NEURON_MASK) >> FEATURE_BITS
-        return cls._summed(column, state.value.cpu().numpy().astype(np.float64))
+        value = state.value.cpu().numpy().astype(np.float64)
+        # Added up in an order that does not depend on how features are numbered.
+        order = np.argsort(value)
+        return cls._summed(column[order], value[order])
 
     @classmethod
     def joined(cls, parts: Sequence[ActiveColumns]) -> ActiveColumns:
@@ -392,20 +396,22 @@ class ActiveColumns:
         total = np.bincount(place, weights=activation, minlength=len(found)).astype(np.float64, copy=False)
         return cls(found[total > 0], total[total > 0])
 
-    def strongest(self, count: int) -> ActiveColumns:
-        """Return those with the largest activation, the largest first, ties in the order of columns."""
-        return self._chosen(self._by_activation()[:count])
+    def strongest(self, count: int, order: NameOrder) -> ActiveColumns:
+        """Return those with the largest activation, the largest first, ties in the order of their own neurons."""
+        return self._chosen(order.best(self.column << FEATURE_BITS, self.activation, count))
 
     def needed(self, count: int) -> ActiveColumns:
         """Return the columns of a part that suffice to choose the strongest of all: its strongest, first and last.
 
-        Parts follow each other, so that only the first and last column can be in another one, too.
+        Of equal ones none is left out. Parts follow each other, so that only the first and last column can be in
+        another one, too.
         """
         last = len(self.column) - 1
-        return self._chosen(np.union1d(self._by_activation()[:count], [0, last])) if last >= 0 else self
-
-    def _by_activation(self) -> npt.NDArray[np.int64]:
-        return np.argsort(-self.activation, kind="stable")
+        if last < count:
+            return self
+        strong = self.activation >= np.partition(self.activation, -count)[-count] if count else self.activation < 0
+        strong[[0, last]] = True
+        return self._chosen(np.flatnonzero(strong))
 
     def _chosen(self, places: npt.NDArray[np.int64]) -> ActiveColumns:
         return ActiveColumns(self.column[places], self.activation[places])

@@ -1,12 +1,14 @@
 """Find the neurons that can be predicted in a step, and their values.
 
 Implements the connected set and the candidates of sections 8.3 and 8.6b of the contract, and this package's rule for
-ties: the first maximum in (column, feature) order, on every device.
+ties: the first maximum in the order of the network's neurons (`giaann_dask.inference.state.name_order`), on every
+device.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy.typing as npt
 
 from giaann_dask.device import torch
 from giaann_dask.inference.state.activation import ActivationState, Layout, sum_segments
+from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.keys import FEATURE_MASK, NEURON_MASK, Integers
 from giaann_dask.spec import BRANCH_BITS
@@ -33,17 +36,22 @@ class Candidates:
         ``(candidates,)``. Compiled steps return arrays.
     value : ndarray or Tensor
         Their values, float32, shape ``(candidates,)``; may be zero or negative.
-    best : int
-        Position of the first maximum.
+    order : NameOrder
+        Which of equal ones is the first.
     """
 
     neuron: Integers | Tensor
     value: npt.NDArray[np.float32] | Tensor
-    best: int
+    order: NameOrder = field(default_factory=NameOrder)
 
     def __len__(self) -> int:
         """Return the number of candidates."""
         return len(self.neuron)
+
+    @cached_property
+    def best(self) -> int:
+        """Position of the first maximum."""
+        return self.order.first(*self.arrays)
 
     @property
     def ties(self) -> Integers:
@@ -68,12 +76,12 @@ class Candidates:
         Returns
         -------
         neuron, value : ndarray
-            Largest value first, equal ones in (column, feature) order, so that the first is `best`; int64
+            Largest value first, equal ones in the order of neurons, so that the first is `best`; int64
             and float32, shape ``(min(count, candidates),)``.
         """
         neuron, value = self.arrays
-        order = np.argsort(-value, kind="stable")[:count]
-        return neuron[order], value[order]
+        places = self.order.best(neuron, value, count)
+        return neuron[places], value[places]
 
 
 def on_host(values: npt.NDArray[Any] | Tensor) -> npt.NDArray[Any]:
@@ -192,8 +200,7 @@ def weigh_entries(
     # A branch without an entry is no 0 beside one with a negative value; a segment without any is.
     value = torch.where(found, value, -torch.inf).amax(2)
     value = sum_segments(torch.where(found.any(2), value, 0.0))
-    # argmax is documented to return the first of equal maxima.
-    return Candidates(neuron, value, int(value.argmax()))
+    return Candidates(neuron, value)
 
 
 def is_concept(neuron: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.inference.state.activation import ActiveColumns, StateEntries
 from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.text.attachments import Attachments
 
 Mode = Literal["delimiter", "internal"]
@@ -70,12 +71,16 @@ class FlagTable:
         subwords; then `delimiter` is not read.
     auxiliary : Attachments, optional
         Auxiliary source neurons of the features, where rules of inference ask for them.
+    order : NameOrder
+        Which of equally active neurons is the first: by name where the network does not depend on the order of its
+        text.
     """
 
     delimiter: npt.NDArray[np.bool_]
     probable_since: npt.NDArray[np.int64]
     delimiter_since: npt.NDArray[np.int64] | None = None
     auxiliary: Attachments | None = None
+    order: NameOrder = field(default_factory=NameOrder)
 
     def mode(self, feature: int, number: int) -> Mode | None:
         """Return the mode that a source's feature sets in a sequence (contract, section 8.2).

@@ -15,8 +15,8 @@ The contract does not define it, and the reference's specification says little. 
    segment, which stand for adjacent tokens, on all branches; or ``"both"``, the sum of the two. Values and strengths
    are added as double precision numbers, in the order of the tokens.
 4. The first token of the path with the largest score, ended ones included, is generated, and only that one; the next
-   token is searched for anew. Of equal scores, the path wins whose tokens come first in (column, feature) order,
-   compared one by one, the shorter first.
+   token is searched for anew. Of equal scores, the path wins whose tokens come first in the order of
+   neurons (`giaann_dask.inference.state.name_order`), compared one by one, the shorter first.
 
 So width 1 is plain generation at any depth, and so is depth 1 scored by activation. The depth does not depend on the
 number of tokens to generate, so generating more changes none before.
@@ -35,6 +35,7 @@ from giaann_dask.errors import require_one_of, require_option
 from giaann_dask.inference.rows.source import RowSource
 from giaann_dask.inference.state.activation import ActivationState
 from giaann_dask.inference.state.candidates import Candidates, TokenTimes
+from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import FlagTable, StepResult
 from giaann_dask.inference.state.session import DecodingStrategy, Token
@@ -105,10 +106,9 @@ class _Path:
     state: ActivationState
     token: Token
 
-    @property
-    def rank(self) -> tuple[float, tuple[int, ...]]:
-        """Sort key of paths, the best first."""
-        return -self.score, self.neurons
+    def rank(self, order: NameOrder) -> tuple[float, tuple[object, ...]]:
+        """Return the sort key of paths, the best first, equal ones in the order of their neurons."""
+        return -self.score, tuple(order.key(neuron) for neuron in self.neurons)
 
 
 class BeamSession(Session):
@@ -173,10 +173,10 @@ class BeamSession(Session):
                     ended.append(path)
             if not longer:
                 break
-            paths = sorted(longer, key=lambda path: path.rank)[: self.beam.width]
+            paths = sorted(longer, key=lambda path: path.rank(self.flags.order))[: self.beam.width]
         else:
             ended += paths
-        return min(ended, key=lambda path: path.rank).neurons[0] if ended else None
+        return min(ended, key=lambda path: path.rank(self.flags.order)).neurons[0] if ended else None
 
     def _following(self, path: _Path) -> list[_Path]:
         """Return the paths that go on with a path by one token."""

@@ -27,6 +27,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from giaann_dask.inference.state.name_order import precedes
 from giaann_dask.inference.v1.tables import (
     GOES_ON,
     INTERNAL,
@@ -238,7 +239,9 @@ def _score(
         concept = connected[places[i]] & FEATURE_MASK == 0
         column_time = nouns + 1 if concept and not given else nouns
         value[i] = _worth(state, places[i], (column_time, w), rules)
-        best = i if value[i] > value[best] else best
+        tied = value[i] == value[best]
+        if value[i] > value[best] or (tied and precedes(connected[places[i]], connected[places[best]], rules.names)):
+            best = i
     active = _active_branches(state, places[best], rules) if len(places) else 0
     return connected[places], value, best, active
 

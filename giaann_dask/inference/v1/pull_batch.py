@@ -22,6 +22,7 @@ from giaann_dask.device import torch
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.batch import Advance, BatchOptions, Prompt
 from giaann_dask.inference.rows.source import RowSource
+from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.state.sequence import (
     FlagTable,
@@ -93,6 +94,7 @@ class PullBatch:
         self._specification = specification
         self._rules = KernelRules.of(specification, self.options)
         self.held = BatchRows(rows, specification.segments, self.batch.held_bytes)
+        self._order = NameOrder()
         self._tensors = None if device is None else TensorSteps(self._rules, device)
         self._slots = empty_slots(self.batch.slots, 32)
         self._under: dict[int, _Under] = {}
@@ -126,6 +128,9 @@ class PullBatch:
         feeds = prompt.tokens is not None or self.options.feed == "prediction"
         seeds = length if prompt.tokens is not None else min(self._specification.seed_tokens, length)
         self._fill(slot, prompt, seeds, length if not feeds else seeds)
+        # That of the network, which all prompts have.
+        self._order = prompt.flags.order
+        self._rules = self._rules._replace(names=self._order.table)
         self._slots.feeds[slot] = feeds
         self._under[slot] = _Under(self._entered, prompt, end)
         self._entered += 1
@@ -154,7 +159,7 @@ class PullBatch:
         if self._tensors is None:
             pointer, neuron, value = advance(slots, which, until, self.held.table, self._rules)
         else:
-            pointer, neuron, value = self._tensors.advance(slots, which, until, self.held)
+            pointer, neuron, value = self._tensors.advance(slots, which, until, self.held, self._order)
         done = slots.done[which]
         # A step at which a sequence ends for lack of a prediction is recorded and not done.
         end = done + (done < until)
@@ -166,7 +171,7 @@ class PullBatch:
             under, its = self._under[slot], tuple(islice(results, last - first))
             finished = stopped or last == under.end
             bounds = pointer[at : at + last - first + 1]
-            found.append(Advance(under.number, range(first, last), finished, its, bounds, neuron, value))
+            found.append(Advance(under.number, range(first, last), finished, its, bounds, neuron, value, self._order))
             if finished:
                 self._release(slot)
             elif slots.feeds[slot] and its[-1].predicted is not None:

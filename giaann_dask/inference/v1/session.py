@@ -101,6 +101,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         mode = self.flags.mode(feature_of(source), token.number)
         if connected is not None:
             found = self._score(state, connected, token.times)
+            found = None if found is None else replace(found, order=self.flags.order)
             result = self._predict(replace(result, mode=mode), found, token, decoding)
             return result, found
         next_source = _next_target(source, token, mode)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.inference.state.activation import drives_of
+from giaann_dask.inference.state.name_order import NameOrder, NameTable
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.keys import Integers
 from giaann_dask.spec import Specification
@@ -40,6 +41,8 @@ class KernelRules(NamedTuple):
         Whether an entry needs the one before it.
     drives : ndarray
         Drive by activity, float32, shape ``(branches + 1,)``.
+    names : NameTable
+        Names that order the neurons.
     """
 
     segments: int
@@ -49,6 +52,7 @@ class KernelRules(NamedTuple):
     boolean_from: int
     sequential: bool
     drives: Floats
+    names: NameTable
 
     @classmethod
     def of(cls, specification: Specification, options: InferenceOptions) -> KernelRules:
@@ -63,6 +67,7 @@ class KernelRules(NamedTuple):
             boolean[options.activations],
             options.sequential,
             np.array(drives_of(specification.branches), np.float32),
+            NameOrder().table,
         )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from giaann_dask.device import torch, without_gradients
 from giaann_dask.inference.rows.source import as_tensor
+from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.inference.v1.cached_rows import BatchRows
 from giaann_dask.inference.v1.device_rows import DeviceRows
 from giaann_dask.inference.v1.tables import (
@@ -125,7 +126,7 @@ class TensorSteps:
 
     @without_gradients
     def advance(
-        self, slots: Slots, which: Integers, until: Integers, held: BatchRows
+        self, slots: Slots, which: Integers, until: Integers, held: BatchRows, order: NameOrder
     ) -> tuple[Integers, Integers, Floats]:
         """Do the steps of some slots up to those given; everything is as in `v1.kernels.advance`."""
         self._rows.follow(held)
@@ -134,7 +135,7 @@ class TensorSteps:
         going = which[begin < until]
         while len(going):
             before = slots.done[going]
-            for slot, step, its in zip(going.tolist(), before.tolist(), self._step(slots, going), strict=True):
+            for slot, step, its in zip(going.tolist(), before.tolist(), self._step(slots, going, order), strict=True):
                 found[slot, step] = its
             going = np.array(
                 [s for s, w in zip(going.tolist(), before.tolist(), strict=True) if w < slots.done[s] < limit[s]],
@@ -150,7 +151,7 @@ class TensorSteps:
         neurons, values = zip(*(asked or [_NOTHING]), strict=True)
         return pointer, np.concatenate(neurons), np.concatenate(values)
 
-    def _step(self, slots: Slots, which: Integers) -> list[Found]:
+    def _step(self, slots: Slots, which: Integers, order: NameOrder) -> list[Found]:
         """Do one step of each of some sequences (contract, section 8); where it is not completed, `done` stays."""
         now = slots.done[which]
         self._record_activity(slots, which, now)
@@ -163,9 +164,10 @@ class TensorSteps:
             connected, some = self._score(slots, which[predicting], now[predicting])
             for at, its, any_connected in zip(predicting.tolist(), some, connected, strict=True):
                 slot, step = int(which[at]), int(now[at])
-                fed = bool(slots.feeds[slot])
+                without = NO_CANDIDATES if any_connected or not slots.feeds[slot] else NO_CONNECTIONS
+                best = order.first(*its) if len(its[0]) else NONE
                 found[at] = its
-                _record(slots, slot, step, its, NO_CANDIDATES if any_connected or not fed else NO_CONNECTIONS)
+                _record(slots, (slot, step), its, best, without)
         return found
 
     def _record_activity(self, slots: Slots, which: Integers, now: Integers) -> None:
@@ -276,13 +278,11 @@ def _burst(state: _Entries, chosen: Tensor) -> None:
     state.found[-1, :, 0] |= chosen
 
 
-def _record(slots: Slots, slot: int, step: int, found: Found, without: int) -> None:
-    """Record the prediction of a step (contract, section 8.6b), or why there is none."""
-    neuron, value = found
+def _record(slots: Slots, place: tuple[int, int], found: Found, best: int, without: int) -> None:
+    """Record the prediction of a step of a slot (contract, section 8.6b), or why there is none."""
+    (slot, step), (neuron, value) = place, found
     source, stop, following = int(slots.source[slot, step]), without, NONE
     if len(neuron):
-        # argmax returns the first of equal ones.
-        best = int(value.argmax())
         slots.candidates[slot, step], slots.value[slot, step] = len(neuron), value[best]
         slots.ties[slot, step] = int((value == value[best]).sum())
         top = int(neuron[best])

@@ -14,6 +14,7 @@ import numpy as np
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.batch import Advance, BatchOptions, Prompt
 from giaann_dask.inference.rows.source import RowSource
+from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.inference.state.sequence import FlagTable, StepTrace
 from giaann_dask.inference.v2.session import V2Session
 
@@ -117,4 +118,5 @@ def _advance(number: int, steps: range, finished: bool, traces: list[StepTrace])
         np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         np.concatenate(neuron),
         np.concatenate(value),
+        next((trace.candidates.order for trace in traces if trace.candidates is not None), NameOrder()),
     )

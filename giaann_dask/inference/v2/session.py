@@ -20,6 +20,7 @@ from giaann_dask.errors import OptionError, parameter
 from giaann_dask.inference.rows.source import AuxiliaryRows, RowSource
 from giaann_dask.inference.state.activation import StateEntries
 from giaann_dask.inference.state.candidates import Candidates
+from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.inference.state.sequence import (
     Contribution,
     FlagTable,
@@ -81,15 +82,19 @@ def passing(
 
 
 def select(
-    neuron: Integers, score: Floats, passes: npt.NDArray[np.bool_] | None, options: CandidateSelection
+    neuron: Integers,
+    score: Floats,
+    passes: npt.NDArray[np.bool_] | None,
+    options: CandidateSelection,
+    order: NameOrder,
 ) -> Selected:
     """Return the best of the candidates that pass the test of the options, if there is one.
 
     Examples
     --------
     >>> neuron, score, passes = np.array([3, 5, 7]), np.float32([1, 2, 2]), np.array([True, False, True])
-    >>> select(neuron, score, passes, CandidateSelection()).best, select(
-    ...     neuron, score, passes, CandidateSelection.reference()
+    >>> select(neuron, score, passes, CandidateSelection(), NameOrder()).best, select(
+    ...     neuron, score, passes, CandidateSelection.reference(), NameOrder()
     ... ).best
     (1, None)
     """
@@ -97,8 +102,7 @@ def select(
         neuron, score = neuron[passes], score[passes]
     if not len(neuron):
         return Selected(neuron, score, None)
-    # The first of equal maxima.
-    best = int(score.argmax())
+    best = order.first(neuron, score)
     return Selected(neuron, score, best if options.filtered or passes is None or passes[best] else None)
 
 
@@ -309,10 +313,10 @@ class V2Session(SequenceSession[AdvancingState, V2Options]):
         rules, source, choose = self.options.selection, known["source"], decoding.choose
         mode = self.flags.mode(feature_of(source), token.number)
         passes = passing(scored[0], source, mode, self.flags, token.number, rules)
-        neuron, score, best = select(*scored, passes, rules)
+        neuron, score, best = select(*scored, passes, rules, self.flags.order)
         found, count = None, len(neuron)
         if count and (decoding.traced or choose is not None):
-            found = Candidates(neuron, score, int(score.argmax()))
+            found = Candidates(neuron, score, self.flags.order)
         if choose is not None and found is not None:
             best = choose(token.times.feature_time, found)
             best = best if rules.filtered or passes is None or passes[best] else None
