@@ -1,4 +1,4 @@
-"""How fast the dense step is on this device, as shares of its sort and copy rates, and steps of inference.
+"""How fast this device sums the pairs of a batch, as shares of its sort and copy rates, and steps of inference.
 
 Needs NumPy, torch and numba, and nothing installed of this package: ``PYTHONPATH=. python
 benchmarks/device.py``. With CUDA it uses the GPU, else the CPU.
@@ -21,10 +21,12 @@ from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.keys import pack_neuron
+from giaann_dask.runs.device_sums import sum_pairs_on
+from giaann_dask.runs.pair_tables import sum_pairs
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.segmentation import EncodedBlock, number_branches
-from giaann_dask.training.tasks import add_runs, decode_table
+from giaann_dask.training.tasks import add_runs, pairs_of
 
 TOKENS = 25
 
@@ -73,7 +75,7 @@ def median_seconds(function: Callable[[], object], device: torch.device, runs: i
 def tokens_per_s(block: EncodedBlock, sequences: int, device: torch.device | None) -> float:
     """Return how many tokens of as many sequences a batch predicts in a second, compiled without a device."""
     specification = Specification()
-    parts = connect_batch([block], specification, Placement(1), torch.device("cpu"))
+    parts = connect_batch([block], specification, Placement(1))
     rows, vocabulary = RunRows([add_runs([part]).connections for part in parts.values()], lambda _: 0), 20_001
     flags = FlagTable(np.zeros(vocabulary, bool), np.full(vocabulary, -1))
     neuron = pack_neuron(block.column, block.feature).reshape(-1, TOKENS)[:sequences]
@@ -107,13 +109,12 @@ def main() -> None:
     def sort() -> object:
         return np.sort(keys.numpy()) if device.type == "cpu" else torch.sort(keys)
 
-    def connect() -> object:
-        parts = connect_batch([block], specification, Placement(specification.regions), device)
-        return [decode_table(part.connections) for part in parts.values()]
+    pairs = pairs_of(*connect_batch([block], specification, Placement(1)).values())
 
     copy_s = median_seconds(keys.clone, device, arguments.runs)
     sort_s = median_seconds(sort, device, arguments.runs)
-    connect_s = median_seconds(connect, device, arguments.runs)
+    sum_s = median_seconds(lambda: sum_pairs_on(device, pairs), device, arguments.runs)
+    compiled_s = median_seconds(lambda: list(sum_pairs(pairs)), device, arguments.runs)
     print(
         json.dumps(
             {
@@ -122,10 +123,10 @@ def main() -> None:
                 "entries": entries,
                 "copy_gigabytes_per_s": keys.nbytes * 2 / copy_s / 1e9,
                 "sort_entries_per_s": entries / sort_s,
-                "connect_entries_per_s": entries / connect_s,
-                "connect_sequences_per_s": arguments.sequences / connect_s,
-                "connect_share_of_sort_rate": sort_s / connect_s,
-                "connect_share_of_copy_rate": copy_s / connect_s,
+                "sum_entries_per_s": entries / sum_s,
+                "sum_share_of_sort_rate": sort_s / sum_s,
+                "sum_share_of_copy_rate": copy_s / sum_s,
+                "compiled_sum_entries_per_s": entries / compiled_s,
                 "compiled_tokens_per_s": tokens_per_s(block, arguments.prompts, None),
                 # On the CPU only compiled steps are meant to be used.
                 "tensor_tokens_per_s": None if device.type == "cpu" else tokens_per_s(block, arguments.prompts, device),

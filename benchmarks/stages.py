@@ -86,11 +86,11 @@ def encode_text(text: str, watch: Stopwatch) -> tuple[Vocabulary, list[EncodedBl
 def train_here(blocks: list[EncodedBlock], watch: Stopwatch) -> tuple[list[PackedRun], int]:
     """Connect, and sum and pack the increments of each region in this process, as one compaction of a cluster does."""
     specification = Specification()
-    placement, cpu = Placement(specification.regions), torch.device("cpu")
+    placement = Placement(specification.regions)
     regions: dict[int, list[Increment]] = {}
     increments = 0
     for batch in batches(blocks):
-        touched = watch.time("connect", connect_batch, batch, specification, placement, cpu)
+        touched = watch.time("connect", connect_batch, batch, specification, placement)
         increments += sum(table.nbytes for run in touched.values() for table in run if table is not None)
         for region, run in touched.items():
             regions.setdefault(region, []).append(run)

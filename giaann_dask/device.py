@@ -12,24 +12,28 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, get_args
 
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.lazy import LazyModule
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import torch as torch
 else:
-    torch = LazyModule("torch")
+    np, torch = LazyModule("numpy"), LazyModule("torch")
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 DEVICE_NAMES: tuple[DeviceName, ...] = get_args(DeviceName)
+# Bytes that each of several tensors of one transfer begins at a multiple of.
+_ALIGNED = 8
 
 
 def select_device(name: DeviceName = "auto") -> torch.device | None:
@@ -145,6 +149,60 @@ def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def upload_arrays(arrays: Sequence[Sequence[npt.NDArray[Any]]], device: torch.device) -> list[torch.Tensor]:
+    """Copy arrays to a device in one transfer, joining those of each list.
+
+    Parameters
+    ----------
+    arrays : sequence of sequence of ndarray
+        One-dimensional, each contiguous; those of a list have one type.
+    device : torch.device
+        Any; what is copied to CUDA is gathered in pinned memory, so that this process does not wait for it.
+
+    Returns
+    -------
+    list of torch.Tensor
+        One for each list, int32 and without elements for an empty one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> upload_arrays([[np.array([1, 2]), np.array([3])], []], torch.device("cpu"))
+    [tensor([1, 2, 3]), tensor([], dtype=torch.int32)]
+    """
+    begins = np.cumsum([0, *(-(-sum(each.nbytes for each in its) // _ALIGNED) * _ALIGNED for its in arrays)]).tolist()
+    staged = torch.empty(begins[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
+    parts = []
+    for begin, its in zip(begins, arrays, strict=False):
+        kind = its[0].dtype if its else np.dtype(np.int32)
+        part = staged.numpy()[begin : begin + sum(each.nbytes for each in its)].view(kind)
+        if its:
+            np.concatenate(its, out=part)
+        parts.append((begin, part.nbytes, torch.from_numpy(part).dtype))
+    there = staged.to(device, non_blocking=True)
+    return [there[begin : begin + size].view(kind) for begin, size, kind in parts]
+
+
+def download_arrays(tensors: Sequence[torch.Tensor]) -> list[npt.NDArray[Any]]:
+    """Copy tensors of one device to the memory of this process in one transfer.
+
+    Examples
+    --------
+    >>> download_arrays([torch.tensor([7], dtype=torch.uint8), torch.tensor([1, 2])])
+    [array([7], dtype=uint8), array([1, 2])]
+    """
+    # The widest first, so that all are aligned.
+    order = sorted(range(len(tensors)), key=lambda place: -tensors[place].element_size())
+    whole = torch.cat([tensors[place].view(torch.uint8) for place in order]).cpu().numpy()
+    found: dict[int, npt.NDArray[Any]] = {}
+    begin = 0
+    for place in order:
+        end = begin + tensors[place].nbytes
+        found[place] = whole[begin:end].view(torch.empty(0, dtype=tensors[place].dtype).numpy().dtype)
+        begin = end
+    return [found[place] for place in range(len(tensors))]
 
 
 def device_bytes() -> int:

@@ -1,4 +1,4 @@
-"""The dense step and the steps of inference give the same bytes on a device as on the CPU.
+"""Sums of pairs and the steps of inference are the same bytes on a device as on the CPU.
 
 Every test runs on a simulated device, and with the marker ``gpu`` on a real one. Needs pytest, NumPy, numba, PyTorch
 and the checkout, so that it can be carried to any machine with a GPU.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -17,10 +17,10 @@ import torch
 from support.random_networks import FEATURES, SPECIFICATIONS, assert_same, random_prompts, random_run
 from support.random_networks import OPTIONS as OPTIONS_OF_INFERENCE
 from support.simulated_device import DEVICE, SimulatedDevice
-from support.summed_increments import connect_summed
 from support.tagged_tokens import EVER, OPTIONS, TOKENS
 
 from giaann_dask.device import select_device
+from giaann_dask.increments.connections import connect_batch
 from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.inference.state.options import InferenceOptions
@@ -28,13 +28,15 @@ from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, St
 from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import Integers, pack_neuron
+from giaann_dask.runs.device_sums import sum_pairs_on
+from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import RegionRun
 from giaann_dask.spec import Specification
 from giaann_dask.text.block_building import BlockBuilder
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.tokens import TaggedSentence, TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise
+from giaann_dask.training.tasks import compact, pairs_of
 
 KINDS = ["simulated", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -62,41 +64,64 @@ def encoded(repetitions: int) -> EncodedBlock:
     return encode_block(tagged, Vocabulary().extend(summarise(tagged)), 2)
 
 
-def connected(
-    block: EncodedBlock, specification: Specification, device: torch.device | None = None
-) -> dict[int, RegionRun]:
-    return connect_summed([block], specification, Placement(4), device)
+def summed(
+    blocks: Sequence[EncodedBlock], specification: Specification, device: torch.device | None = None
+) -> dict[int, PackedRegionRun]:
+    """Return the regions of some batches, their pairs summed on a device or by the processor, as they are stored."""
+    batches = [connect_batch([block], specification, Placement(4)) for block in blocks]
+    regions = {}
+    for region in sorted({region for batch in batches for region in batch}):
+        runs = [batch[region] for batch in batches if region in batch]
+        tables = pairs_of(*runs)
+        sums = None if device is None or not tables else sum_pairs_on(device, tables)
+        regions[region] = compact(*runs, sums=sums)
+    return regions
+
+
+# Those of v2 have a tree of branches, and segments that do not take all pairs.
+SUMMED = [
+    Specification(seed_tokens=6),
+    Specification(seed_tokens=6, pos_factors={"NOUN": 10.0, "VERB": 2.5}),
+    Specification(profile="v2"),
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("factors", [{}, {"NOUN": 10.0, "VERB": 2.5}])
-def test_connect_on_a_device(kind: str, factors: dict[str, float]) -> None:
-    block, specification = encoded(10), Specification(seed_tokens=6, pos_factors=factors)
+@pytest.mark.parametrize("specification", SUMMED, ids=["v1", "v1-scaled", "v2"])
+def test_regions_are_stored_as_the_processor_sums_them(kind: str, specification: Specification) -> None:
+    blocks = [encoded(repetitions) for repetitions in (1, 2, 7)]
     with device_of(kind) as (device, _):
-        found = connected(block, specification, device)
-    expected = connected(block, specification)
+        found = summed(blocks, specification, device)
+    expected = summed(blocks, specification)
     assert found.keys() == expected.keys()
-    for region in expected:
-        for first, second in zip(expected[region][:2], found[region][:2], strict=True):
-            for field in dataclasses.fields(first):
-                assert getattr(first, field.name).tobytes() == getattr(second, field.name).tobytes()
+    for region, run in expected.items():
+        assert run.connections.rows
+        assert run.connections.entries == found[region].connections.entries
 
 
-def test_what_a_dense_step_moves() -> None:
-    counts = []
-    for repetitions in (3, 30):
+def test_what_summing_a_region_moves() -> None:
+    counts, moved = [], []
+    for repetitions in (1, 8):
+        runs = [connect_batch([encoded(repetitions)], SUMMED[0], Placement(1))[0] for _ in range(2)]
+        tables = pairs_of(*runs)
         with device_of("simulated") as (device, found):
-            runs = connected(encoded(repetitions), Specification(seed_tokens=6), device)
+            sums = sum_pairs_on(device, tables)
         counts.append(found)
-        # Keys and pairs stay there: the sums alone come back, 16 bytes a connection and 16 a row.
-        connections = sum(len(run.connections) for run in runs.values())
-        rows = sum(run.connections.rows for run in runs.values())
-        assert found["downloaded"] == 16 * connections + 16 * rows + 8
-    # As many transfers, and as many times that the host waits, for any number of sequences.
+        # Pairs go there as they travel, with 12 bytes for a row of a table, 4 for a target and the increments.
+        pairs = sum(4 * len(table.keys) for table in tables)
+        beside = sum(12 * table.rows + 4 * len(table.neurons) for table in tables) + tables[0].rule.increments.nbytes
+        assert pairs + beside <= found["uploaded"] <= pairs + beside + 7 * 8
+        # Sums alone come back: of a target its number, its segments and a strength, and 4 bytes for each further one.
+        narrow = (sums.row_targets, sums.target, sums.segments, sums.strength, sums.change)
+        assert found["downloaded"] == sum(each.nbytes for each in narrow) + 2 * 8
+        moved.append(sum(each.nbytes for each in narrow) / (len(sums.strength) + len(sums.change)))
+        assert [each.itemsize for each in narrow] == [4, 4, 1, 4, 4]
+    # For any number of pairs.
     for name in ("uploads", "downloads", "synchronisations", "operations"):
         assert counts[0][name] == counts[1][name], name
-    assert (counts[0]["uploads"], counts[0]["downloads"]) == (6, 4)
-    assert counts[0]["synchronisations"] <= 6
+    # Sums, and before them the largest ones, which say how narrow they can be.
+    assert (counts[0]["uploads"], counts[0]["downloads"], counts[0]["synchronisations"]) == (1, 2, 5)
+    assert max(moved) < 7, "bytes for a connection, which takes 12 as it is counted"
 
 
 def network(seed: int, specification: Specification) -> tuple[RunRows, Integers, np.random.Generator]:

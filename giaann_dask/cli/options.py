@@ -128,7 +128,7 @@ def device_option(command: Command) -> Command:
         type=click.Choice(["auto", "cpu", "cuda"]),
         default="auto",
         show_default=True,
-        help="Where dense computations run; with CUDA and dask-cuda, a worker for each GPU.",
+        help="Where dense computations run; with CUDA and dask-cuda, a worker for each GPU beside the others.",
     )(command)
 
 
@@ -146,7 +146,7 @@ def common_options(command: Command) -> Command:
                 first=True,
                 type=int,
                 metavar="N",
-                help="Start N worker processes on this machine; 0 runs everything in this process.",
+                help="Start N worker processes of the processor on this machine; 0 runs everything in this process.",
             ),
             _cluster("--threads", type=int, default=1, show_default=True, help="Threads of each worker."),
             _cluster("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB."),

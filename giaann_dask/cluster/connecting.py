@@ -1,7 +1,8 @@
 """Connect to a running Dask scheduler, or start a cluster on this machine.
 
-Workers started here belong to a `LocalCUDACluster` where there are CUDA devices and dask-cuda, else to a
-`LocalCluster`; `start_cluster` starts workers with separate roles (see `roles`).
+Workers started here belong to a `LocalCluster`. Where there are CUDA devices and dask-cuda, they belong to a
+`LocalCUDACluster` that has processor's workers beside a worker for each device; `start_cluster` starts workers with
+separate roles (see `roles`).
 """
 
 from __future__ import annotations
@@ -14,27 +15,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import dask
 from distributed import Client, Scheduler, SpecCluster, TimeoutError, Worker
 from distributed.versions import VersionMismatchWarning
 
-from giaann_dask.cluster.fork_server import METHOD_KEY, begin_fork_server, environment_of_workers, forks, imports_main
+from giaann_dask.cluster.fork_server import begin_fork_server, environment_of_workers, forks, imports_main
 from giaann_dask.cluster.memory_budget import worker_allocator
 from giaann_dask.cluster.options import ClusterOptions
-from giaann_dask.cluster.resilience import RestartingNanny, scheduler_arguments, set_defaults
-from giaann_dask.cluster.roles import COMPUTE, STORAGE
+from giaann_dask.cluster.resilience import RestartingNanny, SpawningNanny, scheduler_arguments, set_defaults
+from giaann_dask.cluster.roles import BOTH_ROLES, COMPUTE, GPU, STORAGE
 from giaann_dask.cluster.versions import require_versions
 from giaann_dask.dask_types import register
 from giaann_dask.device import count_devices, finds_cuda
-from giaann_dask.errors import ClusterError, GiaannError, InputFormatError, InputMissingError, OptionError, parameter
+from giaann_dask.errors import (
+    ClusterError,
+    GiaannError,
+    InputFormatError,
+    InputMissingError,
+    MissingDependencyError,
+    OptionError,
+    parameter,
+)
 from giaann_dask.lazy import import_optional
 
 _LOG = logging.getLogger(__name__)
 PRELOAD = ("giaann_dask.worker_setup",)
 # HTTP servers of schedulers and workers listen here unless a dashboard is configured: any port, local only.
 _ANY_LOCAL = "127.0.0.1:0"
-# Workers that are started on one machine both store columns and compute.
-BOTH_ROLES = {STORAGE: 1, COMPUTE: 1}
 
 
 def connect(
@@ -80,11 +86,12 @@ def connect(
     if chosen.scheduler is not None or chosen.scheduler_file is not None:
         return _join(chosen, same_versions=same_versions)
     _require_device(chosen)
-    kept = worker_allocator(chosen.memory_bytes, chosen.workers or _default_workers())
+    cuda = wants_cuda(chosen)
+    kept = worker_allocator(chosen.memory_bytes, (chosen.workers or _default_workers()) + cuda * count_devices())
     with warnings.catch_warnings(), kept, _starting():
         # A dashboard port that is in use is logged below.
         warnings.simplefilter("ignore")
-        if wants_cuda(chosen):
+        if cuda:
             client: Client = OwningClient(_cuda_cluster(chosen))
         else:
             client = Client(**_local_arguments(chosen))
@@ -110,7 +117,7 @@ def prepare(options: ClusterOptions) -> None:
     set_defaults()
     if not elsewhere:
         _require_device(options)
-    if not (elsewhere or options.workers == 0 or options.device == "cuda") and forks():
+    if not (elsewhere or options.workers == 0) and forks():
         with worker_allocator(options.memory_bytes, options.workers or _default_workers()):
             begin_fork_server(environment_of_workers())
 
@@ -122,67 +129,73 @@ def _require_device(options: ClusterOptions) -> None:
 
 
 def wants_cuda(options: ClusterOptions) -> bool:
-    """Return whether to start one worker for each GPU.
+    """Return whether to start a worker for each GPU, beside those of the processor.
 
     Raises
     ------
     OptionError
         If CUDA is requested and there is no CUDA device.
     MissingDependencyError
-        If CUDA is requested and dask-cuda is not installed.
+        If CUDA is requested and dask-cuda or RMM is not installed.
     """
     if options.workers == 0 or not finds_cuda(options.device):
         return False
-    if options.device == "cuda":
-        import_optional("dask_cuda", "cuda")
-        return True
-    if (options.workers or 1) > count_devices():
-        logging.getLogger(__name__).warning(
-            "%d workers and %d CUDA devices: starting ordinary workers, which share a device",
-            options.workers,
-            count_devices(),
-        )
-        return False
-    try:
-        import dask_cuda  # noqa: F401
-    except ImportError:
-        logging.getLogger(__name__).warning(
-            "there is a CUDA device, but dask-cuda is not installed; starting ordinary workers"
-        )
-        return False
+    for name in ("dask_cuda", "rmm"):
+        try:
+            import_optional(name, "cuda")
+        except MissingDependencyError:
+            if options.device == "cuda":
+                raise
+            _LOG.warning("there is a CUDA device, but not the extra cuda; starting workers of the processor alone")
+            return False
     return True
 
 
-def _cuda_cluster(options: ClusterOptions) -> Any:
-    """Start a worker for each GPU, with a pool of device memory, which PyTorch uses, too."""
-    dask_cuda = import_optional("dask_cuda", "cuda")
-    import_optional("rmm", "cuda")
-    if options.workers is not None and options.workers > count_devices():
-        raise OptionError(
-            f"{parameter('workers')} is {options.workers}, and there are {count_devices()} CUDA devices",
-            "one worker for each device, or fewer",
-            f"set {parameter('workers')} to at most that, or {parameter('device')} to cpu",
-        )
+def _cuda_cluster(options: ClusterOptions) -> SpecCluster:
+    """Start a worker for each GPU, with a pool of device memory, which PyTorch uses, too, and processor's workers."""
+    devices, others = count_devices(), options.workers or _default_workers()
     arguments: dict[str, Any] = {
-        "n_workers": options.workers,
+        # Each has its share of the machine's memory.
+        "n_workers": devices + others,
         "threads_per_worker": options.threads,
         "protocol": _require_protocol(options),
         "device_memory_limit": 0.8,
         "rmm_pool_size": 0.5,
         "rmm_allocator_external_lib_list": ["torch"],
-        "resources": BOTH_ROLES,
+        "resources": {GPU: 1},
         "dashboard_address": options.dashboard or _ANY_LOCAL,
         "worker_dashboard_address": _ANY_LOCAL,
-        "worker_class": RestartingNanny,
+        "worker_class": SpawningNanny,
         "preload": list(PRELOAD),
         "scheduler_kwargs": _scheduler_arguments(options),
+        "silence_logs": logging.CRITICAL,
     }
     if options.memory_bytes is not None:
         arguments["memory_limit"] = options.memory_bytes
     _refuse_while_importing()
-    # A CUDA context cannot be used after a fork.
-    dask.config.set({METHOD_KEY: "spawn"})
-    return dask_cuda.LocalCUDACluster(**arguments)
+    return _with_processors(import_optional("dask_cuda", "cuda").LocalCUDACluster)(**arguments)
+
+
+def _with_processors(cluster: type[SpecCluster]) -> type[SpecCluster]:
+    """Return dask-cuda's class of clusters, whose further workers, after one for each device, are the processor's."""
+
+    class DeviceCluster(cluster):  # type: ignore[misc]
+        """Cluster of a worker for each device and of processor's workers."""
+
+        def new_worker_spec(self) -> dict[str | int, dict[str, Any]]:
+            """Return how the next worker is started, by its name."""
+            if set(self.cuda_visible_devices) - set(self.worker_spec):
+                found = super().new_worker_spec()
+                for spec in found.values():
+                    # Results of tasks are never on the device: Dask's own store spills them, and reports how much.
+                    spec["options"].pop("data", None)
+                return dict(found)
+            options = {**self.new_spec["options"], "resources": BOTH_ROLES, "preload": list(PRELOAD)}
+            options.pop("preload_argv", None)
+            name = f"processor-{len(self.worker_spec) - len(self.cuda_visible_devices)}"
+            return {name: {"cls": PlainNanny, "options": options}}
+
+    return DeviceCluster
 
 
 class OwningClient(Client):  # type: ignore[misc]
@@ -232,7 +245,7 @@ def _local_arguments(options: ClusterOptions) -> dict[str, Any]:
         "n_workers": _default_workers() if options.workers is None else max(options.workers, 1),
         "threads_per_worker": options.threads,
         "processes": options.workers != 0,
-        "resources": BOTH_ROLES,
+        "resources": {**BOTH_ROLES, GPU: 1} if options.workers == 0 and finds_cuda(options.device) else BOTH_ROLES,
         # Without a dashboard, the scheduler's HTTP server has only the metrics; it listens locally, on any port.
         "dashboard_address": options.dashboard or _ANY_LOCAL,
         # The HTTP servers of workers show their tasks without authentication, so they listen locally, too.

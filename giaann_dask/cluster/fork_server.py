@@ -1,7 +1,7 @@
 """Start worker processes by forking a server process that has imported all modules already.
 
 This configures the fork server of `multiprocessing` (its imports and its environment) and starts workers without
-importing the main module. Workers with a GPU are spawned instead, because a CUDA context cannot be used after a fork.
+importing the main module. Workers with a GPU are spawned instead (`resilience.SpawningNanny`).
 
 Dask, zarr and numba take seconds to import and 150 MB that no process changes. A
 fork starts in a tenth of a second, also as the replacement of a worker that was killed, and shares that

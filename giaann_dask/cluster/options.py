@@ -28,8 +28,8 @@ class ClusterOptions:
     scheduler_file : str, optional
         File in which a running scheduler has written its address.
     workers : int, optional
-        Worker processes to start when there is no scheduler; 0 runs everything in this process. As
-        many as processors, at most 4, by default; one for each GPU with CUDA.
+        Worker processes of the processor to start when there is no scheduler; 0 runs everything in this process. As
+        many as processors, at most 4, by default. Those of GPUs are started beside them.
     threads : int
         Threads of each worker.
     memory_limit : str, optional
@@ -37,8 +37,8 @@ class ClusterOptions:
     protocol : {"tcp", "ucx"}
         Network protocol between the workers that are started.
     device : {"auto", "cpu", "cuda"}
-        Device of the dense computations. With CUDA devices and dask-cuda, workers are started
-        one for each GPU.
+        Device of the dense computations. With CUDA devices and dask-cuda, a worker is started for each GPU, beside
+        those of the processor.
     dashboard : str, optional
         Address of the dashboard, such as ``:8787``; none by default.
     connect_timeout_s : float

@@ -269,12 +269,15 @@ def _as_added_up(runs: Sequence[_Part]) -> tuple[_Part, ...]:
 
 
 def submit_by_region(
-    client: Client, reader: CommitReader, task: Callable[..., object], name: str = open_region.__name__
+    client: Client, reader: CommitReader, task: Callable[..., object], name: str = open_region.__name__, **where: Any
 ) -> list[Future]:
-    """Submit a task of the runs of every live region, in their order, with a key of this name."""
+    """Submit a task of the runs of every live region, in their order, with a key of this name.
+
+    Further arguments are those of `Client.submit` that say where tasks run.
+    """
     return [
-        client.submit(task, *runs, key=region_key(reader, region, name))
-        for region, runs in submit_runs(client, reader).items()
+        client.submit(task, *runs, key=region_key(reader, region, name), **where)
+        for region, runs in submit_runs(client, reader, **where).items()
     ]
 
 

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import logging
 import sys
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import dask
@@ -149,7 +150,15 @@ class HistoryPruning(SchedulerPlugin):  # type: ignore[misc]
 
 
 class LoneWorkerProcess(WorkerProcess):  # type: ignore[misc]
-    """Worker process that does not import the main module of the process that starts it."""
+    """Worker process that does not import the main module of the process that starts it.
+
+    Attributes
+    ----------
+    spawns : bool
+        Whether it is a new process, whatever method Dask is configured to use.
+    """
+
+    spawns: bool
 
     @property
     def process(self) -> AsyncProcess | None:
@@ -159,6 +168,8 @@ class LoneWorkerProcess(WorkerProcess):  # type: ignore[misc]
     @process.setter
     def process(self, made: AsyncProcess | None) -> None:
         if made is not None:
+            if self.spawns:
+                made._process.__class__ = SpawnProcess
             skip_main_import(made._process)
         self._async_process = made
 
@@ -170,6 +181,7 @@ class RestartingNanny(Nanny):  # type: ignore[misc]
     would lose all of its workers one by one.
     """
 
+    spawns = False
     env: dict[str, str]
     pre_spawn_env: dict[str, str]
 
@@ -183,6 +195,7 @@ class RestartingNanny(Nanny):  # type: ignore[misc]
         if made is not None:
             # Dask has no option for the class.
             made.__class__ = LoneWorkerProcess
+            made.spawns = self.spawns
             made.process = None
         self._worker_process = made
 
@@ -201,7 +214,7 @@ class RestartingNanny(Nanny):  # type: ignore[misc]
         pause = _FIRST_PAUSE_S
         while True:
             try:
-                if forks():
+                if forks() and not self.spawns:
                     # Passed to the child, instead of left in the environment of this process as by Dask.
                     self.env, self.pre_spawn_env = {**begin_fork_server(self.env), **self.env}, {}
                 return await super().instantiate()
@@ -215,6 +228,12 @@ class RestartingNanny(Nanny):  # type: ignore[misc]
             self.process = None
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+class SpawningNanny(RestartingNanny):
+    """Nanny of a worker with a GPU, which is no fork, as CUDA cannot be used after one that has begun to use it."""
+
+    spawns = True
 
 
 def scheduler_arguments(hang_timeout_s: float | None = None) -> dict[str, Any]:

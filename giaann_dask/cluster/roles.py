@@ -1,14 +1,15 @@
-"""Read the roles of workers, storage and compute, and assign tasks and regions to the workers of a role.
+"""Read the roles of workers, storage, compute and GPU, and assign tasks and regions to the workers of a role.
 
 Workers declare their roles as Dask resources. `connecting` starts workers with roles. Tasks require a role as a
 resource, so that a worker that is restarted under another address may run them; a task must never wait for the
-address of a lost worker. Regions are assigned to storage workers by memory.
+address of a lost worker. Regions are assigned to storage workers by memory. A worker that declares a GPU and nothing
+else runs the tasks of stages that devices compute (`devices`), and no others, unless all workers are of that kind.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 STORAGE = "storage"
 COMPUTE = "compute"
+# As dask-cuda's documentation names it.
+GPU = "GPU"
+# Workers of the processor that are started together both store columns and compute.
+BOTH_ROLES = {STORAGE: 1, COMPUTE: 1}
 
 # Amount of a resource that a task requires: so small that it never limits how many tasks run.
 _SHARE = 1e-3
@@ -58,17 +63,26 @@ class Roles:
     Attributes
     ----------
     storage, compute : tuple of str
-        Workers that store columns, and workers that compute; all workers where none declares a role.
+        Workers that store columns, and workers that compute; where none declares the role, all workers but those
+        with a GPU alone.
     restricted : frozenset of str
         Roles that some workers declare and others do not.
     memory : dict of str to WorkerMemory
         Of the storage workers, by address.
+    devices : tuple of str
+        Workers with a GPU.
     """
 
     storage: tuple[str, ...]
     compute: tuple[str, ...]
     restricted: frozenset[str] = frozenset()
     memory: dict[str, WorkerMemory] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+
+    @property
+    def every(self) -> set[str]:
+        """All workers."""
+        return {*self.storage, *self.compute, *self.devices}
 
     def computing(self) -> dict[str, Any]:
         """Return the arguments of `Client.submit` for tasks that compute; none where all workers do."""
@@ -77,6 +91,15 @@ class Roles:
     def storing(self) -> dict[str, Any]:
         """Return the arguments of `Client.submit` for tasks that store columns; none where all workers do."""
         return self._requiring(STORAGE)
+
+    def on_device(self) -> dict[str, Any]:
+        """Return the arguments of `Client.submit` for tasks that need a GPU."""
+        return {"resources": {GPU: _SHARE}}
+
+    def anywhere(self) -> dict[str, Any]:
+        """Return the arguments of `Client.submit` for tasks of no role; none where no worker has a GPU alone."""
+        alone = set(self.devices) - {*self.storage, *self.compute}
+        return self.computing() if alone else {}
 
     def _requiring(self, role: str) -> dict[str, Any]:
         return {"resources": {role: _SHARE}} if role in self.restricted else {}
@@ -87,11 +110,17 @@ def roles_of(client: Client) -> Roles:
     workers = query_scheduler(client, "identity", n_workers=-1)["workers"]
     declared = {address: set(worker.get("resources", {})) for address, worker in workers.items()}
     every = tuple(sorted(declared))
+    devices = tuple(address for address in every if GPU in declared[address])
+    others = tuple(address for address in every if not _has_device_alone(declared[address])) or every
     storage, compute = (tuple(a for a in every if role in declared[a]) for role in (STORAGE, COMPUTE))
     by_role = {STORAGE: storage, COMPUTE: compute}
     restricted = frozenset(role for role, having in by_role.items() if having and having != every)
-    memory = {address: _memory(workers[address]) for address in storage or every}
-    return Roles(storage or every, compute or every, restricted, memory)
+    memory = {address: _memory(workers[address]) for address in storage or others}
+    return Roles(storage or others, compute or others, restricted, memory, devices)
+
+
+def _has_device_alone(declared: Set[str]) -> bool:
+    return GPU in declared and not declared & {STORAGE, COMPUTE}
 
 
 def directed(workers: tuple[str, ...]) -> dict[str, Any]:

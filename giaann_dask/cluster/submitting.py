@@ -65,10 +65,13 @@ class TaskSubmitter:
     ----------
     count : int
         Tasks submitted here.
+    anywhere : dict
+        Where tasks run that name no place (`giaann_dask.cluster.roles.Roles.anywhere`); on any worker by default.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.anywhere: dict[str, Any] = {}
         self._graphs: list[_Graph] = []
         # The graph of each task that is collected.
         self._place: dict[str, int] = {}
@@ -108,7 +111,7 @@ class TaskSubmitter:
         """
         self.count += 1
         if not self._depth:
-            return self._client.submit(function, *arguments, key=key, **where)
+            return self._client.submit(function, *arguments, key=key, **self._placed(where))
         graph = self._add(key, function, *arguments, **where)
         # The future does not reach the scheduler before the graph does, and keeps its key until then.
         return graph.wanted.setdefault(key, distributed.Future(key, self._client))
@@ -121,10 +124,15 @@ class TaskSubmitter:
         self._add(key, function, *arguments, **where)
         return _task_spec.Alias(key)
 
+    def _placed(self, where: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments that name a place."""
+        return where if where.keys() & _PLACES else {**self.anywhere, **where}
+
     def _add(self, key: str, function: Callable[..., Any], *arguments: Any, **where: Any) -> _Graph:
         """Add a task to the first graph that is submitted after those which its arguments are in."""
         if key in self._place:
             return self._graphs[self._place[key]]
+        where = self._placed(where)
         named = {name: where.pop(name) for name in list(where) if name not in _PLACES}
         parsed = {name: _task_spec.parse_input(value) for name, value in named.items()}
         task = _task_spec.Task(key, function, *map(_task_spec.parse_input, arguments), **parsed)

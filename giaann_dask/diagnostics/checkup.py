@@ -69,7 +69,7 @@ def check_cluster(options: ClusterOptions, network: Path | None = None) -> Itera
 
 def _check_workers(client: Client, network: Path | None) -> Iterator[Finding]:
     roles = roles_of(client)
-    workers = {*roles.storage, *roles.compute}
+    workers = roles.every
     address = client.scheduler.address
     if not workers:
         remedy = f"start some: dask worker {address} --resources 'storage=1,compute=1'"
@@ -78,7 +78,8 @@ def _check_workers(client: Client, network: Path | None) -> Iterator[Finding]:
     yield Finding("cluster", "good", f"{len(workers)} workers at {address}")
     declared = sorted(roles.restricted)
     told = f"{len(roles.storage)} hold columns, {len(roles.compute)} compute"
-    yield Finding("roles", "good", told + ("" if declared else "; every worker does both"))
+    devices = f"; {len(roles.devices)} have a GPU" if roles.devices else ""
+    yield Finding("roles", "good", told + ("" if declared else "; every worker does both") + devices)
     try:
         compare_versions(client)
     except ClusterError as error:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from distributed import Client, Future
 
 from giaann_dask.cluster import query_scheduler, result, task_key
+from giaann_dask.cluster.devices import declare_roles
 from giaann_dask.cluster.sharing import SharedPlace, naming_worker
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamedBlock, StreamOptions
@@ -212,6 +213,7 @@ class _Chunks:
         self._fork = writer.fork()
         # Unique: what a session has written that was not committed may have been removed since.
         self._name = uuid.uuid4().hex
+        self._where = declare_roles(client).anywhere()
         self.tokens, self.sequences = _Axis(), _Axis()
         self.surfaces: dict[str, int] = {}
         self._writing: deque[Future] = deque()
@@ -222,7 +224,7 @@ class _Chunks:
         numbers = np.array([self.surfaces.setdefault(word, len(self.surfaces)) for word in block.surfaces], np.int32)
         before, statistics = self.tokens.length, result(block.statistics)
         key = task_key("origins", block.encoded.key, before)
-        origins = self._client.submit(sequence_arrays, block.encoded, before, key=key)
+        origins = self._client.submit(sequence_arrays, block.encoded, before, key=key, **self._where)
         cut = self.tokens.add(_Piece(block.encoded, 0, statistics.tokens, numbers))
         if cut is not None:
             self._submit_tokens(cut)
@@ -255,7 +257,8 @@ class _Chunks:
             self._collect()
         blocks, ranges = [piece.block for piece in cut.pieces], [(piece.low, piece.high) for piece in cut.pieces]
         key = task_key("write", self._name, name, cut.start)
-        self._writing.append(self._client.submit(function, self._fork, cut.start, blocks, ranges, argument, key=key))
+        task = (self._fork, cut.start, blocks, ranges, argument)
+        self._writing.append(self._client.submit(function, *task, key=key, **self._where))
 
     def _collect(self) -> None:
         self._written.append(result(self._writing.popleft()))

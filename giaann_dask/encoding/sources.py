@@ -31,7 +31,7 @@ from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.tokens import Part
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Future
 
 # Approximate size of a sequence of an encoded corpus.
 CORPUS_CHARACTERS = 130
@@ -261,12 +261,12 @@ def _open_corpus(path: str, identity: str) -> EncodedCorpus:
     return EncodedCorpus(path)
 
 
-def submit_lexicon(client: Client, options: SourceOptions) -> Future:
+def submit_lexicon(submitter: TaskSubmitter, options: SourceOptions) -> Future:
     """Submit the ever-POS lexicon or the tokenizer as a future that tasks share."""
     tokenizer, ever_pos = options.tokenizer, options.ever_pos
     if tokenizer is not None:
-        return client.submit(open_content, tokenizer.content, key=task_key("tokenizer", tokenizer.identity()))
-    return client.submit(_ever_from_dict, ever_pos.as_dict(), key=task_key("ever_pos", ever_pos.identity()))
+        return submitter.submit(task_key("tokenizer", tokenizer.identity()), open_content, tokenizer.content)
+    return submitter.submit(task_key("ever_pos", ever_pos.identity()), _ever_from_dict, ever_pos.as_dict())
 
 
 def _ever_from_dict(fields: dict[str, Any]) -> EverPos:

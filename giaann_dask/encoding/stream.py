@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.cluster import query_scheduler, result, task_key
+from giaann_dask.cluster.devices import declare_roles
 from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.encoding.corpus_reuse import (
     CorpusReuse,
@@ -237,6 +238,7 @@ class EncodingStream:
     ) -> None:
         self._client = client
         self._submitter = TaskSubmitter(client)
+        self._submitter.anywhere = declare_roles(client).anywhere()
         self._vocabulary = vocabulary
         self._sources = sources
         self._options = options
@@ -245,7 +247,7 @@ class EncodingStream:
         more = options.words or sources.filter.drop_short or sources.filter.parts_of_speech
         encodes = more or options.first_sequence or vocabulary.delimiter_since is not None
         self._reuse = CorpusReuse(None if encodes else vocabulary, options.branches)
-        self._lexicon = submit_lexicon(client, sources)
+        self._lexicon = submit_lexicon(self._submitter, sources)
         self._reading = WorkerReading(client, sources.reading)
         self._counted = self._known_parts = self._in_flight = 0
         self._to_skip = options.first_sequence

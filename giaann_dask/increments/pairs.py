@@ -4,7 +4,7 @@ The number of pairs of each source neuron can be computed beforehand, so pairs a
 their source. A key names the target, its branch, the column segment, the class of the source (see `scaling`) and the
 distance; a pair that is out of reach of both of its segments is not written (`Specification.column_catch_all`).
 
-`giaann_dask.runs.pair_tables` joins and sums such pairs, and `connections` sums them on a device.
+`giaann_dask.runs.pair_tables` joins and sums such pairs.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ from giaann_dask.inference.handle import (
 from giaann_dask.inference.profiles import (
     fitting_rules,
     open_session,
+    prompt_device,
     require_v1,
-    rules_device,
 )
 from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RegionKeys, row_source
@@ -196,7 +196,7 @@ def _continue(
     """Continue a prepared prompt in this process."""
     rules = fitting_rules(specification, options.inference)
     network = (specification, rows, changed_flags(flags, change))
-    device = rules_device(rules, options.device)
+    device = prompt_device(options.device)
     session: PullSession | BeamSession | V2Session
     if options.beam.searches:
         session = BeamSession(*network, beam=options.beam, options=require_v1(rules, "beam search"), device=device)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -139,7 +139,8 @@ class RegionHandles:
     keys : RegionKeys or None
         Keys for row requests to the regions' workers; None where tasks get the regions themselves.
     asking : dict
-        Arguments of `Client.submit` for tasks that request rows, which restrict them to compute workers.
+        Arguments of `Client.submit` for tasks that use the regions, which restrict those that request rows to compute
+        workers.
     """
 
     futures: tuple[Future, ...]
@@ -198,11 +199,11 @@ class CommitHandle:
     @cached_property
     def placement(self) -> Future:
         """Future of the `Placement`."""
-        return submit_placement(self._client, self._reader)
+        return submit_placement(self._client, self._reader, **self.regions.asking)
 
     def flags(self, auxiliary: tuple[str, ...] = ()) -> Future:
         """Return the future of the stored flags, with the auxiliary source neurons of these kinds."""
-        return submit_flags(self._client, self._reader, auxiliary)
+        return submit_flags(self._client, self._reader, auxiliary, **self.regions.asking)
 
     def trouble(self, within_s: float) -> str | None:
         """Return why rows are unavailable now; see `giaann_dask.inference.rows.health.find_trouble`."""
@@ -212,9 +213,23 @@ class CommitHandle:
         """Return whether rows will never be had again, because the cluster that held them is lost."""
         return self.regions.keys is not None and is_lost(self._client, self.regions.keys)
 
-    def submit(self, task: Callable[..., object], *arguments: object, key: str) -> Future:
-        """Submit a task that predicts, to a worker that can get at the rows."""
-        return self._client.submit(task, *arguments, key=key, **self.regions.asking)
+    def submit(
+        self, task: Callable[..., object], *arguments: object, key: str, where: Mapping[str, Any] | None = None
+    ) -> Future:
+        """Submit a task that predicts, to a worker that can get at the rows.
+
+        Parameters
+        ----------
+        task : callable
+            Called with the arguments.
+        *arguments
+            Of the task; futures stand for their results.
+        key : str
+            Of the task.
+        where : mapping, optional
+            Arguments of `Client.submit` that name other workers, such as those with a GPU.
+        """
+        return self._client.submit(task, *arguments, key=key, **(self.regions.asking if where is None else where))
 
 
 def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> RegionHandles:
@@ -230,7 +245,8 @@ def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> R
         If the cluster does not respond in time.
     """
     if not rows_are_remote(client, reader, options):
-        return RegionHandles(tuple(submit_by_region(client, reader, merge_region)), None, {})
+        where = roles_of(client).anywhere()
+        return RegionHandles(tuple(submit_by_region(client, reader, merge_region, **where)), None, where)
     from giaann_dask.inference.rows.service import install, remove
 
     user = install(client)
@@ -270,22 +286,26 @@ def open_placement(path: str, commit: str) -> Placement:
     return open_commit(path, commit).placement()
 
 
-def submit_placement(client: Client, reader: CommitReader) -> Future:
-    """Submit the reading of the placement."""
-    path = str(reader.path)
-    return client.submit(open_placement, path, reader.commit, key=task_key("open_placement", path, reader.commit))
+def submit_placement(client: Client, reader: CommitReader, **where: Any) -> Future:
+    """Submit the reading of the placement; further arguments are those of `Client.submit`."""
+    place = (str(reader.path), reader.commit)
+    return client.submit(open_placement, *place, key=task_key("open_placement", *place), **where)
 
 
-def submit_flags(client: Client, reader: CommitReader, auxiliary: tuple[str, ...] = ()) -> Future:
-    """Submit the reading of the stored flags, with the auxiliary source neurons of these kinds."""
-    path = str(reader.path)
-    flags = client.submit(open_flags, path, reader.commit, key=task_key("open_flags", path, reader.commit))
+def submit_flags(client: Client, reader: CommitReader, auxiliary: tuple[str, ...] = (), **where: Any) -> Future:
+    """Submit the reading of the stored flags, with the auxiliary source neurons of these kinds.
+
+    Further arguments are those of `Client.submit` that say where tasks run.
+    """
+    place = (str(reader.path), reader.commit)
+    flags = client.submit(open_flags, *place, key=task_key("open_flags", *place), **where)
     if not auxiliary:
         return flags
-    place = (path, reader.commit, auxiliary)
-    signed = submit_by_region(client, reader, minhash_runs, "minhash_region") if NEIGHBOURS in auxiliary else []
-    attached = client.submit(open_attachments, *place, signed, key=task_key("attach", *place))
-    return client.submit(add_attachments, flags, attached, key=task_key("add_attachments", *place))
+    signs = NEIGHBOURS in auxiliary
+    signed = submit_by_region(client, reader, minhash_runs, "minhash_region", **where) if signs else []
+    attaching = (*place, auxiliary)
+    attached = client.submit(open_attachments, *attaching, signed, key=task_key("attach", *attaching), **where)
+    return client.submit(add_attachments, flags, attached, key=task_key("add_attachments", *attaching), **where)
 
 
 def minhash_runs(*runs: PackedRegionRun) -> MinHashes:

@@ -93,15 +93,17 @@ def require_v1(rules: InferenceRules, what: str) -> InferenceOptions:
     raise OptionError(f"{what} in a network of profile v2", "plain generation there", "leave its options out")
 
 
-def rules_device(rules: InferenceRules, name: DeviceName) -> torch.device | None:
-    """Return the device of the name that the rules are computed on, None for the CPU; some run there only.
+def prompt_device(name: DeviceName) -> torch.device | None:
+    """Return the device of the name that steps are computed on, None for the CPU.
+
+    ``auto`` stands for the CPU: compiled steps of a few prompts take less time than the many operations of a device.
 
     Raises
     ------
     OptionError
         If there is no such device here.
     """
-    return select_device("cpu" if name == "auto" and rules.cpu_only else name)
+    return select_device("cpu" if name == "auto" else name)
 
 
 def open_session(

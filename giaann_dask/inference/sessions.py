@@ -27,7 +27,7 @@ from giaann_dask.inference.profiles import (
     open_batch,
     open_plain_session,
     open_whole_session,
-    rules_device,
+    prompt_device,
 )
 from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.opening import OpeningRows
@@ -258,7 +258,7 @@ class ColumnBatch:
             )
         self._opened, self._tagger = opened, options.tagger
         self._rules = fitting_rules(opened.specification, options.inference)
-        self._device = device = rules_device(self._rules, options.device)
+        self._device = device = prompt_device(options.device)
         self._batch = opened.open_sequences(self._rules, batch, device)
         self._texts: dict[int, _Text] = {}
 

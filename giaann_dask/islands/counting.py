@@ -62,7 +62,7 @@ class RecountRules:
 
 def count_block_apart(block: EncodedBlock, specification: Specification) -> CountedGroup:
     """Return the increments of the sequences of one block (a task)."""
-    found = tasks.connect([block], Placement(1), ConnectOptions(specification, (), "cpu"))
+    found = tasks.connect([block], Placement(1), ConnectOptions(specification, ()))
     run = found.get(0) or RegionRun(Run.empty(), Run.empty())
     return CountedGroup(tasks.pack_run(run), count_group([block], specification))
 

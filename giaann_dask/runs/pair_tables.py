@@ -6,7 +6,7 @@ pairs, are joined as pairs, and are summed once: where the runs of several round
 thousand rows at a time are gathered, sorted and summed in a processor's caches, directly into the packed order of
 connections (`target_sets`). Sums are 64-bit integers, so they do not depend on how pairs are divided among tables.
 
-`giaann_dask.increments.pairs` makes these tables from sequences.
+`giaann_dask.increments.pairs` makes these tables from sequences, and `device_sums` sums them on a device.
 """
 
 from __future__ import annotations
@@ -145,10 +145,11 @@ class PairRegionRun(NamedTuple):
 
 def key_type(rule: PairRule, neurons: int) -> type[np.unsignedinteger[Any]]:
     """Return the type of keys that name so many targets."""
-    return np.uint32 if rule.target_shift + _width(neurons) <= 32 else np.uint64
+    return np.uint32 if rule.target_shift + width(neurons) <= 32 else np.uint64
 
 
-def _width(values: int) -> int:
+def width(values: int) -> int:
+    """Return the bits of numbers of so many values, at least 1."""
     return max(values - 1, 1).bit_length()
 
 
@@ -194,8 +195,8 @@ class _Gathered:
     def __init__(self, tables: Sequence[PairTable]) -> None:
         self._tables = tables
         self._shift = tables[0].rule.target_shift
-        self.source = _union([table.source for table in tables])
-        self.neurons = _union([table.neurons for table in tables])
+        self.source = distinct([table.source for table in tables])
+        self.neurons = distinct([table.neurons for table in tables])
         self._rows = [np.searchsorted(self.source, table.source) for table in tables]
         self._number = [np.searchsorted(self.neurons, table.neurons) << self._shift for table in tables]
         lengths = np.zeros(len(self.source), np.int64)
@@ -213,7 +214,7 @@ class _Gathered:
                 _gather(table.keys, table.pointer[begin : last + 1], at, number, self._shift, high, places, keys)
 
 
-def _union(values: Sequence[Integers]) -> Integers:
+def distinct(values: Sequence[Integers]) -> Integers:
     """Return the distinct ones of values, ascending; NumPy would hash them, which takes longer."""
     found = np.sort(np.concatenate(values))
     distinct: Integers = found[np.diff(found, prepend=-1) != 0]
@@ -234,13 +235,13 @@ def sum_pairs(tables: Sequence[PairTable]) -> Iterator[TargetBlock]:
         If a sum does not fit into 64 bits.
     """
     rule, gathered = tables[0].rule, _Gathered(tables)
-    targets = rule.target_shift + _width(len(gathered.neurons))
+    targets = rule.target_shift + width(len(gathered.neurons))
     wide = targets + _SOURCES_BITS > 32
     room = (64 if wide else 32) - targets
-    edges = _edges(gathered.pointer, _BLOCK, len(gathered.source))
+    edges = edges_of(gathered.pointer, _BLOCK, len(gathered.source))
     for first, end in pairwise(edges.tolist() if len(edges) > 1 else [0, 0]):
         begins = gathered.pointer[first : end + 1] - gathered.pointer[first]
-        pieces = _edges(begins, _PIECE, 1 << room)
+        pieces = edges_of(begins, _PIECE, 1 << room)
         number = np.arange(end - first) - np.repeat(pieces[:-1], np.diff(pieces))
         keys: Keys = np.empty(int(begins[-1]), np.uint64 if wide else np.uint32)
         gathered.gather(first, end, number << targets, keys)
@@ -273,16 +274,21 @@ def _sum_block(
     shape = np.array([*shifts, rule.columns, rule.features, rule.reach, rule.tree], np.int64)
     outputs = _Sums(row_targets, key, segments, strength, change)
     targets, changed, largest = _collect(keys, begins, neurons, shape, readable(rule.increments), outputs)
-    if largest < 0:
+    require_sums_fit(largest >= 0)
+    sets = TargetSets(
+        row_targets, key[:targets], segments[:targets], strength[:targets], change[:changed].view(np.uint64)
+    )
+    return TargetBlock(source, sets, 32 if largest <= np.iinfo(np.int32).max else 64)
+
+
+def require_sums_fit(fit: bool) -> None:
+    """Raise a `StrengthOverflowError` where a sum of pairs does not fit into 64 bits."""
+    if not fit:
         raise StrengthOverflowError(
             "the pairs of a region make a strength of more than 64 bits",
             f"sums up to {np.iinfo(np.int64).max}",
             f"train a new network, in Python with fewer {parameter('strength_bits')}",
         )
-    sets = TargetSets(
-        row_targets, key[:targets], segments[:targets], strength[:targets], change[:changed].view(np.uint64)
-    )
-    return TargetBlock(source, sets, 32 if largest <= np.iinfo(np.int32).max else 64)
 
 
 class _Sums(NamedTuple):
@@ -343,7 +349,7 @@ def _gather(
 
 
 @compiled(nb.int64[::1](_IN, nb.int64, nb.int64))
-def _edges(begins: Integers, size: int, most: int) -> Integers:
+def edges_of(begins: Integers, size: int, most: int) -> Integers:
     """Return the rows at which pieces of about a size begin and end, none with more than so many rows."""
     edges = np.empty(len(begins), np.int64)
     edges[0] = 0

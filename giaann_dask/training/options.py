@@ -52,7 +52,7 @@ class TrainingOptions:
     maximum_sequences : int, optional
         Stop when so many sequences of the input are in the network.
     device : {"auto", "cpu", "cuda"}
-        Device of the dense step.
+        Where pairs of tokens are summed: on workers with a GPU, on the processor's, or on both where that is quicker.
     train_on : {"all", "misses"}
         All tokens, or the misses: connections are trained only to tokens that the network does
         not predict (see `giaann_dask.training.error_driven`).

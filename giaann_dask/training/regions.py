@@ -14,6 +14,7 @@ from types import MappingProxyType
 from distributed import Client, Future
 
 from giaann_dask.cluster import Roles, task_key
+from giaann_dask.cluster.devices import DeviceShare
 from giaann_dask.cluster.regions import STORED_TOGETHER, region_holders, sum_key
 from giaann_dask.cluster.submitting import Submitted, TaskSubmitter
 from giaann_dask.events import RegionMeasured
@@ -52,6 +53,8 @@ class Regions:
         Where neurons belong so far.
     rounds : int
         Rounds that the network has seen.
+    summing : DeviceShare, optional
+        Share of the sums of pairs that devices compute; none by default.
 
     Attributes
     ----------
@@ -67,11 +70,13 @@ class Regions:
         Whether memory is short, so that not all runs could be decoded simultaneously, as of `limit_decoded`.
     """
 
-    def __init__(self, client: Client, placement: Placement, rounds: int) -> None:
+    def __init__(self, client: Client, placement: Placement, rounds: int, summing: DeviceShare | None = None) -> None:
         self._client = client
+        self._summing = summing or DeviceShare()
         self.submitter = TaskSubmitter(client)
         self._first_regions = placement.first_regions
         self._owners = RegionOwners(client)
+        self.submitter.anywhere = self.roles.anywhere()
         self._sizes: dict[str, RunSize] = {}
         # Sizes of runs before they were packed or stored, for observers until they are measured again.
         self._sizes_before: dict[str, RunSize] = {}
@@ -204,6 +209,7 @@ class Regions:
     def assign_owners(self) -> None:
         """Assign the regions to the present workers that store columns."""
         self._owners.assign({region: self.decoded_bytes(region) for region in self._runs})
+        self.submitter.anywhere = self.roles.anywhere()
 
     def integrate(self, increments: Sequence[Submitted]) -> list[Future]:
         """Add a round's increments to every region, and return the newest run of each."""
@@ -311,7 +317,8 @@ class Regions:
         """Return a reference to the packed form of a run."""
         if run.packed:
             return run
-        future = self.submit("pack", tasks.pack_run, run.future, key_of=run.future.key)
+        key = task_key("pack", run.future.key)
+        future = self.submitter.submit(key, tasks.pack_run, run.future, **self._sums([run]), **self.roles.storing())
         return replace(run, value=future, size=self._measure(future), packed=True)
 
     def submit(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Future:
@@ -368,9 +375,22 @@ class Regions:
         first, last = runs[0].first_round, runs[-1].last_round
         futures = [run.future for run in runs]
         # Packed at once: all regions decoded would take ten times as much memory, and a commit packs their runs.
-        future = self.submitter.submit(sum_key(_keys(futures)), tasks.compact, *futures, **self.roles.storing())
+        where = self.roles.storing()
+        future = self.submitter.submit(sum_key(_keys(futures)), tasks.compact, *futures, **self._sums(runs), **where)
         size = self._measure(future)
         return RunReference(_identity(region, first, last), rank, first, last, size, future, packed=True, inputs=inputs)
+
+    def _sums(self, runs: Sequence[RunReference]) -> dict[str, Future]:
+        """Submit the summing of the pairs of runs where a device does that; return the argument of their packing."""
+        pairs = [run.future for run in runs if not run.packed]
+        where = self._summing.place(self.roles) if pairs else None
+        if where is None:
+            return {}
+        # Without the strengths of neurons, which a device does not need.
+        tables = self.submit("pairs", tasks.pairs_of, *pairs, key_of=_keys(pairs))
+        sums = self.submitter.submit(task_key("sum", tables.key), tasks.sum_on_device, tables, **where)
+        self._summing.add(sums)
+        return {"sums": sums}
 
     def _measure(self, future: Future) -> PendingSize:
         """Submit the task that measures a run."""

@@ -12,7 +12,6 @@ from distributed import Future
 
 from giaann_dask.cluster import task_key
 from giaann_dask.cluster.submitting import Submitted
-from giaann_dask.device import DeviceName
 from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
@@ -54,8 +53,6 @@ class RoundOptions:
     ----------
     specification : Specification
         What a batch computes.
-    device : {"auto", "cpu", "cuda"}
-        Device of the dense step.
     selection : SelectionOptions
         Which sequences of a round train in one batch.
     accumulate : int
@@ -63,7 +60,6 @@ class RoundOptions:
     """
 
     specification: Specification
-    device: DeviceName = "auto"
     selection: SelectionOptions = field(default_factory=SelectionOptions)
     accumulate: int = 1
 
@@ -157,7 +153,7 @@ class Rounds:
         return self._compute("connect", tasks.connect_selected, *part, key_of=identity)
 
     def _connecting(self) -> tasks.ConnectOptions:
-        return tasks.ConnectOptions(self._options.specification, self._regions.splits, self._options.device)
+        return tasks.ConnectOptions(self._options.specification, self._regions.splits)
 
     def _rule(self) -> tuple[object, ...]:
         """Return the inputs, in addition to the sequences, that determine the increments of a batch."""

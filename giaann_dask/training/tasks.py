@@ -18,18 +18,20 @@ from giaann_dask.cluster.locality import count_used
 from giaann_dask.cluster.regions import open_any_commit, sum_runs
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.dask_types import register
-from giaann_dask.device import DeviceName, one_thread, select_device
+from giaann_dask.device import select_device
 from giaann_dask.increments.connections import connect_batch
 from giaann_dask.increments.context_increments import connect_contexts
 from giaann_dask.increments.repeats import RegionRepeats, join_repeats, region_repeats
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
+from giaann_dask.runs.device_sums import PairSums, sum_pairs_on
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, pack_targets, unpack, unpack_rows
 from giaann_dask.runs.pair_tables import PairRegionRun, PairTable, join_pairs, pair_run, sum_pairs
 from giaann_dask.runs.placement import Placement, Split, choose_pivot, row_weights, split_run
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.runs.summing import sum_in_blocks
+from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.spec import PlacementKind, Specification
 from giaann_dask.storage import reading
 from giaann_dask.store.run_io import write_run, write_tables
@@ -140,13 +142,10 @@ class ConnectOptions:
         Of the network.
     splits : tuple of Split
         Of its regions.
-    device : {"auto", "cpu", "cuda"}
-        Device of the dense step.
     """
 
     specification: Specification
     splits: tuple[Split, ...]
-    device: DeviceName
 
 
 def connect(blocks: Sequence[EncodedBlock], columns: Placement, options: ConnectOptions) -> dict[int, Increment]:
@@ -154,8 +153,7 @@ def connect(blocks: Sequence[EncodedBlock], columns: Placement, options: Connect
     placement = replace(columns, splits=options.splits)
     if not options.specification.has_columns:
         return {**connect_contexts(blocks, options.specification, placement)}
-    with one_thread():
-        return connect_batch(blocks, options.specification, placement, select_device(options.device))
+    return connect_batch(blocks, options.specification, placement)
 
 
 def use(block: EncodedBlock) -> ColumnUsage:
@@ -233,18 +231,40 @@ def add_increments(increments: Sequence[Increment]) -> Increment:
     )
 
 
-def compact(*runs: AnyRun) -> PackedRegionRun:
-    """Add up runs of one region into one in encoded form, which is never decoded as a whole."""
+def pairs_of(*runs: AnyRun) -> tuple[PairTable, ...]:
+    """Return the pairs of runs of one region, which a device is to sum."""
+    return tuple(run.connections for run in runs if isinstance(run.connections, PairTable) and run.connections.rows)
+
+
+def sum_on_device(pairs: Sequence[PairTable]) -> PairSums | None:
+    """Sum pairs of one region on the device of this worker, None for no pairs."""
+    device = select_device("cuda")
+    assert device is not None, "a device that is asked for is there"
+    return sum_pairs_on(device, pairs) if pairs else None
+
+
+def compact(*runs: AnyRun, sums: PairSums | None = None) -> PackedRegionRun:
+    """Add up runs of one region into one in encoded form, which is never decoded as a whole.
+
+    Parameters
+    ----------
+    *runs : RegionRun, PairRegionRun or PackedRegionRun
+        What is added up.
+    sums : PairSums, optional
+        Sums of all pairs of the runs, where a device has summed them.
+    """
     stored = [run for run in runs if isinstance(run, PackedRegionRun)]
     if len(stored) == len(runs):
         return sum_runs(*stored)
     count_used(runs)
     tables = [run.connections for run in runs if run.connections.rows]
     pairs = [table for table in tables if isinstance(table, PairTable)]
-    if pairs and len(pairs) == len(tables):
-        connections = pack_targets(sum_pairs(pairs))
+    others = [table for table in tables if not isinstance(table, PairTable)]
+    summed = (sum_pairs(pairs) if sums is None else sums.blocks()) if pairs else iter(())
+    if pairs and not others:
+        connections = pack_targets(summed)
     else:
-        connections = pack_targets(sum_in_blocks(_with_pairs_summed(tables)))
+        connections = pack_targets(sum_in_blocks([*others, run_of_blocks(list(summed))] if pairs else others))
     postings = [run.postings for run in runs if run.postings is not None]
     return PackedRegionRun(
         connections,
@@ -307,11 +327,11 @@ def split(run: AnyRun, pivot: int, upper: bool) -> AnyRun:
     return pack_run(part) if isinstance(run, PackedRegionRun) else part
 
 
-def pack_run(run: AnyRun) -> PackedRegionRun:
-    """Return the encoded form of a run, as it is kept in memory and stored."""
+def pack_run(run: AnyRun, sums: PairSums | None = None) -> PackedRegionRun:
+    """Return the encoded form of a run, as it is kept in memory and stored; `compact` has the parameters."""
     if isinstance(run, PackedRegionRun):
         return run
-    return compact(run)
+    return compact(run, sums=sums)
 
 
 def measure_run(run: AnyRun) -> RunSize:

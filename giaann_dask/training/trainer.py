@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from distributed import Client, Future
 
 from giaann_dask.cluster import data_budget, results, roles_of, trim_memory, wait_all
+from giaann_dask.cluster.devices import DeviceShare, declare_roles
 from giaann_dask.cluster.kept_runs import KEPT_SHARE
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import JOINED, BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
@@ -112,6 +113,8 @@ class Trainer:
         observer: Observer = ignore,
         stop: Event | None = None,
     ) -> None:
+        summed = options.device if target.specification.has_columns else "cpu"
+        summing = DeviceShare.of(summed, declare_roles(client))
         self._client = client
         self._target = target
         self._options = options
@@ -123,14 +126,13 @@ class Trainer:
         budgets = RegionBudgets(
             region_bytes=options.region_bytes, hot_bytes=options.hot_bytes, regions=target.specification.regions
         )
-        self._regions = Regions(client, target.placement(), self._manifest.rounds)
+        self._regions = Regions(client, target.placement(), self._manifest.rounds, summing)
         self._budgets = BudgetPolicy(self._regions, budgets)
         self._head = "" if target.store is None else target.store.head()
         if target.store is not None:
             load_regions(target.store, self._head, self._regions)
         rule = RoundOptions(
             specification=target.specification,
-            device=options.device,
             selection=options.selection,
             accumulate=options.accumulate,
         )
@@ -146,7 +148,7 @@ class Trainer:
         self._written = WrittenObjects()
         self._peak = MemoryMeasured()
         roles = self._regions.roles
-        self._workers = {*roles.storage, *roles.compute}
+        self._workers = roles.every
         self._moves = DataMoves(client)
         self._regions_reported = float("-inf")
         self._marked = False
@@ -318,7 +320,7 @@ class Trainer:
     def _memory(self) -> MemoryMeasured:
         """Measure the memory of the storage workers, and record the maximum."""
         roles = roles_of(self._client)
-        self._report_workers({*roles.storage, *roles.compute})
+        self._report_workers(roles.every)
         workers = roles.memory.values()
         hot, packed = self._regions.hot_and_packed()
         now = MemoryMeasured(
@@ -386,7 +388,7 @@ class Trainer:
         """Commit a snapshot; rounds in flight continue meanwhile."""
         started = time.perf_counter()
         roles = roles_of(self._client)
-        self._report_workers({*roles.storage, *roles.compute})
+        self._report_workers(roles.every)
         store = self._target.ensure()
         progress = Progress(self._manifest, self._vocabulary, self._ledger, origins=self._origins)
         opens = self._stays_in_memory()

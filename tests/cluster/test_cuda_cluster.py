@@ -1,7 +1,7 @@
 """The real `LocalCUDACluster` of dask-cuda with our options, on a machine without a GPU.
 
-NVML, RMM and the context of CUDA are stubs, so that two devices seem to be there; dask-cuda, its workers and its
-plugins are the real ones.
+NVML, RMM, the context of CUDA and the device of tensors are stubs, so that a device seems to be there; dask-cuda, its
+workers and its plugins are the real ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def processes(device):
 
 nvmlInit = lambda: None
 nvmlSystemGetDriverVersion = lambda: "600.0"
-nvmlDeviceGetCount = lambda: 2
+nvmlDeviceGetCount = lambda: 1
 nvmlDeviceGetHandleByIndex = lambda index: int(index)
 nvmlDeviceGetUUID = lambda device: f"GPU-{device}"
 nvmlDeviceGetIndex = lambda device: device
@@ -71,7 +71,12 @@ def reinitialize(**options):
 TORCH_ALLOCATOR = """
 import torch
 
+from giaann_dask.inference import profiles
+from giaann_dask.training import tasks
+
 rmm_torch_allocator = "rmm"
+# Where CUDA would be asked for a device, in workers that have this allocator alone.
+tasks.select_device = profiles.select_device = lambda name: torch.device("cpu")
 torch.cuda.memory.change_current_allocator = lambda allocator: setattr(torch, "giaann_allocator", allocator)
 """
 STUBS = {
@@ -83,18 +88,19 @@ STUBS = {
     "rmm/allocators/torch.py": TORCH_ALLOCATOR,
 }
 SCRIPT = """
-import json, os, sys
+import json, sys
 from pathlib import Path
 
 import torch
+from dask.utils import key_split
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 import giaann_dask as gd
-from giaann_dask.cluster.connecting import wants_cuda
 from giaann_dask.data import sample_test_text
-from giaann_dask.errors import OptionError
+from giaann_dask.diagnostics.checkup import check_cluster
 
 torch.cuda.is_available = lambda: True
-torch.cuda.device_count = lambda: 2
+torch.cuda.device_count = lambda: 1
 
 
 def current_device():
@@ -104,31 +110,60 @@ def current_device():
 torch.cuda.current_device = current_device
 
 
-def state():
-    import rmm
+class Places(SchedulerPlugin):
+    name = "places"
+
+    def __init__(self):
+        self.found = {}
+
+    def transition(self, key, start, finish, *arguments, worker=None, **options):
+        if start == "processing" and finish == "memory":
+            self.found.setdefault(key_split(key), set()).add(worker)
+
+
+def state(dask_worker):
+    import os, sys
+
     import torch
 
     return {
-        "devices": os.environ["CUDA_VISIBLE_DEVICES"],
-        "pools": [options["initial_pool_size"] for options in rmm.called],
-        "allocator": torch.giaann_allocator,
+        "resources": dict(dask_worker.state.total_resources),
+        "devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "pools": [each["initial_pool_size"] for each in getattr(sys.modules.get("rmm"), "called", [])],
+        "allocator": getattr(torch, "giaann_allocator", None),
+        "memory": dask_worker.memory_manager.memory_limit,
+        "store": type(dask_worker.data).__name__,
+        "forked": "giaann_dask.cluster.forked_modules" in sys.modules,
     }
 
 
-try:
-    gd.connect(options=gd.ClusterOptions(workers=3, device="cuda"))
-except OptionError as error:
-    print(error)
-print(wants_cuda(gd.ClusterOptions(workers=3)), wants_cuda(gd.ClusterOptions(workers=2)))
-with gd.connect(options=gd.ClusterOptions(workers=2, device="cuda")) as client:
-    network = gd.train(sample_test_text(), Path(sys.argv[1], "network"), client=client)
-    found = client.run(state)
-print(json.dumps({"workers": list(found.values()), "connections": network.manifest.connections}))
+folder = Path(sys.argv[1])
+options = gd.ClusterOptions(workers=2, device="cuda", memory_limit="1GiB")
+with gd.connect(options=options) as client:
+    scheduler = client.cluster.scheduler
+    scheduler.add_plugin(Places())
+    accuracies = []
+    for device in ("cuda", "cpu"):
+        place = folder / device
+        training = gd.TrainingOptions(device=device)
+        network = gd.train(sample_test_text(), place, client=client, options=training, progress=False)
+        network.export(folder / f"{device}.npz", compression="none")
+        scoring = gd.EvaluationOptions(device=device, maximum_sequences=9)
+        report = network.evaluate(sample_test_text(), client=client, options=scoring, progress=False)
+        accuracies.append(report.as_dict())
+        if device == "cuda":
+            found = {name: sorted(map(str, (scheduler.workers[w].name for w in its)))
+                     for name, its in scheduler.plugins["places"].found.items()}
+    workers = client.run(state)
+    doctor = [(each.check, each.found) for each in check_cluster(gd.ClusterOptions(scheduler=client.scheduler.address))]
+same = (folder / "cuda.npz").read_bytes() == (folder / "cpu.npz").read_bytes()
+same &= all(accuracies[0][name] == accuracies[1][name] for name in accuracies[0] if name not in ("seconds", "commit"))
+print(json.dumps({"workers": list(workers.values()), "places": found, "same": same, "doctor": doctor}))
 """
 
 
 @pytest.mark.cluster
-def test_workers_have_a_device_and_a_pool_each(tmp_path: Path) -> None:
+def test_devices_and_processors_share_a_training(tmp_path: Path) -> None:
     installed = Path(sys.prefix, "dask-cuda")
     if not installed.is_dir():
         pytest.skip("needs the code of dask-cuda, which make installs into the environment's folder")
@@ -144,16 +179,22 @@ def test_workers_have_a_device_and_a_pool_each(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr
-    refused, chosen, found = done.stdout.splitlines()
-    assert chosen == "False True", "more workers than devices are ordinary ones, unless CUDA is asked for"
-    assert "3 workers and 2 CUDA devices: starting ordinary workers" in done.stderr
-    assert refused.startswith("workers is 3, and there are 2 CUDA devices; expected one worker for each device")
-    result = json.loads(found)
-    assert sorted(each["devices"] for each in result["workers"]) == ["0,1", "1,0"]
+    result = json.loads(done.stdout.splitlines()[-1])
+    devices = [each for each in result["workers"] if each["resources"] == {"GPU": 1}]
+    others = [each for each in result["workers"] if each["resources"] == {"storage": 1, "compute": 1}]
+    assert [each["devices"] for each in devices] == ["0"]
     # Half of the 16 GiB of a device.
-    assert [each["pools"] for each in result["workers"]] == [[8 << 30]] * 2
-    assert [each["allocator"] for each in result["workers"]] == ["rmm"] * 2
-    assert result["connections"] > 5_000
+    assert [(each["pools"], each["allocator"]) for each in devices] == [([8 << 30], "rmm")]
+    assert [(each["devices"], each["pools"], each["forked"]) for each in others] == [(None, [], True)] * 2
+    assert {(each["memory"], each["store"]) for each in result["workers"]} == {(1 << 30, "SpillBuffer")}
+    assert not any(each["forked"] for each in devices), "a device is not used after a fork"
+    # What devices compute is nowhere else, and nothing else is on devices.
+    places = result["places"]
+    assert (places.pop("sum"), places.pop("infer_together")) == (["0"], ["0"])
+    assert {"tag", "encode", "connect", "integrate", "pairs", "commit"} <= places.keys()
+    assert not {name: its for name, its in places.items() if not set(its) <= {"processor-0", "processor-1"}}
+    assert result["same"]
+    assert ["roles", "2 hold columns, 2 compute; 1 have a GPU"] in result["doctor"]

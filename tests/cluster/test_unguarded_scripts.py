@@ -63,7 +63,7 @@ with gd.connect(workers=1) as client:
     print(client.submit(doubled, 4).result())
 """
 
-# dask-cuda's cluster is one of Dask's with a worker for each GPU; here there is none.
+# dask-cuda's cluster is one of Dask's with a worker for each GPU; here there is none, and workers start as one would.
 CUDA = """
 import sys
 import types
@@ -76,15 +76,16 @@ import giaann_dask as gd
 print("started", flush=True)
 
 
-def start(device_memory_limit, rmm_pool_size, rmm_allocator_external_lib_list, **options):
-    return LocalCluster(**options)
+class LocalCUDACluster(LocalCluster):
+    def __init__(self, device_memory_limit, rmm_pool_size, rmm_allocator_external_lib_list, **options):
+        super().__init__(**options)
 
 
 torch.cuda.is_available = lambda: True
 torch.cuda.current_device = lambda: 0
 torch.cuda.device_count = lambda: 1
 sys.modules["rmm"] = types.ModuleType("rmm")
-sys.modules["dask_cuda"] = types.SimpleNamespace(LocalCUDACluster=start)
+sys.modules["dask_cuda"] = types.SimpleNamespace(LocalCUDACluster=LocalCUDACluster)
 with gd.connect(options=gd.ClusterOptions(workers=1, device="cuda")) as client:
     print(client.submit(lambda number: 2 * number, 4).result())
 """

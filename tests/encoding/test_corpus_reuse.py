@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from distributed import Client
 from support.summed_increments import connect_summed
 from support.village import write_village
@@ -70,7 +69,7 @@ def read(
         place = (block.mapping.first_sequence, block.mapping.sequences, block.sizes, block.sizes_after(-1))
         sizes = [block.sizes_after(q) for q in range(block.mapping.sequences)]
         found.append((place, sizes, last, vars(result(block.statistics)), block.characters))
-    runs = connect_summed(encoded, SPECIFICATION, Placement(SPECIFICATION.regions), torch.device("cpu"))
+    runs = connect_summed(encoded, SPECIFICATION, Placement(SPECIFICATION.regions))
     runs_of = [table for run in runs.values() for table in run if table is not None]
     tables = [getattr(table, name).tobytes() for table in runs_of for name in ("source", "target", "strength")]
     flags = (vocabulary.delimiter, vocabulary.probable_since)

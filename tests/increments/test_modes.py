@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import partial, reduce
+from functools import reduce
 from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask import cli
 from giaann_dask.errors import SpecificationError
-from giaann_dask.increments import connections
 from giaann_dask.increments.connections import gather_batch
+from giaann_dask.increments.pairs import pair_rule
 from giaann_dask.increments.scaling import PUBLISHED_FACTORS, class_bits, increment_table, require_sums, token_classes
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_runs
@@ -37,7 +37,6 @@ from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.tokens import TaggedSentence, TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 
-CPU = torch.device("cpu")
 PLAIN = Specification(seed_tokens=6)
 FACTORS = {"NOUN": 10.0, "VERB": 2.5, "ADJ": 0.5, "PUNCT": 2.5}
 scopes = st.sampled_from(["external", "all"])
@@ -204,7 +203,7 @@ def test_the_squash_rises_to_the_limit_and_leaves_the_sums_alone() -> None:
 @given(text=sentences, scope=scopes, limit=limits)
 def test_scaling_equals_the_rule_read_literally(text: list[TaggedSentence], scope: str, limit: float | None) -> None:
     specification, (block,) = scaled(scope, limit), encode(text)
-    assert table_of(connect_summed([block], specification, Placement(4), CPU)) == literally(block, specification)
+    assert table_of(connect_summed([block], specification, Placement(4))) == literally(block, specification)
 
 
 @examples(60)
@@ -213,8 +212,8 @@ def test_batches_and_regions_do_not_matter_to_scaling(
     text: list[TaggedSentence], scope: str, cuts: tuple[int, int], regions: int
 ) -> None:
     specification, blocks = scaled(scope), encode(text, cuts=cuts)
-    once = connect_summed(encode(text), specification, Placement(1), CPU)
-    parts = [connect_summed([block], specification, Placement(regions), CPU) for block in reversed(blocks)]
+    once = connect_summed(encode(text), specification, Placement(1))
+    parts = [connect_summed([block], specification, Placement(regions)) for block in reversed(blocks)]
     for table in ("connections", "neurons"):
         if once:
             assert joined([once], table) == joined(parts, table)
@@ -224,11 +223,8 @@ def test_batches_and_regions_do_not_matter_to_scaling(
 @given(text=sentences, scope=scopes)
 def test_the_operations_of_a_device_agree(text: list[TaggedSentence], scope: str) -> None:
     specification, blocks = scaled(scope), encode(text)
-    compiled = connect_summed(blocks, specification, Placement(3), CPU)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connections, "pairs_on", partial(connections.pairs_on, dense=True))
-        by_torch = connect_summed(blocks, specification, Placement(3), CPU)
+    compiled = connect_summed(blocks, specification, Placement(3))
+    by_torch = connect_summed(blocks, specification, Placement(3), torch.device("cpu"))
     assert compiled.keys() == by_torch.keys()
     for region, run in compiled.items():
         for first, second in zip(run, by_torch[region], strict=True):
@@ -243,11 +239,11 @@ def test_without_factors_nothing_changes(text: list[TaggedSentence]) -> None:
     assert (tagged.flags & ((1 << POS_SHIFT) - 1)).tolist() == plain.flags.tolist()
     assert class_bits(PLAIN) == 0
     assert increment_table(PLAIN).tolist() == PLAIN.increments().tolist()
-    assert connections._layout(100, PLAIN) == (7, 3, 1, 7), "7 bits of distance for up to 80 tokens"
-    runs = [connect_summed([block], PLAIN, Placement(1), CPU) for block in (plain, tagged)]
+    assert pair_rule(PLAIN).class_shift == 7, "bits of distance for up to 80 tokens"
+    runs = [connect_summed([block], PLAIN, Placement(1)) for block in (plain, tagged)]
     assert table_of(runs[0]) == table_of(runs[1]) == reduce(lambda a, b: {**a, **b}, [naive_connections(plain, PLAIN)])
     unnamed = Specification(seed_tokens=6, pos_factors={"SYM": 7.0}, pos_scope="all")
-    assert table_of(connect_summed([tagged], unnamed, Placement(1), CPU)) == table_of(runs[0])
+    assert table_of(connect_summed([tagged], unnamed, Placement(1))) == table_of(runs[0])
 
 
 def test_classes_follow_the_source_tokens() -> None:

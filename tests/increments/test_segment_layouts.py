@@ -13,8 +13,6 @@ from support.examples import examples
 from support.summed_increments import connect_summed
 
 from giaann_dask.errors import SpecificationError
-from giaann_dask.increments import connections
-from giaann_dask.increments.pairs import Tokens
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
@@ -123,17 +121,10 @@ def table_of(runs: list[Run]) -> dict[Key, int]:
 def test_kernels_follow_the_rule(block: EncodedBlock, specification: Specification) -> None:
     limited = np.minimum(block.branch, specification.branches - 1).astype(np.uint8)
     block = EncodedBlock(**{name: getattr(block, name) for name in block.__slots__} | {"branch": limited})
-    runs, dense = [], []
     placement = Placement(specification.regions)
-    first = connections.pairs_on
-
-    def both(device: torch.device, tokens: Tokens, *rest: Any) -> Any:
-        dense.extend(first(device, tokens, *rest, dense=True).values())
-        return first(device, tokens, *rest)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connections, "pairs_on", both)
-        runs = list(connect_summed([block], specification, placement, torch.device("cpu")).values())
+    runs = list(connect_summed([block], specification, placement).values())
+    summed = connect_summed([block], specification, placement, torch.device("cpu"))
+    dense = [run.connections for run in summed.values()]
     expected = read_literally(block, specification)
     assert table_of([run.connections for run in runs]) == expected
     assert table_of(dense) == expected

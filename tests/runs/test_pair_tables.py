@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
@@ -11,11 +17,15 @@ from support.examples import examples
 import giaann_dask.runs.pair_tables as module
 from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.keys import unpack_target
+from giaann_dask.runs import device_sums
+from giaann_dask.runs.device_sums import sum_pairs_on
 from giaann_dask.runs.packing import pack, unpack
 from giaann_dask.runs.pair_tables import PairRegionRun, PairRule, PairTable, join_pairs, narrow_targets, pair_run
 from giaann_dask.runs.run import Run
+from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.training.tasks import add_increments, compact, find_pivot, split
 
+CPU = torch.device("cpu")
 COLUMNS, FEATURES, REACH = 3, 4, 5
 Pair = tuple[int, int, int, int, int]
 # Source, target, branch, column segment (the last one is none) and distance.
@@ -91,7 +101,60 @@ def test_sums_do_not_depend_on_how_pairs_are_divided(
         assert (find_pivot(*runs) is None) == (joined.rows < 2)
 
 
-def test_a_sum_that_does_not_fit_is_an_error() -> None:
-    table = make_table(make_rule(largest=1 << 62), [(1, 2, 0, 0, 1)] * 4)
+def _is_written(pair: Pair) -> bool:
+    """Return whether a pair is in reach of one of its segments."""
+    return pair[3] < COLUMNS or pair[4] <= REACH
+
+
+@examples(60)
+@given(
+    parts=st.lists(st.lists(pairs.filter(_is_written), min_size=1, max_size=40), min_size=1, max_size=5),
+    tree=st.booleans(),
+    # Strengths of more than 32 bits, and those of which as many as there are pairs might not fit into 64.
+    largest=st.sampled_from([1 << 20, 1 << 40, 1 << 59]),
+    # Tables with keys of 32 and of 64 bits, together, too.
+    kinds=st.lists(st.sampled_from([np.uint32, np.uint64]), min_size=5, max_size=5),
+    sizes=st.sampled_from([(1 << 24, 1 << 16), (7, 2)]),
+)
+def test_devices_sum_as_a_processor_does(
+    parts: list[list[Pair]],
+    tree: bool,
+    largest: int,
+    kinds: list[type[np.unsignedinteger[Any]]],
+    sizes: tuple[int, int],
+) -> None:
+    narrow = [make_table(make_rule(tree, largest), part) for part in parts]
+    tables = [dataclasses.replace(one, keys=one.keys.astype(kind)) for one, kind in zip(narrow, kinds, strict=False)]
+    runs = [PairRegionRun(table, Run.empty()) for table in tables]
+    try:
+        expected = compact(*runs)
+    except StrengthOverflowError:
+        with pytest.raises(StrengthOverflowError):
+            sum_pairs_on(CPU, tables)
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in zip(("_PIECE", "_BLOCK"), sizes, strict=True):
+            patch.setattr(device_sums, name, size)
+        sums = sum_pairs_on(CPU, tables)
+        assert compact(*runs, sums=sums).connections.entries == expected.connections.entries
+        whole, same = pair_run(tables), run_of_blocks(list(sums.blocks()))
+    for field in dataclasses.fields(Run):
+        assert getattr(whole, field.name).dtype == getattr(same, field.name).dtype
+        assert getattr(whole, field.name).tobytes() == getattr(same, field.name).tobytes()
+    # Beside runs that are summed and packed already, too.
+    first, *rest = runs
+    mixed = compact(first, compact(*rest) if rest else first, sums=sum_pairs_on(CPU, tables[:1] * (1 + (not rest))))
+    assert mixed.connections.entries == compact(*(runs if rest else runs * 2)).connections.entries
+
+
+def test_a_device_sums_a_region_without_pairs() -> None:
+    table = make_table(make_rule(), [(1, 2, 0, 0, 1)]).split(0, upper=False)
+    assert len(run_of_blocks(list(sum_pairs_on(CPU, [table]).blocks()))) == 0 == table.rows
+
+
+@pytest.mark.parametrize("summed", [pair_run, partial(sum_pairs_on, CPU)])
+def test_a_sum_that_does_not_fit_is_an_error(summed: Callable[[list[PairTable]], object]) -> None:
+    # Eight times as much wraps to 0, and twelve times to what looks like a sum that fits.
+    table = make_table(make_rule(largest=1 << 62), [(1, 2, 0, 0, 1)] * 12)
     with pytest.raises(StrengthOverflowError, match="64 bits"):
-        pair_run([table])
+        summed([table])

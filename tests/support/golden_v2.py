@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_runs
@@ -83,7 +82,7 @@ def ewt_words(shared: Path, name: str) -> GoldenSet:
 
 def connections_of(blocks: list[EncodedBlock], specification: Specification) -> Table:
     """The connections that some blocks train, as coordinate arrays."""
-    runs = connect_summed(blocks, specification, Placement(specification.regions), torch.device("cpu"))
+    runs = connect_summed(blocks, specification, Placement(specification.regions))
     run = merge_runs([each.connections for each in runs.values()])
     return table_of(run, specification)
 

@@ -75,7 +75,7 @@ def rebuilt(postings: Run, specification: Specification, words: list[str]) -> tu
         first_sequence=0,
         taught=places.taught,
     )
-    found = connect_summed([block], specification, Placement(1), None).get(0, RegionRun(Run.empty(), Run.empty()))
+    found = connect_summed([block], specification, Placement(1)).get(0, RegionRun(Run.empty(), Run.empty()))
     return found.connections, found.neurons
 
 

@@ -32,7 +32,7 @@ _CUDA = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
 _ATEN = torch.ops.aten
 _VALUE = (_ATEN._local_scalar_dense.default, _ATEN.equal.default, _ATEN.is_nonzero.default)
-# Whose results have as many elements as their operands' values say, so that the host waits for them.
+# Whose results have as many elements as their operands' values say, so that the host waits unless it has said how many.
 _SIZED_BY_VALUES = (
     _ATEN.nonzero.default,
     _ATEN.masked_select.default,
@@ -119,7 +119,7 @@ class SimulatedDevice(TorchDispatchMode):
             real[1]["device"] = _CPU
         with unset_fake_temporarily():
             found = func(*real[0], **real[1])
-        self._count(func, args, device, found)
+        self._count(func, args, kwargs, device, found)
         owners = {id(each.values): each for each in held}
 
         def wrapped(each: Any) -> Any:
@@ -158,7 +158,7 @@ class SimulatedDevice(TorchDispatchMode):
         assert len(found) <= 1, f"{func} gives tensors on {found}"
         return _CPU if found == {_CPU} else DEVICE
 
-    def _count(self, func: Any, args: Any, device: torch.device, found: Any) -> None:
+    def _count(self, func: Any, args: Any, kwargs: Any, device: torch.device, found: Any) -> None:
         counts = self.counts
         if func is _ATEN._to_copy.default and device != args[0].device:
             way = ("download", "downloaded") if device == _CPU else ("upload", "uploaded")
@@ -170,4 +170,5 @@ class SimulatedDevice(TorchDispatchMode):
         boolean = func in (_ATEN.index.Tensor, _ATEN.index_put_.default) and any(
             each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1]
         )
-        counts["synchronisations"] += func in _VALUE or func in _SIZED_BY_VALUES or boolean
+        sized = func in _SIZED_BY_VALUES and kwargs.get("output_size") is None
+        counts["synchronisations"] += func in _VALUE or sized or boolean

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from support.conformance import golden_run, read_json
 from support.golden_training import EWT_NAMES, STATUS, GoldenSet, ewt_set, golden_sequences, synthetic_set
 from support.summed_increments import connect_summed
@@ -61,7 +60,7 @@ def check(golden: GoldenSet) -> None:
 def check_connections(golden: GoldenSet, blocks: list[EncodedBlock]) -> None:
     specification = Specification(flags="history", seed_tokens=golden.seed_tokens)
     placement = Placement(specification.regions)
-    runs = connect_summed(blocks, specification, placement, torch.device("cpu"))
+    runs = connect_summed(blocks, specification, placement)
     ours, theirs = merge_runs([run.connections for run in runs.values()]), golden_run(golden.folder)
     np.testing.assert_array_equal(ours.source, theirs.source)
     np.testing.assert_array_equal(ours.pointer, theirs.pointer)

@@ -16,12 +16,14 @@ from support.plain_training import arrays, naive_connections, sentences
 from support.summed_increments import connect_summed
 from support.tagged_tokens import EVER, OPTIONS
 
-from giaann_dask.increments.connections import gather_batch, pairs_on
-from giaann_dask.increments.pairs import Tokens, pair_rule
+from giaann_dask.increments.connections import gather_batch
+from giaann_dask.increments.pairs import Tokens, pair_rule, tabulate_pairs
 from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.runs.device_sums import sum_pairs_on
 from giaann_dask.runs.merging import merge_runs, plan_compaction
 from giaann_dask.runs.pair_tables import key_type
 from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.spec import Specification
 from giaann_dask.text.block_building import BlockBuilder
 from giaann_dask.text.blocks import CANDIDATE
@@ -123,9 +125,8 @@ def test_connections_do_not_depend_on_batches_and_regions(
 ) -> None:
     specification = Specification(seed_tokens=6)
     _, blocks = encode(text, [min(cut, len(text)) for cut in cuts])
-    cpu = torch.device("cpu")
-    once = connect_summed(blocks, specification, Placement(1), cpu)
-    parts = [run for b in blocks for run in connect_summed([b], specification, Placement(regions), cpu).values()]
+    once = connect_summed(blocks, specification, Placement(1))
+    parts = [run for b in blocks for run in connect_summed([b], specification, Placement(regions)).values()]
     for table in ("connections", "neurons"):
         whole, summed = ([getattr(run, table) for run in runs] for runs in (once.values(), parts))
         assert arrays(merge_runs(whole)) == arrays(merge_runs(summed))
@@ -136,7 +137,7 @@ def test_connections_do_not_depend_on_batches_and_regions(
 def test_connections_equal_the_rule_read_literally(text: list[TaggedSentence]) -> None:
     specification = Specification(seed_tokens=6)
     _, blocks = encode(text, [])
-    runs = connect_summed(blocks, specification, Placement(4), torch.device("cpu"))
+    runs = connect_summed(blocks, specification, Placement(4))
     expected = reduce(lambda a, b: {**a, **b}, [naive_connections(b, specification) for b in blocks], {})
     found = {}
     for run, *_ in runs.values():
@@ -169,9 +170,9 @@ def test_processor_and_device_sum_the_same_pairs(
     tokens = Tokens(np.argsort(by_region)[target], target + others, batch.branch, batch.occurrence, batch.remaining)
     ordered = (neurons[by_region], region[by_region])
     numbered = (tokens, np.concatenate([np.arange(-others, 0), neurons]), ordered, specification)
-    tables, theirs = (pairs_on(torch.device("cpu"), *numbered, dense=dense) for dense in (False, True))
-    assert tables.keys() == theirs.keys()
-    for one, other in zip(map(decode_table, tables.values()), theirs.values(), strict=True):
+    for table in tabulate_pairs(*numbered).values():
+        one = decode_table(table)
+        other = run_of_blocks(list(sum_pairs_on(torch.device("cpu"), [table]).blocks()))
         assert one.strength.dtype == other.strength.dtype == (np.int64 if scale > 10 else np.int32)
         assert arrays(one) == arrays(other)
 
@@ -187,7 +188,7 @@ def test_keys_are_as_narrow_as_their_targets_allow() -> None:
 def test_neurons_equal_the_rule_read_literally(text: list[TaggedSentence]) -> None:
     specification = Specification(seed_tokens=6)
     (block,) = encode(text, [])[1]
-    runs = connect_summed([block], specification, Placement(4), torch.device("cpu"))
+    runs = connect_summed([block], specification, Placement(4))
     expected: dict[tuple[int, ...], int] = {}
     columns, features = specification.column_segments, specification.feature_segments
     for q in np.flatnonzero(block.status == CANDIDATE):

@@ -11,7 +11,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
@@ -64,7 +63,7 @@ def test_figures_are_those_of_the_selected_sequences(
         status = block.status.copy()
         status[trained[batch != number]] = NO_DELIMITER
         part = replace(block, status=status)
-        increments.append(connect_batch([part], specification, placement, torch.device("cpu")))
+        increments.append(connect_batch([part], specification, placement))
     report = report_round(*map(measure_touches, increments))
     expected = measure_overlap(touches_of([block]), batch, lambda c: placement.regions_of(pack_neuron(c, 0)))
     assert report.column_touches == expected.touches

@@ -10,7 +10,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.golden_training import synthetic_set
@@ -287,7 +286,7 @@ def compare(touches: ColumnTouches, width: int) -> None:
 
 @pytest.mark.parametrize("order", get_args(Order))
 def test_any_division_trains_the_same(village: list[EncodedBlock], order: Order) -> None:
-    specification, cpu = Specification(regions=1), torch.device("cpu")
+    specification = Specification(regions=1)
     placement = Placement(specification.regions)
     batch = assign_batches(touches_of(village), 3, SelectionOptions(order=order))
     increments = []
@@ -299,8 +298,8 @@ def test_any_division_trains_the_same(village: list[EncodedBlock], order: Order)
             status[trained[batch[at : at + len(trained)] == number]] = CANDIDATE
             blocks.append(replace(block, status=status))
             at += len(trained)
-        increments.append(connect_batch(blocks, specification, placement, cpu)[0])
-    whole = connect_batch(village, specification, placement, cpu)[0]
+        increments.append(connect_batch(blocks, specification, placement)[0])
+    whole = connect_batch(village, specification, placement)[0]
     assert parts(add_runs(increments).connections) == parts(add_runs([whole]).connections)
 
 

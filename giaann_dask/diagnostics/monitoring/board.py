@@ -215,8 +215,9 @@ def plain_message(message: Any) -> Message | None:
 
 # Stages of encoding, training and inference in the order of the work, by the prefixes of their tasks' keys.
 STAGES = (
-    *("tag", "read", "encode", "select", "place", "connect", "accumulate", "route", "integrate", "compact"),
-    *("split", "pack", "commit", "open", "open_run", "open_region", "infer", "predict", "score", "generate"),
+    *("tag", "read", "encode", "select", "place", "connect", "accumulate", "route", "integrate", "sum", "compact"),
+    *("split", "pack", "commit", "open", "open_run", "open_region", "infer", "infer_together", "predict", "score"),
+    "generate",
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client, Future
 
-from giaann_dask.cluster import query_scheduler, result, task_key
+from giaann_dask.cluster import Roles, query_scheduler, result, task_key
+from giaann_dask.cluster.devices import DeviceShare, declare_roles
 from giaann_dask.device import DeviceName
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions, check_limits
@@ -229,6 +230,7 @@ def evaluate_network(
         If no sentence of the text passes the length filter.
     """
     started = time.perf_counter()
+    roles = declare_roles(client)
     specification = reader.manifest().specification
     inference = fitting_rules(specification, options.inference)
     handle = CommitHandle(client, reader, options.rows)
@@ -242,10 +244,10 @@ def evaluate_network(
     stream = EncodingStream(client, tally.vocabulary, sources, stream_options)
     pending: deque[Future] = deque()
     limit = 4 * max(1, sum(query_scheduler(client, "ncores").values()))
+    predicting = DeviceShare.of("cpu" if options.device == "auto" and inference.cpu_only else options.device, roles)
     rule = PredictionRule(
         specification=specification,
         options=inference,
-        device=options.device,
         ranks=options.top_k[-1],
         probability=options.bits_per_byte,
     )
@@ -255,10 +257,9 @@ def evaluate_network(
         tally.add_statistics(statistics)
         # Of these alone predictions are made.
         observer(BlockEncoded(statistics.by_status[CANDIDATE], block.characters, block.read))
-        block_flags = client.submit(
-            changed_flags, flags, change, key=task_key("flags", (block.encoded.key, flags.key, *astuple(change)))
-        )
-        for future in _submit_block(handle, block, block_flags, rule):
+        key = task_key("flags", (block.encoded.key, flags.key, *astuple(change)))
+        block_flags = handle.submit(changed_flags, flags, change, key=key)
+        for future in _submit_block(handle, block, block_flags, rule, (roles, predicting)):
             pending.append(future)
             if len(pending) > limit:
                 tally.add(result(pending.popleft()))
@@ -276,14 +277,26 @@ def evaluate_network(
     return replace(report, unreached=report.tokens - reached)
 
 
-def _submit_block(handle: CommitHandle, block: StreamedBlock, flags: Future, rule: PredictionRule) -> list[Future]:
-    futures = []
+def _submit_block(
+    handle: CommitHandle,
+    block: StreamedBlock,
+    flags: Future,
+    rule: PredictionRule,
+    devices: tuple[Roles, DeviceShare],
+) -> Iterator[Future]:
+    """Submit the tasks that predict the sequences of a block, each on a device where one is to run it."""
+    roles, predicting = devices
     for start in range(0, block.mapping.sequences, SEQUENCES_PER_TASK):
         span = (start, min(start + SEQUENCES_PER_TASK, block.mapping.sequences))
-        task = (block.encoded, span, flags, handle.placement, handle.regions.argument, rule)
-        key = task_key("infer", flags.key, span, rule, handle.regions.identity)
-        futures.append(handle.submit(infer, *task, key=key))
-    return futures
+        where = predicting.place(roles)
+        its = rule if where is None else replace(rule, device="cuda")
+        task = (block.encoded, span, flags, handle.placement, handle.regions.argument, its)
+        name = "infer" if where is None else "infer_together"
+        key = task_key(name, flags.key, span, its, handle.regions.identity)
+        future = handle.submit(infer, *task, key=key, where=where)
+        if where is not None:
+            predicting.add(future)
+        yield future
 
 
 class _Tally:

@@ -16,7 +16,7 @@ from giaann_dask.device import DeviceName, one_thread, torch
 from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
 from giaann_dask.inference.evaluation.accuracy import NO_PREDICTION, Predictions
 from giaann_dask.inference.evaluation.code_length import token_probability
-from giaann_dask.inference.profiles import InferenceRules, open_session, rules_device
+from giaann_dask.inference.profiles import InferenceRules, open_session, prompt_device
 from giaann_dask.inference.rows.cache import RowStatistics
 from giaann_dask.inference.rows.messages import RowProjection
 from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, row_source
@@ -154,8 +154,8 @@ class PredictionRule:
         Of the network.
     options : InferenceOptions or V2Options
         Rules of inference.
-    device : {"auto", "cpu", "cuda"}
-        Where steps are computed: ``auto``, ``cpu`` or ``cuda``.
+    device : {"cpu", "cuda"}
+        Where steps are computed.
     ranks : int
         How many of the best candidates of each step are kept, 1 or more.
     probability : bool
@@ -180,7 +180,7 @@ def infer(
     """Predict the tokens of some sequences of a block and keep the requested candidates, as a task."""
     rows = row_source(placement, regions, projection=RowProjection(strengths=rule.options.sends_strengths))
     records = StepRecords(block, rule.ranks, probability=rule.probability)
-    device = rules_device(rule.options, rule.device)
+    device = prompt_device(rule.device)
     with one_thread():
         if device is not None and isinstance(rule.options, InferenceOptions):
             batch = PullBatch(

@@ -1,0 +1,83 @@
+"""Share the tasks of a stage between workers with a GPU and the processor's workers.
+
+Both give the same bytes, so each task may run at either place. Whether devices take part is an option (``device``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from distributed import Client, Future, Worker
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from giaann_dask.cluster.roles import BOTH_ROLES, COMPUTE, GPU, STORAGE, Roles, roles_of
+from giaann_dask.device import DeviceName
+from giaann_dask.errors import OptionError, parameter
+
+
+class ProcessorRoles(WorkerPlugin):  # type: ignore[misc]
+    """Declare both roles for a worker that declares nothing, as the workers that this package starts do."""
+
+    name = "giaann-processor-roles"
+
+    async def setup(self, worker: Worker) -> None:
+        """Declare the roles; called on every worker, and on those that join later."""
+        if not worker.state.total_resources.keys() & {STORAGE, COMPUTE, GPU}:
+            await worker.set_resources(**BOTH_ROLES)
+
+
+def declare_roles(client: Client) -> Roles:
+    """Declare roles for the workers of a cluster where some declare a GPU and all others nothing; return all roles.
+
+    Tasks can then require a role, so that workers with a GPU run none but the tasks that need one. Other clusters stay
+    as they are.
+    """
+    roles = roles_of(client)
+    if roles.devices and not roles.restricted and len(roles.every) > len(roles.devices):
+        client.register_plugin(ProcessorRoles())
+        return roles_of(client)
+    return roles
+
+
+class DeviceShare:
+    """Choice of the tasks of one stage that devices compute.
+
+    Parameters
+    ----------
+    tasks : float
+        Tasks that each device may have at the same time, as many as it finishes while a worker of the processor
+        finishes one: more would make others wait. 0 for none, infinity for all.
+    """
+
+    def __init__(self, tasks: float = 0.0) -> None:
+        self._tasks = tasks
+        self._running: list[Future] = []
+
+    @classmethod
+    def of(cls, device: DeviceName, roles: Roles) -> DeviceShare:
+        """Return the share of the devices of a cluster.
+
+        Raises
+        ------
+        OptionError
+            If CUDA is requested, and no worker declares a GPU.
+        """
+        if device == "cuda" and not roles.devices:
+            raise OptionError(
+                f"{parameter('device')} is 'cuda', and no worker of the cluster declares a GPU",
+                "workers with the resource GPU",
+                "start them with: dask cuda worker ADDRESS --resources GPU=1 --preload giaann_dask.worker_setup; "
+                f"or choose {parameter('device')} auto or cpu",
+            )
+        return cls(math.inf if device == "cuda" else 0.0)
+
+    def place(self, roles: Roles) -> dict[str, Any] | None:
+        """Return the arguments of `Client.submit` for the next task on a device, None where no device is to run it."""
+        self._running = [future for future in self._running if not future.done()]
+        room = roles.devices and len(self._running) < self._tasks * len(roles.devices)
+        return roles.on_device() if room else None
+
+    def add(self, future: Future) -> None:
+        """Count a task that a device computes."""
+        self._running.append(future)

@@ -1,0 +1,117 @@
+"""Workers with a GPU beside others: who runs what, in a cluster of threads whose device is the CPU's tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from dask.utils import key_split
+from distributed import Client, Scheduler, SpecCluster, Worker
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+import giaann_dask as gd
+from giaann_dask.cluster.devices import DeviceShare
+from giaann_dask.cluster.roles import BOTH_ROLES, GPU, Roles
+from giaann_dask.data import sample_test_text
+from giaann_dask.errors import OptionError
+from giaann_dask.inference import profiles
+from giaann_dask.training import tasks
+
+pytestmark = pytest.mark.cluster
+
+
+class Places(SchedulerPlugin):  # type: ignore[misc]
+    """Workers that have run tasks, by the prefix of their keys."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, set[str]] = {}
+
+    def transition(self, key: Any, start: str, finish: str, *arguments: Any, **options: Any) -> None:
+        """Note the worker of a task that has ended."""
+        if start == "processing" and finish == "memory":
+            self.found.setdefault(key_split(key), set()).add(options["worker"])
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (tasks, profiles):
+        monkeypatch.setattr(module, "select_device", lambda name: None if name == "cpu" else torch.device("cpu"))
+
+
+def started(*resources: dict[str, float]) -> Iterator[tuple[Client, Places]]:
+    """Start a worker in a thread for each set of resources, as a cluster of the user's own."""
+    options = {"nthreads": 1, "dashboard": False, "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
+    specs = {
+        number: {"cls": Worker, "options": {**options, "resources": its, "name": f"{number} {'+'.join(its)}"}}
+        for number, its in enumerate(resources)
+    }
+    scheduler = {"cls": Scheduler, "options": {"protocol": "inproc", "dashboard": False, "dashboard_address": ":0"}}
+    with SpecCluster(workers=specs, scheduler=scheduler) as cluster, Client(cluster, set_as_default=False) as client:
+        places = Places()
+        cluster.scheduler.add_plugin(places)
+        yield client, places
+
+
+def train(client: Client, place: Path, device: Any) -> tuple[gd.Network, bytes]:
+    options = gd.TrainingOptions(device=device)
+    network = gd.train(sample_test_text(), place, client=client, options=options, progress=False)
+    network.export(place.with_suffix(".npz"), compression="none")
+    return network, place.with_suffix(".npz").read_bytes()
+
+
+def names(places: Places, client: Client) -> dict[str, set[str]]:
+    """Return the names of the workers that tasks of each prefix have run on."""
+    workers = client.cluster.scheduler.workers
+    return {prefix: {str(workers[address].name) for address in its} for prefix, its in places.found.items()}
+
+
+@pytest.mark.parametrize("declared", [{}, BOTH_ROLES], ids=["nothing", "both roles"])
+def test_workers_with_a_gpu_alone_run_dense_tasks_alone(declared: dict[str, float], tmp_path: Path) -> None:
+    for client, places in started({GPU: 1}, declared, declared):
+        network, exported = train(client, tmp_path / "device", "cuda")
+        scoring = gd.EvaluationOptions(device="cuda", maximum_sequences=5)
+        accuracy = network.evaluate(sample_test_text(), client=client, options=scoring).accuracy
+        found = names(places, client)
+        assert found.pop("sum") == found.pop("infer_together") == {"0 GPU"}
+        assert {"tag", "encode", "connect", "integrate", "pairs", "pack", "commit"} <= found.keys()
+        assert not {prefix: its for prefix, its in found.items() if "0 GPU" in its}
+        places.found.clear()
+        assert train(client, tmp_path / "cpu", "cpu")[1] == exported
+        scoring = gd.EvaluationOptions(device="cpu", maximum_sequences=5)
+        assert network.evaluate(sample_test_text(), client=client, options=scoring).accuracy == accuracy
+        assert not {prefix: its for prefix, its in names(places, client).items() if "0 GPU" in its}
+
+
+def test_workers_of_one_kind_do_everything(tmp_path: Path) -> None:
+    for client, places in started({GPU: 1}):
+        train(client, tmp_path / "device", "cuda")
+        assert {"tag", "connect", "sum", "commit"} <= places.found.keys()
+
+
+def test_cuda_without_a_worker_that_declares_a_gpu(tmp_path: Path) -> None:
+    for client, _ in started({}):
+        with pytest.raises(OptionError, match=r"no worker of the cluster declares a GPU; .* the resource GPU"):
+            train(client, tmp_path / "network", "cuda")
+        assert not (tmp_path / "network").exists()
+
+
+def test_devices_take_as_many_tasks_as_they_finish_meanwhile() -> None:
+    roles, futures = Roles(("a",), ("a",), devices=("b", "c")), [SimpleNamespace(done=lambda: False) for _ in range(5)]
+    for tasks_of_each, expected in ((0, 0), (1, 2), (2, 4), (math.inf, 5)):
+        share, taken = DeviceShare(tasks_of_each), 0
+        for future in futures:
+            if share.place(roles) is not None:
+                taken += 1
+                share.add(future)  # type: ignore[arg-type]
+        assert taken == expected
+    futures[0].done = lambda: True
+    assert DeviceShare(math.inf).place(Roles(("a",), ("a",))) is None
+    share = DeviceShare(1)
+    for future in futures[:2]:
+        share.add(future)  # type: ignore[arg-type]
+    assert share.place(roles) == {"resources": {GPU: 1e-3}}
