@@ -23,6 +23,8 @@ _ALL = "giaann_dask.help_all"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# The option of commands that define a network.
+_DEFINES = "specification_file"
 # Parameters that a command sets with options of other names, in order of preference.
 _OTHERWISE = {
     "body_bytes": ("max_body",),
@@ -154,13 +156,18 @@ def spelled(name: str, context: click.Context) -> str:
     context : click.Context
         That of the command that failed.
     """
-    for command in (context.command, *_commands(context.find_root().command)):
-        options = {option.name: option for option in command.params if isinstance(option, click.Option)}
+    commands = [
+        {option.name: option for option in command.params if isinstance(option, click.Option)}
+        for command in (context.command, *_commands(context.find_root().command))
+    ]
+    for options in commands:
         for candidate in (name, *_OTHERWISE.get(name, ())):
             if candidate in options:
                 return flag(options[candidate])
-        if "specification_file" in options and name in _specification_fields():
-            return f"--set {name}"
+        if _DEFINES in options and name in _specification_fields():
+            # Some fields have an option of their own, not in every command that defines networks.
+            own = [each[name] for each in commands if _DEFINES in each and name in each]
+            return flag(own[0]) if own else f"--set {name}"
     return name
 
 

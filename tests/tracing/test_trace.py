@@ -181,11 +181,12 @@ def test_what_cannot_be_traced_is_refused(network: gd.Network) -> None:
 
 def test_tokens_that_no_connection_has_decided(client: Client, tmp_path: Path) -> None:
     """Their activation is nothing: the first of equal ones is taken."""
-    rule = gd.Specification(trace=True, regions=2)
+    rule = gd.Specification(trace=True, regions=2, flags="history")
     small = gd.train(sample_test_text(), tmp_path / "net", client=client, specification=rule)
+    gated = gd.GenerationOptions(inference=gd.InferenceOptions(sequential=True))
     prompt = "The old miller carried the"
-    assert not any(token.reasons for token in small.generate(prompt, explain=True).tokens)
-    assert [(token.word, token.connections) for token in small.trace(prompt).tokens] == [
+    assert not any(token.reasons for token in small.generate(prompt, options=gated, explain=True).tokens)
+    assert [(token.word, token.connections) for token in small.trace(prompt, options=gated).tokens] == [
         ("miller", ()),
         ("carried", ()),
     ]

@@ -197,6 +197,7 @@ def test_lexicon_from_the_corpus_itself(two_workers: Client, data_folder: Path, 
         text,
         tmp_path / "net",
         client=two_workers,
+        specification=gd.Specification(flags="history"),
         text=gd.TextOptions(tagger="gold", ever_pos="corpus"),
         options=gd.TrainingOptions(maximum_sequences=200),
     )
