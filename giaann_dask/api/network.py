@@ -329,7 +329,7 @@ class Network(Summarised):
         read, tagging = read_inputs(inputs, text)
         corpora = [EncodedCorpus(name) for name in read if is_corpus(name)]
         # Accuracy by part of speech is reported where all corpora store parts of speech.
-        tagged = all(corpus.attributes.get("parts_of_speech") for corpus in corpora)
+        tagged = all(corpus.attributes["parts_of_speech"] for corpus in corpora)
         lexicon = self._reader.tokenizer() or self._reader.ever_pos()
         sources = sources_of(self.specification, tagging, lexicon, drop_short=True)
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=tagged))

@@ -207,7 +207,7 @@ def decide_text(
         )
     elif corpora:
         stored = corpora[0].attributes
-        rules = {name: value for name, value in stored.get("rules", {}).items() if name != "tokenizer"}
+        rules = {name: value for name, value in stored["rules"].items() if name != "tokenizer"}
         limits = ("seed_tokens", "maximum_tokens") if rules else ("seed_tokens", "maximum_tokens", "branches")
         encoded = Specification.from_dict({name: stored[name] for name in limits} | rules)
         wanted, known = _continued(specification, encoded), corpora[0].ever_pos()

@@ -119,9 +119,8 @@ def _attributes(sources: SourceOptions, options: StreamOptions) -> dict[str, Any
         "branches": options.branches,
         "tagger": sources.tagger,
         "ever_pos": sources.ever_pos.identity(),
-        # Only present if used, so that other corpora have the same attributes as those of earlier versions.
-        **({"parts_of_speech": True} if sources.filter.parts_of_speech else {}),
-        **({"rules": dict(sources.rules)} if sources.rules else {}),
+        "parts_of_speech": sources.filter.parts_of_speech,
+        "rules": dict(sources.rules),
     }
 
 

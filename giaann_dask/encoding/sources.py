@@ -183,7 +183,7 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
         "ever_pos": options.ever_pos.identity(),
         **options.rules,
     }
-    attributes = {**_UNSTORED, **corpus.attributes, **corpus.attributes.get("rules", {})}
+    attributes = {**_UNSTORED, **corpus.attributes, **corpus.attributes["rules"]}
     for name, value in options_of.items():
         stored = attributes.get(name)
         if stored != value:
@@ -194,7 +194,7 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
                 f"{wanted} as in the network",
                 "encode the text again with the network's options",
             )
-    if options.filter.parts_of_speech and not corpus.attributes.get("parts_of_speech"):
+    if options.filter.parts_of_speech and not corpus.attributes["parts_of_speech"]:
         raise SpecificationError(
             f"corpus {corpus.path} was encoded without parts of speech",
             f"each token's part of speech, by which the network scales strengths ({parameter('pos_factors')})",

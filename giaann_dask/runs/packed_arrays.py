@@ -27,8 +27,6 @@ from giaann_dask.errors import StoreDamagedError, StoreFormatError
 VERSION = 3
 # Of a table whose targets are given as differences within their row.
 VERSION_GAPS = 4
-# The same without summaries of frames, as earlier versions wrote them.
-_VERSION_PLAIN, _VERSION_PLAIN_GAPS = 1, 2
 LEVEL = 3
 
 _HEADER = "giaann_run"
@@ -156,8 +154,8 @@ class ArrayLayout(NamedTuple):
         Number of its values, and of those of a chunk.
     dtype : numpy.dtype
         Of its values.
-    checksums : list of int or None
-        Of its chunks: a chunk of another array is intact, too. None where an older version wrote it.
+    checksums : list of int
+        Of its chunks: a chunk of another array is intact, too.
     summary : Summary or None
         What is stored of each frame, if anything.
     summaries : list of int
@@ -168,7 +166,7 @@ class ArrayLayout(NamedTuple):
     length: int
     chunk: int
     dtype: np.dtype[Any]
-    checksums: list[int] | None = None
+    checksums: list[int]
     summary: Summary | None = None
     summaries: Sequence[int] = ()
 
@@ -221,14 +219,13 @@ def read_layout(name: str, entries: Mapping[str, bytes]) -> ArrayLayout:
         (chunk,) = document["chunk_grid"]["configuration"]["chunk_shape"]
         kind = document["data_type"]
         attributes = document["attributes"]
-        checksums = attributes.get(_CHECKSUMS)
+        checksums = attributes[_CHECKSUMS]
         summary = next((each for each in Summary if each.value in attributes), None)
-        names = (*([_CHECKSUMS] if _CHECKSUMS in attributes else []), *([summary.value] if summary else []))
         summaries = attributes[summary.value] if summary else []
-        stored = {name: attributes[name] for name in names}
+        stored = {_CHECKSUMS: checksums, **({summary.value: summaries} if summary else {})}
         intact = document == _array_metadata(length, chunk, kind, stored) and kind in _TYPES
         intact = intact and type(length) is int and type(chunk) is int and length >= 0 and 1 <= chunk <= _MOST_VALUES
-        intact = intact and (checksums is None or len(checksums) == -(-length // chunk))
+        intact = intact and len(checksums) == -(-length // chunk)
         intact = intact and all(type(value) is int and 0 <= value < 1 << 63 for value in summaries)
     except (AttributeError, KeyError, TypeError, ValueError):
         intact = False
@@ -286,15 +283,10 @@ def decode_frames(
         As `decode_chunk`; the checksum is that of the whole chunk.
     """
     encoded = _intact_chunk(layout, number, entries)
-    bounds, size = _frame_bounds(layout, encoded), layout.frame
-    if bounds is None:
-        values = _decode(layout, number, encoded, layout.chunk)
-        # Copies, which do not keep the whole chunk in memory.
-        found = [values[each * size : (each + 1) * size].copy() for each in frames]
-    else:
-        lengths = [min(size, layout.chunk - each * size) for each in frames]
-        parts = [encoded[slice(*bounds[each])] for each in frames]
-        found = [_decode(layout, number, *part) for part in zip(parts, lengths, strict=True)]
+    bounds, size = _frame_bounds(layout, number, encoded), layout.frame
+    lengths = [min(size, layout.chunk - each * size) for each in frames]
+    parts = [encoded[slice(*bounds[each])] for each in frames]
+    found = [_decode(layout, number, *part) for part in zip(parts, lengths, strict=True)]
     for each, values in zip(frames, found, strict=True):
         _check_summary(layout, number, each, values)
     return found
@@ -308,19 +300,20 @@ def _check_summary(layout: ArrayLayout, number: int, frame: int, values: npt.NDA
         require_intact(stored == found, f"{name} of a run is {stored}", f"{found}")
 
 
-def _frame_bounds(layout: ArrayLayout, encoded: memoryview) -> list[tuple[int, int]] | None:
-    """Return where the frames of a chunk lie; None where an older version wrote it, or Zarr did."""
+def _frame_bounds(layout: ArrayLayout, number: int, encoded: memoryview) -> list[tuple[int, int]]:
+    """Return where the frames of a chunk lie."""
     count = layout.frames
+    if count == 1:
+        return [(0, len(encoded))]
     table = count * _SIZES.size + _FOOTER.size
     end = len(encoded) - table - _SKIPPABLE.size
-    if count == 1 or end < 0:
-        return None
-    footer = _FOOTER.unpack(encoded[-_FOOTER.size :])
-    if footer != (count, 0, _SEEKABLE_MAGIC) or _SKIPPABLE.unpack_from(encoded, end) != (_SKIPPABLE_MAGIC, table):
-        return None
+    intact = end >= 0 and _FOOTER.unpack(encoded[-_FOOTER.size :]) == (count, 0, _SEEKABLE_MAGIC)
+    intact = intact and _SKIPPABLE.unpack_from(encoded, end) == (_SKIPPABLE_MAGIC, table)
+    require_intact(intact, f"chunk {layout.entry(number)} of a run has no table of {count} frames")
     sizes = [size for size, _ in _SIZES.iter_unpack(encoded[end + _SKIPPABLE.size : -_FOOTER.size])]
     ends = [*accumulate(sizes, initial=0)]
-    return [*pairwise(ends)] if ends[-1] == end else None
+    require_intact(ends[-1] == end, f"the frames of chunk {layout.entry(number)} of a run end at {ends[-1]}", f"{end}")
+    return [*pairwise(ends)]
 
 
 def _intact_chunk(layout: ArrayLayout, number: int, entries: Mapping[str, bytes]) -> memoryview:
@@ -329,7 +322,7 @@ def _intact_chunk(layout: ArrayLayout, number: int, entries: Mapping[str, bytes]
     stored = entries.get(key, b"")
     encoded, checksum = memoryview(stored)[:-4], int.from_bytes(stored[-4:], "little")
     intact = len(stored) > 4 and google_crc32c.value(bytes(encoded)) == checksum
-    intact = intact and (layout.checksums is None or layout.checksums[number] == checksum)
+    intact = intact and layout.checksums[number] == checksum
     require_intact(intact, f"chunk {key} of a run is missing or its checksum is wrong")
     return encoded
 
@@ -423,10 +416,10 @@ def read_header(entries: Mapping[str, bytes]) -> dict[str, int]:
     numbers = all(type(value) is int and value >= 0 for value in header.values())
     intact = set(header) == names and numbers and document == group_metadata(header)
     require_intact(intact, f"the header of a run is {str(document)[:200]}")
-    if header["version"] not in range(_VERSION_PLAIN, VERSION_GAPS + 1):
+    if header["version"] not in (VERSION, VERSION_GAPS):
         raise StoreFormatError(
             f"a run is of format version {header['version']}",
-            f"version {_VERSION_PLAIN} to {VERSION_GAPS}",
+            f"version {VERSION} or {VERSION_GAPS}",
             "open it with the version of giaann_dask that wrote it",
         )
     require_intact(header["strength_bits"] in (32, 64), f"a run has {header['strength_bits']}-bit strengths")
@@ -435,7 +428,7 @@ def read_header(entries: Mapping[str, bytes]) -> dict[str, int]:
 
 def has_gaps(header: Mapping[str, int]) -> bool:
     """Return whether the targets of a table are differences within their row, given its header."""
-    return header["version"] in (_VERSION_PLAIN_GAPS, VERSION_GAPS)
+    return header["version"] == VERSION_GAPS
 
 
 def to_json(document: dict[str, Any]) -> bytes:

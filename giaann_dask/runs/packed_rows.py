@@ -20,9 +20,7 @@ from giaann_dask.runs.packed_arrays import (
     ArrayLayout,
     ReadEntries,
     decode_array,
-    decode_chunk,
     decode_frames,
-    divide_chunk,
     has_gaps,
     read_arrays,
     read_header,
@@ -91,8 +89,7 @@ def read_rows(read: ReadEntries, wanted: Integers) -> tuple[Integers, Integers, 
 class RowReader:
     """Read rows of a packed run by source neuron, decoding only the frames of chunks that have them.
 
-    Opening reads the metadata alone: summaries of the frames say where a row lies. Of a run of an earlier version,
-    which has none, it reads the sources, the numbers of targets and the segments. Frames used last are kept within
+    Opening reads the metadata alone: summaries of the frames say where a row lies. Frames used last are kept within
     `_KEPT_BYTES`, until `release`.
 
     Parameters
@@ -121,12 +118,14 @@ class RowReader:
         self._gaps = has_gaps(header)
         self._layouts = dict(zip(RUN_ARRAYS, read_layouts(read, RUN_ARRAYS)[1], strict=True))
         column, feature, counts, segments = (self._layouts[name] for name in FRAMINGS)
+        for name, framing in FRAMINGS.items():
+            require_intact(self._layouts[name].summary is framing.summary, f"{name} of a run has other summaries")
         intact = (column.length, column.chunk) == (feature.length, feature.chunk) and column.length == counts.length
         require_intact(intact, "the rows of a run contradict each other")
         self._begins = (*column.begins, column.length)
-        first = [self._summaries(layout)[: len(self._begins) - 1] for layout in (column, feature)]
+        first = [layout.summaries[: len(self._begins) - 1] for layout in (column, feature)]
         self._first = pack_neuron(*(np.array(each, np.int64) for each in first))
-        targets, connections = (self._summaries(layout) for layout in (counts, segments))
+        targets, connections = counts.summaries, segments.summaries
         found, expected = (sum(targets), sum(connections)), (segments.length, header["connections"])
         require_intact(found == expected, f"a run has {found} targets and connections", f"{expected}")
         require_intact(bool(np.all(np.diff(self._first) > 0)), "the source neurons of a run do not ascend")
@@ -135,15 +134,6 @@ class RowReader:
         self._frames: OrderedDict[_Frame, npt.NDArray[Any]] = OrderedDict()
         self.kept_bytes = 0
         self.decoded = 0
-
-    def _summaries(self, layout: ArrayLayout) -> Sequence[int]:
-        """Return the summaries of an array, from its frames where they are not stored."""
-        summary = FRAMINGS[layout.name].summary
-        if layout.summary is summary or summary is None:
-            return layout.summaries
-        entries = self._read([layout.entry(number) for number in range(layout.chunks)])
-        chunks = (decode_chunk(layout, number, entries) for number in range(layout.chunks))
-        return [summary.of(frame) for chunk in chunks for frame in divide_chunk(chunk, layout.frame)]
 
     def between(self, low: int, high: int) -> Run:
         """Return the rows whose source neurons lie between two keys, the second not included.

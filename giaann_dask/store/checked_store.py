@@ -20,7 +20,7 @@ from zarr.storage import WrapperStore
 from giaann_dask.errors import StoreDamagedError
 
 _METADATA = "zarr.json"
-# The attributes: digests of chunks (of format 1, of all files but the group's metadata), and of all other attributes.
+# The attributes: digests of chunks, and of all other attributes.
 _FILES, _OTHERS = "file_digests", "digest"
 _Store = TypeVar("_Store", bound=Store)
 
@@ -33,7 +33,7 @@ class CheckedStore(WrapperStore[_Store]):
     store : Store
         Holds the group at its root.
     digests : mapping of str to str
-        Digest by key, as `RecordingStore` computes them. Metadata is compared only if it has one.
+        Digest by key, as `RecordingStore` computes them; metadata has none.
     where : str
         Name of the store, for errors.
     """
@@ -56,8 +56,7 @@ class CheckedStore(WrapperStore[_Store]):
         """
         whole = await self._store.get(key, prototype)
         found = None if whole is None else _digest(whole.to_bytes())
-        expected = self._digests.get(key)
-        if found != expected and not (expected is None and key.endswith(_METADATA)):
+        if found != self._digests.get(key) and not key.endswith(_METADATA):
             raise _damage(self._where, key)
         return whole if byte_range is None else await self._store.get(key, prototype, byte_range)
 
@@ -96,7 +95,7 @@ def seal_group(group: zarr.Group, attributes: Mapping[str, Any], digests: Mappin
 def open_checked_group(store: Store, where: str) -> tuple[zarr.Group, dict[str, Any]]:
     """Return a group whose chunks are checked when they are read, and its attributes without the digests.
 
-    A group that was written without digests is read without checks.
+    A group without digests, which is no corpus, is returned as it is.
 
     Parameters
     ----------
@@ -112,14 +111,13 @@ def open_checked_group(store: Store, where: str) -> tuple[zarr.Group, dict[str, 
     """
     group = zarr.open_group(store, mode="r")
     attributes = dict(group.attrs)
+    if _FILES not in attributes:
+        return group, attributes
     digest = attributes.pop(_OTHERS, None)
-    if digest is not None and digest != _digest_of(attributes):
+    if digest != _digest_of(attributes) or attributes.pop("shapes") != _shapes(group):
         raise _damage(where, _METADATA)
-    sums: Any = attributes.pop(_FILES, None)
-    shapes = attributes.pop("shapes", None)
-    if shapes is not None and shapes != _shapes(group):
-        raise _damage(where, _METADATA)
-    return (group if sums is None else zarr.open_group(CheckedStore(store, sums, where), mode="r")), attributes
+    sums: Any = attributes.pop(_FILES)
+    return zarr.open_group(CheckedStore(store, sums, where), mode="r"), attributes
 
 
 def _shapes(group: zarr.Group) -> dict[str, list[Any]]:

@@ -39,10 +39,8 @@ from giaann_dask.storage import (
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, append_origins, read_origins
-from giaann_dask.store.run_commits import read_run_commits, seal_run_commits
 from giaann_dask.store.run_io import StoredEntries
-from giaann_dask.store.stored_repeats import TABLE as REPEATS
-from giaann_dask.store.stored_repeats import StoredRepeats, read_repeats, remove_repeats, repeated_connections
+from giaann_dask.store.stored_repeats import REPEATED, TABLE, StoredRepeats, remove_repeats
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
 from giaann_dask.text.strings import append_strings, string_arrays, strings_of
@@ -50,14 +48,7 @@ from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
 FORMAT = "giaann-dask network"
-# Version 3 is that of networks that began with fewer regions than their specification says, which readers of version 2
-# would look for in the wrong places, version 4 that of pruned ones, which readers of version 3 would train, version 5
-# that of networks trained on misses, which readers of version 4 would add. All others are version 2.
-VERSION = 2
-VERSION_JOINED = 3
-VERSION_PRUNED = 4
-VERSION_MISSES = 5
-_VERSIONS = (VERSION, VERSION_JOINED, VERSION_PRUNED, VERSION_MISSES)
+VERSION = 6
 # The placement's table of first regions by column.
 ASSIGNED = "first_region"
 # Arrays that only grow, but where documents were removed.
@@ -65,7 +56,9 @@ _REWRITTEN = (
     *("concepts_text", "concepts_end", "features_text", "features_end", "delimiter", "probable_since"),
     *("ledger_identity", "ledger_sequences", "ledger_complete", ASSIGNED),
 )
-# The checksum of the manifest among the attributes.
+# Attributes of the root, and the checksum of the first three. Runs that a commit has kept are listed by the commit that
+# wrote them: an identity names a run within one line of commits alone, and after a checkout another run may have it.
+_MANIFEST, _RUN_COMMITS, _REPEATS = "manifest", "run_commits", "repeats"
 _CHECKSUM = "checksum"
 # What divides text into subwords, where these are the tokens.
 _TOKENIZER = "tokenizer"
@@ -178,23 +171,23 @@ class CommitReader:
         with reading(f"network {path}"):
             self._opened_root = zarr.open_group(self._store, mode="r")
             attributes = dict(self._root.attrs)
-        if attributes.get("format") != FORMAT or attributes.get("version") not in _VERSIONS:
+        if (attributes.get("format"), attributes.get("version")) != (FORMAT, VERSION):
             raise StoreFormatError(
                 f"{path} is {attributes.get('format')!r} version {attributes.get('version')!r}",
-                f"{FORMAT!r} version {', '.join(map(str, _VERSIONS))}",
+                f"{FORMAT!r} version {VERSION}",
                 "name a network; corpora are inputs of train and evaluate"
                 if "corpus" in str(attributes.get("format"))
-                else "open it with the version of giaann_dask that wrote it",
+                else "train it again from its text, or open it with the version of giaann_dask that wrote it",
             )
-        stored: Any = attributes.get("manifest")
         # First: its errors name what is wrong with the manifest.
-        self._manifest = Manifest.from_dict(stored, f"network {path}")
-        checksum = checksum_of_json(stored)
-        if attributes.get(_CHECKSUM, checksum) != checksum:
-            raise StoreDamagedError(f"the manifest of network {path} is not what was written")
-        self._run_commits = read_run_commits(attributes, checksum)
-        self._repeats = read_repeats(attributes, checksum)
-        self.repeated_connections = repeated_connections(attributes)
+        self._manifest = Manifest.from_dict(attributes.get(_MANIFEST), f"network {path}")
+        if attributes.get(_CHECKSUM) != _checksum(attributes) or CHECKSUMS not in attributes:
+            raise StoreDamagedError(f"the manifest of network {path} is not what was written", "", RESTORE)
+        kept = cast(Mapping[str, list[str]], attributes[_RUN_COMMITS])
+        self._run_commits = {identity: commit for commit, identities in kept.items() for identity in identities}
+        stored = cast(Mapping[str, Any], attributes[_REPEATS])
+        self._repeats = StoredRepeats.from_dict(stored)
+        self.repeated_connections = int(stored[REPEATED])
 
     @property
     def _store(self) -> icechunk.IcechunkStore:
@@ -324,7 +317,7 @@ class CommitReader:
         """
         assert self._repeats is not None, "the commit has no repeats"
         path = self._repeats.path(region)
-        return self._row_reader(StoredEntries(self._store, f"{path}/{REPEATS}/"), path, REPEATS)
+        return self._row_reader(StoredEntries(self._store, f"{path}/{TABLE}/"), path, TABLE)
 
     def _row_reader(self, entries: StoredEntries, identity: str, table: str) -> RowReader:
         with reading(f"network {self.path}"):
@@ -442,7 +435,8 @@ def write_manifest(
         What was written of all counts of profile ``best``.
     """
     kept = {run.identity for run in manifest.runs} & {run.identity for run in before.manifest().runs}
-    _write_header(root, manifest, repeats, {identity: before.commit_of(identity) for identity in kept})
+    run_commits = {identity: before.commit_of(identity) for identity in kept}
+    _write_header(root, manifest, repeats, run_commits, before.repeated_connections)
 
 
 def _write_header(
@@ -450,17 +444,21 @@ def _write_header(
     manifest: Manifest,
     repeats: StoredRepeats | None = None,
     run_commits: Mapping[str, str] = MappingProxyType({}),
+    repeated: int = 0,
 ) -> None:
     """Write the attributes of a commit after its arrays."""
-    values = manifest.as_dict()
-    checksum = checksum_of_json(values)
-    sums = {} if repeats is None else repeats.seal(checksum, manifest.connections)
-    sums |= seal_run_commits(run_commits, checksum)
-    version = VERSION if manifest.begun_with is None else VERSION_JOINED
-    version = VERSION_PRUNED if manifest.pruned_below else version
-    version = VERSION_MISSES if manifest.trained_on_misses else version
-    sealed: dict[str, Any] = {_CHECKSUM: checksum, CHECKSUMS: seal_arrays(root)}
-    root.update_attributes({"format": FORMAT, "version": version, "manifest": values, **sealed, **sums})
+    runs: dict[str, list[str]] = {}
+    for identity, commit in sorted(run_commits.items()):
+        runs.setdefault(commit, []).append(identity)
+    own = {REPEATED: repeated} if repeats is None else repeats.as_dict(manifest.connections)
+    values: dict[str, Any] = {_MANIFEST: manifest.as_dict(), _RUN_COMMITS: runs, _REPEATS: own}
+    sums = {_CHECKSUM: _checksum(values), CHECKSUMS: seal_arrays(root)}
+    root.update_attributes({"format": FORMAT, "version": VERSION, **values, **sums})
+
+
+def _checksum(attributes: Mapping[str, Any]) -> int:
+    """Return the checksum of the attributes that describe a commit."""
+    return checksum_of_json([attributes.get(name) for name in (_MANIFEST, _RUN_COMMITS, _REPEATS)])
 
 
 def _write_assigned(root: zarr.Group, assigned: npt.NDArray[np.int32]) -> None:

@@ -5,8 +5,7 @@ flags and identifiers, that can be encoded into the dictionaries of any network.
 
 A corpus is a Zarr group of flat arrays over tokens (``column``, ``feature``, ``branch``,
 ``occurrence``, ``flags``, ``surface``) and over sequences (``offset``, ``status``, ``document``,
-``sentence``), string tables, and the ledger of its parts. It is the one commit of an Icechunk repository; corpora of
-format 1, which are folders of a Zarr group, are read, too.
+``sentence``), string tables, and the ledger of its parts. It is the one commit of an Icechunk repository.
 
 Does not cover: writing corpora (`corpus_writing`), and encoding blocks on a cluster (`giaann_dask.encoding`).
 """
@@ -21,7 +20,6 @@ import icechunk
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.storage import LocalStore
 
 from giaann_dask.errors import (
     GiaannError,
@@ -48,9 +46,7 @@ from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
 FORMAT = "giaann-dask corpus"
-# Version 1 is a folder with a Zarr group, version 2 an Icechunk repository.
-VERSION = 2
-VERSION_FOLDER = 1
+VERSION = 3
 BRANCH = "main"
 
 SURFACE = "surface"
@@ -91,7 +87,7 @@ class EncodedCorpus(Summarised):
     attributes : dict
         Options that the text was encoded with.
     identity : str
-        Of the commit; of a corpus of format 1 the time of its modification.
+        Of the commit.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -99,13 +95,9 @@ class EncodedCorpus(Summarised):
         self._strings: dict[str, list[str]] = {}
         with reading(f"corpus {path}"):
             self._opened_group, self.attributes, self.identity = _open_group(self.path)
-        version = self.attributes.get("version")
-        if self.attributes.get("format") != FORMAT or version not in (VERSION_FOLDER, VERSION):
-            raise StoreFormatError(
-                f"{path} is {self.attributes.get('format')!r} version {version!r}",
-                f"{FORMAT!r} version {VERSION_FOLDER} or {VERSION}",
-                "encode the text again with this version of giaann_dask",
-            )
+        found = self.attributes.get("format"), self.attributes.get("version")
+        if found != (FORMAT, VERSION):
+            raise _format_error(self.path, f"{found[0]!r} version {found[1]!r}")
         with reading(f"corpus {path}"):
             self._offset: npt.NDArray[np.int64] = read_array(self._group, OFFSET)
 
@@ -303,6 +295,12 @@ def is_corpus(path: Source | Path) -> TypeGuard[str | Path]:
     return bool(attributes.get("format") == FORMAT)
 
 
+def _format_error(path: Path, found: str) -> StoreFormatError:
+    return StoreFormatError(
+        f"{path} is {found}", f"{FORMAT!r} version {VERSION}", "encode the text again with this version of giaann_dask"
+    )
+
+
 def _format_of_folder(folder: Path) -> object:
     """Return the format that the metadata of a Zarr group in a folder names; None where there is none."""
     try:
@@ -319,11 +317,11 @@ def _open_group(path: Path) -> tuple[zarr.Group, dict[str, Any], str]:
     ------
     StoreMissingError
         If there is no group.
+    StoreFormatError
+        If it is a corpus of a version that was a folder.
     """
-    metadata = path / "zarr.json"
-    if not is_object_store(path) and metadata.exists():
-        store = LocalStore(path, read_only=True)
-        return *open_checked_group(store, str(path)), str(metadata.stat().st_mtime_ns)
+    if not is_object_store(path) and (path / "zarr.json").exists():
+        raise _format_error(path, "a folder with a Zarr group, which corpora of version 1 were")
     place = StorePlace(str(path))
     if not place.exists():
         raise StoreMissingError(f"there is no corpus at {path}", "an encoded corpus", "make one with encode")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field
+from dataclasses import asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
 from typing import Any, TypeVar, cast
 
@@ -183,23 +183,11 @@ class Manifest:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        # What is younger than the first version of the format is stored only where there is any.
-        by_status = self.by_status if self.by_status[-1] else self.by_status[:-1]
-        values = {**asdict(self), "by_status": by_status, "specification": self.specification.as_dict()}
-        if not self.specification.trace:
-            for run in values["runs"]:
-                del run["index_bytes"]
-        values["counts"] = [
+        counts = [
             {"region": region, "neurons": size.neurons, "connections": size.connections}
             for region, size in self.counts.items()
         ]
-        said = {
-            "counts": bool(self.counts),
-            "begun_with": self.begun_with is not None,
-            "pruned_below": bool(self.pruned_below),
-            "trained_on_misses": self.trained_on_misses,
-        }
-        return {name: value for name, value in values.items() if said.get(name, True)}
+        return {**asdict(self), "specification": self.specification.as_dict(), "counts": counts}
 
     @classmethod
     def from_dict(cls, fields: object, what: str = "the network") -> Manifest:
@@ -223,39 +211,31 @@ class Manifest:
         check(isinstance(fields, Mapping), "", "missing" if fields is None else fields, "a mapping of fields")
         values = dict(cast(Mapping[str, Any], fields))
         known = {each.name for each in dataclass_fields(cls)}
-        check(not (missing := sorted(known - _OPTIONAL - values.keys())), "", f"without {missing}", "all fields")
+        check(not (missing := sorted(known - values.keys())), "", f"without {missing}", "all fields")
         check(
             not (unknown := sorted(values.keys() - known)), "", f"with the unknown fields {unknown}", "known ones alone"
         )
         check(isinstance(values["specification"], Mapping), "specification", values["specification"], "a mapping")
         values["specification"] = Specification.from_dict(values["specification"])
-        counts = check.integers("by_status", values["by_status"])
-        check(len(counts) in (len(STATUS_NAMES) - 1, len(STATUS_NAMES)), "by_status", counts, "a count for each status")
-        values["by_status"] = counts + (0,) * (len(STATUS_NAMES) - len(counts))
+        values["by_status"] = check.integers("by_status", values["by_status"], len(STATUS_NAMES))
         values["runs"] = check.rows("runs", StoredRun, values["runs"])
         values["splits"] = tuple(Split(*check.integers("splits", split, 2)) for split in check.items("splits", values))
         values["load"] = check.integers("load", values["load"])
-        counted = check.rows("counts", _StoredCount, values.get("counts", ()))
+        counted = check.rows("counts", _StoredCount, values["counts"])
         values["counts"] = {count.region: RunSize(count.neurons, count.connections) for count in counted}
         for name in _COUNTS:
             check.integer(name, values[name])
         check.integer("last_trained", values["last_trained"], -1)
-        check(type(values["exact"]) is bool, "exact", values["exact"], "true or false")
-        if values.get("begun_with") is not None:
+        for name in ("exact", "trained_on_misses"):
+            check(type(values[name]) is bool, name, values[name], "true or false")
+        if values["begun_with"] is not None:
             check.integer("begun_with", values["begun_with"], 1)
-        if "pruned_below" in values:
-            check.integer("pruned_below", values["pruned_below"], 1)
-        if "trained_on_misses" in values:
-            misses = values["trained_on_misses"]
-            check(misses is True, "trained_on_misses", misses, "true, or no such field")
         manifest = cls(**values)
         _check_sizes(manifest, check)
         _check_regions(manifest, check)
         return manifest
 
 
-# Fields that are stored only where they say something.
-_OPTIONAL = {"counts", "begun_with", "pruned_below", "trained_on_misses"}
 _COUNTS = (
     "tokens",
     "concepts",
@@ -265,6 +245,7 @@ _COUNTS = (
     "neurons",
     "connections",
     "rounds",
+    "pruned_below",
 )
 
 
@@ -320,10 +301,9 @@ class _Check:
     def rows(self, name: str, kind: type[_Row], values: object) -> tuple[_Row, ...]:
         """Return a list of values of a class whose fields, except identities, must be integers of at least 0."""
         names = {each.name for each in dataclass_fields(kind)}
-        needed = {each.name for each in dataclass_fields(kind) if each.default is MISSING}
         made = []
         for row in self.items(name, {name: values}):
-            same = isinstance(row, Mapping) and needed <= row.keys() <= names
+            same = isinstance(row, Mapping) and row.keys() == names
             self(same, f"an entry of {name}", repr(row), f"the fields {sorted(names)}")
             stored = cast(Mapping[str, Any], row)
             for field_name, value in stored.items():

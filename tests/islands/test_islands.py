@@ -338,7 +338,7 @@ def test_what_is_no_sum_is_not_packed(
         gd.pack_bundle(tmp_path / "misses", files, out, island=made.island, key=key, client=client)
     with pytest.raises(SpecificationError, match="tokens that it missed"):
         gd.create_island(tmp_path / "misses", tmp_path / "x.island", {})
-    # Which an earlier version did not write down.
+    # What the manifest does not say, the sum does.
     monkeypatch.setattr(Manifest, "require_sum", lambda *_: None)
     with pytest.raises(StoreDamagedError, match="not the sum"):
         gd.pack_bundle(tmp_path / "misses", files, out, island=made.island, key=key, client=client)

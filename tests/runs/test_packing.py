@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -19,6 +20,7 @@ from zarr.storage import MemoryStore
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 from giaann_dask.keys import NEURON_MASK, pack_neuron, pack_target, unpack_target
 from giaann_dask.runs import packed_rows, packing
+from giaann_dask.runs.packed_arrays import Summary
 from giaann_dask.runs.packed_rows import RowReader, read_rows
 from giaann_dask.runs.packing import PackedRun, pack, unpack
 from giaann_dask.runs.run import Run, narrow_strength
@@ -87,9 +89,17 @@ def tampered(packed: PackedRun, name: str, change: Any) -> PackedRun:
     array[:] = change(values)
     entries = {key: value.to_bytes() for key, value in store._store_dict.items()}
     assert entries != packed.entries
-    # As it is where an older version wrote it, without the list of checksums, which Zarr knows nothing of.
-    metadata = f"{name}/zarr.json"
-    entries[metadata] = json.dumps({**json.loads(entries[metadata]), "attributes": {}}).encode()
+    # Zarr keeps the lists of checksums and summaries, and knows nothing of them.
+    document = json.loads(entries[f"{name}/zarr.json"])
+    attributes, size = document["attributes"], array.chunks[0]
+    chunks = [change(values)[begin : begin + size] for begin in range(0, len(values), size)]
+    # It leaves out chunks of zeros.
+    ends = [entries.get(f"{name}/c/{number}", b"")[-4:] for number in range(len(chunks))]
+    attributes["crc32c"] = [int.from_bytes(end, "little") for end in ends]
+    for each in Summary:
+        if each.value in attributes:
+            attributes[each.value] = [each.of(chunk) for chunk in chunks]
+    entries[f"{name}/zarr.json"] = json.dumps(document).encode()
     return PackedRun(entries, packed.rows, packed.connections, packed.nbytes)
 
 
@@ -250,11 +260,11 @@ def test_what_zarr_writes_is_read() -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        {"version": 1, "rows": 1, "connections": 120, "strength_bits": 32},
-        {"version": 1, "rows": -1, "connections": 120, "strength_bits": 32},
-        {"version": 1, "rows": 1.5, "connections": 120, "strength_bits": 32},
-        {"version": 1, "rows": 1, "connections": 120, "strength_bits": 16},
-        {"version": 1, "rows": 1},
+        {"version": 3, "rows": 1, "connections": 120, "strength_bits": 32},
+        {"version": 3, "rows": -1, "connections": 120, "strength_bits": 32},
+        {"version": 3, "rows": 1.5, "connections": 120, "strength_bits": 32},
+        {"version": 3, "rows": 1, "connections": 120, "strength_bits": 16},
+        {"version": 3, "rows": 1},
         [],
     ],
 )
@@ -371,14 +381,26 @@ def test_any_decoder_reads_large_chunks(large: tuple[Run, PackedRun]) -> None:
     run, packed = large
     assert len(np.asarray(as_group(packed)["strength"])) > 1 << 16
     assert_same(unpack(packed), run)
-    assert_same(unpack(tampered(packed, "target_branch", lambda v: v)), run)
-    # Zarr writes a chunk as one frame, of which a part is decoded with the others.
-    neuron = int(run.source[run.rows // 2])
-    found = RowReader(tampered(packed, "strength", lambda v: v).read).between(neuron, neuron + 1).row(neuron)
-    expected = run.row(neuron)
-    assert found is not None
-    assert expected is not None
-    assert np.array_equal(found.strength, expected.strength)
+    # Zarr writes a chunk as one frame, which is no chunk of ours: of a part of it all would have to be decoded.
+    written = tampered(packed, "strength", lambda v: v)
+    assert_same(unpack(written), run)
+    with pytest.raises(StoreDamagedError, match="no table of 4 frames"):
+        RowReader(written.read).between(int(run.source[-1]), NEURON_MASK)
+
+
+def test_runs_of_earlier_versions_are_refused_by_name() -> None:
+    packed = pack(random_run(11, 120))
+    earlier = {**packed.entries, "zarr.json": packed.entries["zarr.json"].replace(b'"version":3', b'"version":1')}
+    with pytest.raises(StoreFormatError, match="format version 1; expected version 3 or 4"):
+        PackedRun.from_entries(earlier)
+    with pytest.raises(StoreFormatError, match="format version 1; expected version 3 or 4"):
+        RowReader(replace(packed, entries=earlier).read)
+    bare = json.loads(packed.entries["row_targets/zarr.json"])
+    for kept in ([], ["crc32c"]):
+        attributes = {name: bare["attributes"][name] for name in kept}
+        entry = json.dumps({**bare, "attributes": attributes}).encode()
+        with pytest.raises(StoreDamagedError):
+            RowReader(replace(packed, entries={**packed.entries, "row_targets/zarr.json": entry}).read)
 
 
 def test_of_a_range_only_its_chunks_are_read() -> None:

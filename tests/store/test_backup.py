@@ -23,6 +23,7 @@ from giaann_dask.errors import (
     StoreUnreachableError,
     StoreWriteError,
 )
+from giaann_dask.store import commits
 from giaann_dask.store.backup import StorePlace, answering, copy_commit
 from giaann_dask.store.network_store import NetworkStore
 
@@ -296,9 +297,8 @@ def change(path: Path, edit: Callable[[Any], object]) -> None:
 
 
 def edit_manifest(root: Any, **changed: Any) -> None:
-    attributes = dict(root.attrs)
-    attributes.pop("checksum")
-    root.attrs.put({**attributes, "manifest": {**attributes["manifest"], **changed}})
+    root.attrs["manifest"] = {**root.attrs["manifest"], **changed}
+    root.attrs["checksum"] = commits._checksum(root.attrs)
 
 
 def one_connection_more(root: Any) -> None:

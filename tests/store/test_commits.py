@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -28,12 +29,12 @@ from giaann_dask.errors import (
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.spec import Specification
+from giaann_dask.store import commits
 from giaann_dask.store.commits import CommitReader, rewrite_changed
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import write_run
 from giaann_dask.text.blocks import STATUS_NAMES
-from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry
 from giaann_dask.training.tasks import pack_run
 
@@ -59,18 +60,21 @@ def test_regions_of_a_manifest() -> None:
     assert SPLIT.skipped() == dict.fromkeys(STATUS_NAMES[1:3], 0), "rare reasons only where they occur"
 
 
-def test_what_is_younger_than_the_format_is_stored_where_there_is_any() -> None:
+def test_all_fields_of_a_manifest_are_stored_and_needed() -> None:
     fields = SPLIT.as_dict()
-    assert len(fields["by_status"]) == len(STATUS_NAMES) - 1
-    assert not {"counts", "begun_with"} & fields.keys()
-    assert Manifest.from_dict(fields) == SPLIT
+    assert Manifest.from_dict(json.loads(json.dumps(fields))) == SPLIT
+    for name in fields:
+        with pytest.raises(StoreDamagedError, match=rf"without \['{name}'\]"):
+            Manifest.from_dict({each: value for each, value in fields.items() if each != name})
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
         ("tokens", True, "tokens in the manifest of the network is True; expected a whole number of at least 0"),
-        ("by_status", [1, 2], "a count for each status"),
+        ("by_status", [1, 2], "by_status .* expected 5 numbers"),
+        ("pruned_below", -1, "pruned_below .* is -1"),
+        ("trained_on_misses", 1, "trained_on_misses .* is 1; expected true or false"),
         ("begun_with", 0, "begun_with .* is 0; expected a whole number of at least 1"),
         ("last_trained", -2, "last_trained .* is -2"),
         ("last_trained", 3, "last_trained .* is 3; expected less than 3"),
@@ -176,21 +180,13 @@ def test_dictionaries_of_another_size_than_the_manifest_says(tmp_path: Path) -> 
     store = create_network(tmp_path / "net")
     session = store.begin()
     root: Any = zarr.open_group(session.store, mode="a")
-    attributes = {name: value for name, value in root.attrs.items() if name != "checksum"}
-    root.attrs.put({**attributes, "manifest": {**attributes["manifest"], "features": 2}})
+    root.attrs["manifest"] = {**root.attrs["manifest"], "features": 2}
+    root.attrs["checksum"] = commits._checksum(root.attrs)
     with pytest.raises(StoreDamagedError, match="have sizes"):
         store.open(session.commit("by hand")).vocabulary()
 
 
-@pytest.mark.parametrize(("regions", "version"), [(FIRST_REGIONS, 2), (FIRST_REGIONS + 1, 3)])
-def test_readers_of_version_2_refuse_networks_that_began_with_fewer_regions(
-    tmp_path: Path, regions: int, version: int
-) -> None:
-    store = NetworkStore.create(tmp_path / "net", Manifest.new(Specification(regions=regions)), EverPos())
-    assert zarr.open_group(store.begin().store, mode="r").attrs["version"] == version
-
-
-@pytest.mark.parametrize("wrong", [{"version": 9}, {"format": "another"}])
+@pytest.mark.parametrize("wrong", [{"version": 5}, {"version": 9}, {"format": "another"}])
 def test_another_format_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     store = create_network(tmp_path / "net")
     session = store.begin()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +15,6 @@ import zarr
 import giaann_dask as gd
 from giaann_dask.data import sample_text
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.packing import pack, unpack
 from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import NetworkStore
@@ -46,23 +44,6 @@ def test_a_chunk_of_another_array() -> None:
         unpack(replace(packed, entries=exchanged))
 
 
-@pytest.mark.parametrize("kept", [(), ("crc32c",)])
-def test_a_run_of_an_earlier_version(kept: tuple[str, ...]) -> None:
-    run = Run(np.array([5, 9]), np.array([0, 2, 3]), np.array([1, 3, 4]), np.array([7, 9, 8], np.int32))
-    packed = pack(run)
-    older = dict(packed.entries)
-    for name in filter(lambda name: name.endswith("/zarr.json"), packed.entries):
-        document = json.loads(older[name])
-        document["attributes"] = {each: document["attributes"][each] for each in kept}
-        older[name] = json.dumps(document).encode()
-    older["zarr.json"] = older["zarr.json"].replace(b'"version":3', b'"version":1')
-    assert older != packed.entries
-    earlier = replace(packed, entries=older)
-    assert unpack(earlier).strength.tolist() == [7, 9, 8]
-    row = RowReader(earlier.read).between(9, 10)
-    assert (row.source.tolist(), row.target.tolist(), row.strength.tolist()) == ([9], [4], [8])
-
-
 def change(network: Path, edit: Callable[[Any], None]) -> None:
     """Commit something that training does not commit."""
     session = NetworkStore(network).begin()
@@ -83,9 +64,20 @@ def no_manifest(root: Any) -> None:
     del root.attrs["manifest"]
 
 
+def no_checksums(root: Any) -> None:
+    del root.attrs["checksums"]
+
+
+def another_commit_of_a_run(root: Any) -> None:
+    root.attrs["run_commits"] = {"0" * 20: [run["identity"] for run in root.attrs["manifest"]["runs"]]}
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
-    [(one_flag_more, "not what was written"), (one_token_more, "not what was written"), (no_manifest, "is missing")],
+    [
+        *((edit, "not what was written") for edit in (one_flag_more, one_token_more, no_checksums)),
+        *((another_commit_of_a_run, "not what was written"), (no_manifest, "is missing")),
+    ],
 )
 def test_an_array_or_a_manifest_that_training_did_not_write(
     whole: Path, tmp_path: Path, edit: Callable[[Any], None], message: str
