@@ -19,7 +19,8 @@ from typing import Any, Self
 
 from giaann_dask.errors import OptionError, parameter
 
-_OBJECT_STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+# A file:// URL names a path of this machine (`giaann_dask.local_files`).
+_OBJECT_STORE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/", re.IGNORECASE)
 _FLAGS = ("path_style", "anonymous")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 AZURE_ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"

@@ -33,6 +33,7 @@ from giaann_dask.errors import (
     StoreUnreachableError,
     parameter,
 )
+from giaann_dask.local_files import local_name
 from giaann_dask.object_urls import ObjectPath, is_object_store, object_path
 
 CHUNK = 262_144
@@ -219,7 +220,8 @@ def bytes_on_disk(folder: Path) -> int:
 def absolute_place(path: str | os.PathLike[str]) -> Path:
     """Return where a store is for processes in any working directory: absolute, with links followed.
 
-    To be called once, where a path is given. What names an object store becomes an `ObjectPath`.
+    To be called once, where a path is given. What names an object store becomes an `ObjectPath`; ``~`` and ``file://``
+    are resolved (`giaann_dask.local_files`).
 
     Raises
     ------
@@ -236,7 +238,7 @@ def absolute_place(path: str | os.PathLike[str]) -> Path:
     if is_object_store(path):
         return path if isinstance(path, ObjectPath) else object_path(str(path))
     try:
-        return Path(os.path.realpath(path))
+        return Path(os.path.realpath(local_name(path)))
     except (OSError, ValueError) as error:
         raise OptionError(f"the path {str(path)!r} leads nowhere ({error})", "a folder", "give another path") from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -149,14 +149,19 @@ def read_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Uni
 
 def _all_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Unit]:
     if not any(is_corpus(name) for name in inputs):
-        yield from _text_units(inputs, options)
+        yield from _text_units(inputs, options, set())
         return
+    passed: set[Hashable] = set()
     for name in inputs:
-        yield from _corpus_units(name, options) if is_corpus(name) else _text_units([name], options)
+        if not is_corpus(name):
+            yield from _text_units([name], options, passed)
+        elif (path := EncodedCorpus(name).path) not in passed:
+            passed.add(path)
+            yield from _corpus_units(name, options)
 
 
-def _text_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Unit]:
-    for part in read_parts(inputs, options.reading):
+def _text_units(inputs: Sequence[Source], options: SourceOptions, passed: set[Hashable]) -> Iterator[Unit]:
+    for part in read_parts(inputs, options.reading, passed):
         yield Unit(identify(part, options.tagger), part.characters, part)
 
 

@@ -28,6 +28,7 @@ from giaann_dask.errors import (
     StoreMissingError,
     StoreUnreachableError,
 )
+from giaann_dask.local_files import local_name
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
 from giaann_dask.storage import absolute_place, read_array, read_arrays, read_json, reading
@@ -278,6 +279,7 @@ def is_corpus(path: Source | Path) -> TypeGuard[str | Path]:
     """Return whether an input is the place of an encoded corpus of any version; ``-`` (standard input) never is."""
     if path == STANDARD_INPUT or isinstance(path, MemoryInput):
         return False
+    path = local_name(path)
     if is_object_store(path):
         if str(path).partition(":")[0] not in SCHEMES or names_text_file(str(path)):
             return False

@@ -8,23 +8,35 @@ from __future__ import annotations
 import errno
 import functools
 import glob
+import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from giaann_dask.errors import EmptyInputError, InputFormatError, InputMissingError, OptionError
+from giaann_dask.errors import (
+    EmptyInputError,
+    InputEncodingError,
+    InputFormatError,
+    InputMissingError,
+    OptionError,
+    parameter,
+)
 from giaann_dask.lazy import import_optional
-from giaann_dask.text.lines import STANDARD_INPUT, StandardInput, holds_text, is_pipe, unreadable
+from giaann_dask.local_files import BYTE_ORDER_MARK, UTF16_MARKS, local_name, read_utf8
+from giaann_dask.text.lines import STANDARD_INPUT, StandardInput, first_bytes, holds_text, is_pipe, unreadable
 from giaann_dask.text.memory_inputs import MemoryInput, Source
 from giaann_dask.text.remote_inputs import COMPRESSED, RemoteInput, find_files, names_url, suffix_of
 
 _LOG = logging.getLogger(__name__)
-TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown")
+TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown", ".rst")
 CONLLU_SUFFIXES = (".conllu",)
-JSON_SUFFIXES = (".jsonl", ".ndjson")
+_JSON_LINES = (".jsonl", ".ndjson")
+_JSON = ".json"
+JSON_SUFFIXES = (*_JSON_LINES, _JSON)
+"""Suffixes of files that are read as JSON lines."""
 DATASET_PREFIX = "hf:"
 # Files of the hub, which fsspec opens.
 _HUB_FILES = "hf://"
@@ -34,7 +46,11 @@ _SHOWN_CHARACTERS = 60
 # Linux allows no path of more bytes.
 _LONGEST_NAME = 4096
 
-_KNOWN_SUFFIXES = TEXT_SUFFIXES + CONLLU_SUFFIXES + JSON_SUFFIXES
+# Of text in a folder.
+_KNOWN_SUFFIXES = TEXT_SUFFIXES + CONLLU_SUFFIXES + _JSON_LINES
+# Of tables, which the package datasets reads, as it does JSON of other forms than lines.
+_TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".arrow")
+_DATA_SUFFIXES = (_JSON, *_TABLE_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +97,7 @@ class Files(tuple[str, ...]):
     def __new__(cls, names: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Files:
         """Create the tuple of names."""
         given = [names] if isinstance(names, str | os.PathLike) else names
-        return super().__new__(cls, (os.fspath(name) for name in given))
+        return super().__new__(cls, map(local_name, given))
 
     def __repr__(self) -> str:
         """Return the call that makes these names."""
@@ -99,10 +115,10 @@ def names_input(text: str) -> bool:
     if not text or "\0" in text or len(text) > _LONGEST_NAME:
         return False
     if any(map(str.isspace, text)):
-        return os.path.exists(text)
+        return os.path.exists(os.path.expanduser(text))
     if names_url(text) or text.startswith(DATASET_PREFIX):
         return True
-    return names_text_file(text) or os.path.exists(text)
+    return names_text_file(text) or os.path.exists(os.path.expanduser(text))
 
 
 def names_text_file(name: str) -> bool:
@@ -113,22 +129,25 @@ def names_text_file(name: str) -> bool:
     >>> names_text_file("s3://bucket/books/emma.txt.gz"), names_text_file("s3://bucket/corpus")
     (True, False)
     """
-    return content_suffix(name) in _KNOWN_SUFFIXES
+    return content_suffix(name) in _KNOWN_SUFFIXES + _DATA_SUFFIXES
 
 
-def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]]) -> list[Input]:
-    """Return the files and datasets that inputs name, in order.
+def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]], passed: set[Hashable] | None = None) -> list[Input]:
+    """Return the files and datasets that inputs name, in order, each once.
 
     Parameters
     ----------
     inputs : sequence of str, path or MemoryInput
-        A file is read with any suffix (an unknown one as plain text). A folder expands to the
-        files below it with a known suffix, sorted, without hidden ones. A pattern (``*``, ``?``,
-        ``[a-z]``, ``**``) expands to its matches, sorted. ``-`` is standard input, ``./-`` a file of
-        that name. A URL is a file, or with a pattern or the URL of a folder several, which fsspec opens
-        (``https://...``, ``s3://...``, ``zip://*.txt::books.zip``). ``@FILE`` stands for the inputs that a file names,
-        one a line. ``hf:NAME[:CONFIG]`` is a dataset, ``hf://datasets/NAME/FILE`` a file of one. Broken links
-        and pipes found by a folder or pattern are skipped with a warning.
+        A file is read with any suffix (an unknown one as plain text), but for tables and JSON that is not one object a
+        line. A folder expands to the files below it with a known suffix, without hidden ones; links to folders are
+        followed. A pattern (``*``, ``?``, ``[a-z]``, ``**``) expands to its matches. Both are sorted. ``-`` is standard
+        input, ``./-`` a file of that name. A URL is a file, or with a pattern or the URL of a folder several, which
+        fsspec opens (``https://...``, ``s3://...``, ``zip://*.txt::books.zip``); ``file://`` names a path. ``@FILE``
+        stands for the inputs that a file names, one a line. ``hf:NAME[:CONFIG]`` is a dataset,
+        ``hf://datasets/NAME/FILE`` a file of one. Broken links and pipes found by a folder or pattern, and tables in a
+        folder, are left out with a warning. A file with several names (links, two ways to it) is read once.
+    passed : set, optional
+        Files of earlier calls, which are left out; those of this call are added.
 
     Returns
     -------
@@ -141,37 +160,66 @@ def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]]) -> list[Input]:
     EmptyInputError
         If a file that is named directly (not by folder or pattern) contains only white space.
     InputFormatError
-        If the name of such a file ends in ``.gz`` and the file is not gzip.
+        If the name of such a file ends in ``.gz`` and the file is not gzip, or if a file that is named or matched is a
+        table, or JSON of another form.
     MissingDependencyError
         If a dataset is named and the package ``datasets`` is not installed, or the package for a URL is not.
     """
     # A string is itself a sequence of strings, but means one input here.
     given = [inputs] if isinstance(inputs, str) else inputs
-    resolved: list[Input] = []
-    for source in given:
-        if isinstance(source, MemoryInput):
-            resolved.append(source)
-            continue
-        each = os.fspath(source)
-        if each == STANDARD_INPUT:
-            resolved.append(StandardInput())
-        elif each.startswith(DATASET_PREFIX) and not each.startswith(_HUB_FILES):
-            resolved.append(_parse_dataset(each))
-        elif each and os.path.exists(each):
-            resolved.extend(_expand(Path(each), named=True))
-        elif _names_list(each):
-            resolved.extend(resolve_inputs(list(expand_lists([each]))))
-        elif names_url(each):
-            resolved.extend(find_files(each, _KNOWN_SUFFIXES))
-        elif glob.has_magic(each):
-            resolved.extend(_match(each))
-        else:
-            raise _missing(each)
-    if not resolved:
+    found = [each for source in given for each in _resolve(source)]
+    if not found:
         raise InputMissingError("no input was given", "at least one file, folder, pattern or dataset")
-    if resolved.count(StandardInput()) > 1:
+    if found.count(StandardInput()) > 1:
         raise InputMissingError("standard input ('-') is named twice", "once, as it can be read only once")
-    return resolved
+    return _without_repeats(found, set() if passed is None else passed)
+
+
+def _resolve(source: Source | os.PathLike[str]) -> Sequence[Input]:
+    """Return the files and datasets that an input names."""
+    if isinstance(source, MemoryInput):
+        return [source]
+    name = local_name(source)
+    if name == STANDARD_INPUT:
+        return [StandardInput()]
+    if name.startswith(DATASET_PREFIX) and not name.startswith(_HUB_FILES):
+        return [_parse_dataset(name)]
+    if name and os.path.exists(name):
+        return _expand(Path(name))
+    if _names_list(name):
+        return [each for listed in expand_lists([name]) for each in _resolve(listed)]
+    if names_url(name):
+        return _require_text(find_files(name, _KNOWN_SUFFIXES))
+    if glob.has_magic(name):
+        return _match(name)
+    raise _missing(name)
+
+
+def _without_repeats(found: Sequence[Input], passed: set[Hashable]) -> list[Input]:
+    """Return inputs without those that are the file of an earlier one, which a warning counts."""
+    kept: list[Input] = []
+    repeats: list[Input] = []
+    for each in found:
+        identity = _identity(each)
+        (repeats if identity in passed else kept).append(each)
+        passed.add(identity)
+    if repeats:
+        _warn_once(f"left out {len(repeats):,} names of files that are read under another name, such as {repeats[0]}")
+    return kept
+
+
+def _identity(each: Input) -> Hashable:
+    """Return what two names of one file have in common."""
+    if isinstance(each, MemoryInput):
+        return object()
+    if not isinstance(each, Path):
+        return str(each)
+    try:
+        status = each.stat()
+    except OSError as error:
+        raise unreadable(each, error) from error
+    # Some network file systems number no files.
+    return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(each)
 
 
 def require_rereadable(inputs: Sequence[Source | os.PathLike[str]], reason: str) -> None:
@@ -198,7 +246,7 @@ def require_rereadable(inputs: Sequence[Source | os.PathLike[str]], reason: str)
                     "make a list of what the iterator yields",
                 )
             continue
-        each = os.fspath(given)
+        each = local_name(given)
         if each == STANDARD_INPUT or (os.path.exists(each) and is_pipe(Path(each))):
             raise OptionError(
                 f"{reason} reads the text more than once, and {each!r} can be read only once",
@@ -237,17 +285,20 @@ def expand_lists(names: Iterable[str], inside: frozenset[str] = frozenset()) -> 
 
 def _names_list(name: str) -> bool:
     """Return whether a name is one of a list, and not that of a file which begins so."""
-    file = name.removeprefix(_LIST)
-    return file != name and not os.path.exists(name) and (os.path.isfile(file) or names_url(file))
+    if not name.startswith(_LIST) or os.path.exists(name):
+        return False
+    file = local_name(name.removeprefix(_LIST))
+    return os.path.isfile(file) or names_url(file)
 
 
-def _listed(file: str) -> list[str]:
+def _listed(given: str) -> list[str]:
     """Return the inputs that a file names, one a line; blank lines and lines that begin with ``#`` are left out."""
+    file = local_name(given)
     if names_url(file):
         raise InputMissingError(f"the list {file!r} is at a URL", "a list on this machine", "copy it to a file")
     try:
-        lines = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
+        lines = [line.strip() for line in read_utf8(file).splitlines()]
+    except (OSError, InputEncodingError) as error:
         raise InputMissingError(
             f"the list {file!r} cannot be read ({error})", "names of inputs in UTF-8, one a line", "correct it"
         ) from error
@@ -289,48 +340,156 @@ def _parse_dataset(given: str) -> DatasetInput:
     return DatasetInput(name, config or None)
 
 
-def _match(pattern: str) -> list[Path]:
-    """Return the files that a pattern matches, each once, including the files of matching folders."""
-    matches = sorted(glob.glob(pattern, recursive=True))
-    files = [file for match in matches for file in _expand(Path(match), named=False)]
+def _match(pattern: str) -> Sequence[Path]:
+    """Return the files that a pattern matches, sorted, including those of matching folders."""
+    matches = [Path(match) for match in _glob(pattern)]
+    files = [match for match in matches if not match.is_dir() and not _is_skipped(match)]
+    for file in files:
+        _require_readable(file)
+    files = _nearest([*files, *_text_below(match for match in matches if match.is_dir())])
     if not files:
         raise InputMissingError(f"the pattern {pattern!r} matches no file", "at least one", "correct it")
-    return list(dict.fromkeys(files))
+    return _require_text(files)
 
 
-def _expand(path: Path, *, named: bool) -> list[Path]:
-    """Return a file itself, or the files below a folder; a file that is named directly must contain text."""
+def _glob(pattern: str) -> Iterator[str]:
+    """Yield the names that match a pattern; ``**`` reads each folder once, also in a loop of links."""
+    parts = pattern.split(os.sep)
+    if "**" not in parts:
+        yield from glob.glob(pattern)
+        return
+    at = parts.index("**")
+    before, after = os.sep.join([*parts[:at], ""]), os.sep.join(parts[at + 1 :] or ["*"])
+    for root in glob.glob(before) if before else [os.curdir]:
+        for folder, _ in _walk([Path(root)]):
+            yield from _glob(os.path.join(glob.escape(str(folder)), after))
+
+
+def _nearest(files: Iterable[Path]) -> list[Path]:
+    """Return paths sorted, of several of one file the shortest."""
+    found: dict[Hashable, Path] = {}
+    for file in sorted(set(files), key=_by_length):
+        found.setdefault(_identity(file), file)
+    return sorted(found.values(), key=lambda file: file.parts)
+
+
+def _expand(path: Path) -> Sequence[Path]:
+    """Return a file that is named itself, or the files below a folder, sorted."""
     if path.is_dir():
-        files = sorted(_files_below(path), key=lambda file: file.parts)
-        if named and not files:
-            raise InputMissingError(
-                f"the folder {str(path)!r} holds no file to read",
-                f"files that end in {' '.join(_KNOWN_SUFFIXES)}, compressed ({' '.join(COMPRESSED)}) or not",
-            )
-        return files
-    if not named and _is_skipped(path):
-        return []
+        return _text_below([path], named=path)
     _require_readable(path)
     # A pipe can be read only once, so its content is not checked.
-    if named and path.is_file() and not holds_text(path):
+    if path.is_file() and not holds_text(path):
         raise EmptyInputError(f"the file {str(path)!r} is empty", "text", "leave it out")
-    return [path]
+    return _require_text([path])
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder that are not hidden and have a known suffix."""
+def _text_below(folders: Iterable[Path], named: Path | None = None) -> list[Path]:
+    """Return the files of text below folders, sorted; a folder that is named has to hold some."""
+    files = _nearest(_files_below(folders))
+    found = [file for file in files if content_suffix(file.name) in _KNOWN_SUFFIXES]
+    data = [file for file in files if content_suffix(file.name) in _DATA_SUFFIXES]
+    if named is not None and not found:
+        raise InputMissingError(
+            f"the folder {str(named)!r} holds no file to read" + (f", and {data[0].name}" if data else ""),
+            f"files that end in {' '.join(_KNOWN_SUFFIXES)}, compressed ({' '.join(COMPRESSED)}) or not",
+            f"{_READ_DATA}, with {parameter('text_field')} as the name of a column" if data else "",
+        )
+    if data:
+        _warn_once(f"left out {len(data):,} files of folders that are no text, such as {data[0]}; {_READ_DATA}")
+    return found
 
-    def refuse(error: OSError) -> None:
-        raise unreadable(Path(error.filename or folder), error)
 
-    for parent, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+_Found = TypeVar("_Found", Path, RemoteInput)
+_READ_DATA = "hf:FOLDER reads a folder of tables or JSON (extra hub)"
+
+
+def _require_text(files: list[_Found]) -> list[_Found]:
+    """Return files; raise an error that says what reads them if one is a table, or JSON of another form than lines."""
+    for file in files:
+        suffix = content_suffix(file.name)
+        if suffix in _TABLE_SUFFIXES:
+            raise _refused(file, "is a table")
+        if suffix == _JSON and isinstance(file, Path) and file.is_file() and not _begins_json_lines(file):
+            raise _refused(file, "is JSON, but not one object a line")
+    return files
+
+
+def _refused(file: Path | RemoteInput, problem: str) -> InputFormatError:
+    """Return the error for a file of data that is no text."""
+    return InputFormatError(
+        f"{str(file)!r} {problem}",
+        "text, CoNLL-U or JSON lines",
+        f"convert it to JSON lines; or {_READ_DATA}, with {parameter('text_field')} as the name of a column",
+    )
+
+
+def _begins_json_lines(path: Path) -> bool:
+    """Return whether the first line of a file, as far as it is read here, may be an object."""
+    block = first_bytes(path).removeprefix(BYTE_ORDER_MARK.encode()).lstrip()
+    if block.startswith(UTF16_MARKS):
+        # Reading it says so.
+        return True
+    line, *following = block.splitlines() or [b""]
+    if not following:
+        return block.startswith(b"{")
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _files_below(folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files below folders that are not hidden and have the suffix of text or of data."""
+    for parent, names in _walk(folders):
         for name in names:
-            file = Path(parent, name)
-            known = not name.startswith(".") and content_suffix(name) in _KNOWN_SUFFIXES
-            if known and not _is_skipped(file):
+            file, suffix = parent / name, content_suffix(name)
+            known = suffix in _KNOWN_SUFFIXES
+            # A broken link may have led to a folder.
+            if (known or file.is_symlink()) and _is_skipped(file):
+                continue
+            if known:
                 _require_readable(file)
+            if known or suffix in _DATA_SUFFIXES:
                 yield file
+
+
+def _walk(folders: Iterable[Path]) -> Iterator[tuple[Path, list[str]]]:
+    """Yield folders and those below them with the names in each that are no folders; hidden ones are left out.
+
+    Links are followed. A folder that several paths lead to is visited once, by the shortest.
+    """
+    visited: set[Hashable] = set()
+    level = sorted(folders, key=_by_length)
+    while level:
+        below: list[Path] = []
+        for each in level:
+            try:
+                if (identity := _identity(each)) in visited:
+                    continue
+                with os.scandir(each) as entries:
+                    shown = sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: entry.name)
+            except OSError as error:
+                raise unreadable(each, error) from error
+            visited.add(identity)
+            inside = {entry.name for entry in shown if _is_folder(entry)}
+            below.extend(each / name for name in inside)
+            yield each, [entry.name for entry in shown if entry.name not in inside]
+        level = sorted(below, key=_by_length)
+
+
+def _by_length(path: Path) -> tuple[int, tuple[str, ...]]:
+    """Return what sorts paths by the number of their parts first."""
+    return len(path.parts), path.parts
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry of a folder is a folder, or a link to one."""
+    try:
+        return entry.is_dir()
+    # Such as a link in a loop of links.
+    except OSError:
+        return False
 
 
 def _require_readable(path: Path) -> None:

@@ -11,6 +11,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import select
 import stat
 import sys
@@ -18,12 +19,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from threading import Event
 from typing import Any, BinaryIO, TypeVar, cast
 
 from giaann_dask.errors import GiaannError, InputEncodingError, InputFormatError, InputMissingError, parameter
 from giaann_dask.lazy import import_optional
+from giaann_dask.local_files import BYTE_ORDER_MARK, UTF16_MARKS
 from giaann_dask.text.remote_inputs import RemoteInput
 
 STANDARD_INPUT = "-"
@@ -129,16 +132,18 @@ class _PipeBytes(io.RawIOBase):
         super().close()
 
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_MARK = BYTE_ORDER_MARK.encode()
+# Carriage returns before a newline belong to it; others end lines of their own (old Macintosh files).
+_LINE_END = re.compile(rb"\r*\n|\r")
 _BYTES_PER_CHARACTER = 4
 _BLOCK_BYTES = 65_536
 
 
 class LineReader:
-    """Iterate over the lines of a file, without line endings and byte order mark.
+    """Iterate over the lines of a file, without line ends, and without byte order marks at their beginning.
 
-    Lines end with a newline, or a carriage return and a newline. In memory are those of some 64 KiB, or one line, and
+    Lines end with a newline, a carriage return, or both; also in one file. A byte order mark is at the beginning of a
+    line in the middle of a file where files were joined. In memory are those of some 64 KiB, or one line, and
     at most four bytes per allowed character of a line that is too long.
 
     Parameters
@@ -199,23 +204,32 @@ class LineReader:
             if following:
                 _read_bytes(stream.seek, following, self.place)
             for block in self._whole_lines(stream):
-                pieces = block.removesuffix(b"\n").split(b"\n")
+                pieces, ends = _divide(block)
                 lines = self._decode_lines(block, pieces, following)
+                begin = following
                 for at, raw in enumerate(pieces):
                     self.number += 1
-                    self.offset, following = following, following + len(raw) + 1
+                    self.offset, following = following, begin + ends[at]
                     yield self._decode(raw, self.offset) if lines is None else lines[at]
 
     def _whole_lines(self, stream: BinaryIO) -> Iterator[bytes]:
-        """Yield the bytes of one or more lines as soon as they are read; only the last ones may have no newline."""
+        """Yield the bytes of one or more lines as soon as they are read; only the last ones may have no line end."""
         rest, read = b"", cast(io.BufferedIOBase, stream).read1
         while block := _read_bytes(read, _BLOCK_BYTES, f"line {self.number + 1} of {str(self.path)!r}"):
             end = block.rfind(b"\n") + 1
-            rest, whole = (block[end:], rest + block[:end]) if end else (rest + block, b"")
+            if end:
+                rest, whole = block[end:], rest + block[:end]
+            else:
+                rest += block
+                # A newline may follow the last carriage returns.
+                end = rest.rstrip(b"\r").rfind(b"\r") + 1
+                rest, whole = rest[end:], rest[:end]
             if whole:
                 yield whole
             if len(rest) >= self._size:
-                break
+                # Ends with an error, unless it is carriage returns.
+                yield rest
+                rest = b""
         if rest:
             yield rest
 
@@ -227,14 +241,16 @@ class LineReader:
         if offset == 0 or b"\0" in block or max(map(len, pieces)) > self._limit:
             return None
         try:
-            lines = block.decode("utf-8").split("\n")
+            lines = b"\n".join(pieces).decode("utf-8").split("\n")
         except UnicodeDecodeError:
             return None
-        return [line.rstrip("\r") for line in lines] if b"\r" in block else lines
+        if b"\r" in block:
+            lines = [line.rstrip("\r") for line in lines]
+        return [line.lstrip(BYTE_ORDER_MARK) for line in lines] if _MARK in block else lines
 
     def _decode(self, raw: bytes, offset: int) -> str:
         """Decode a line without its newline; `offset` is the position of its first byte in the file."""
-        if b"\0" in raw and not raw.startswith(_UTF16_MARKS):
+        if b"\0" in raw and not raw.startswith(UTF16_MARKS):
             raise InputEncodingError(
                 f"{self.place} holds a NUL byte, at byte {offset + raw.index(0)}", "text", "remove it"
             )
@@ -247,11 +263,10 @@ class LineReader:
                 f"{self.place} is not UTF-8: byte 0x{raw[error.start]:02x} at byte {offset + error.start}",
                 "text in UTF-8",
                 "convert it, for example with: iconv -f "
-                + ("UTF-16" if offset == 0 and raw.startswith(_UTF16_MARKS) else "LATIN1")
+                + ("UTF-16" if offset == 0 and raw.startswith(UTF16_MARKS) else "LATIN1")
                 + " -t UTF-8",
             ) from error
-        if offset == 0 and raw.startswith(BYTE_ORDER_MARK):
-            line = line[1:]
+        line = line.lstrip(BYTE_ORDER_MARK)
         if len(line) > self._limit:
             raise self._too_long()
         return line
@@ -265,6 +280,18 @@ class LineReader:
         )
 
 
+def _divide(block: bytes) -> tuple[list[bytes], list[int]]:
+    """Return the lines of a block, some with carriage returns at their end, and the byte after the line end of each."""
+    if block.count(b"\r") == block.count(b"\r\n"):
+        pieces = block.removesuffix(b"\n").split(b"\n")
+        return pieces, list(accumulate(len(piece) + 1 for piece in pieces))
+    ends = [found.span() for found in _LINE_END.finditer(block)]
+    if not ends or ends[-1][1] < len(block):
+        ends.append((len(block), len(block)))
+    begins = [0, *(end for _, end in ends[:-1])]
+    return [block[begin:end] for begin, (end, _) in zip(begins, ends, strict=True)], [end for _, end in ends]
+
+
 def holds_text(path: Path) -> bool:
     """Return whether a file contains anything but white space; stop at the first such block.
 
@@ -276,10 +303,16 @@ def holds_text(path: Path) -> bool:
         If the name ends in ``.gz`` and the content is not gzip.
     """
     with open_bytes(path) as stream:
-        block = _read_bytes(stream.read, _BLOCK_BYTES, repr(str(path))).removeprefix(BYTE_ORDER_MARK)
+        block = _read_bytes(stream.read, _BLOCK_BYTES, repr(str(path))).replace(_MARK, b"")
         while block and not block.strip():
             block = _read_bytes(stream.read, _BLOCK_BYTES, repr(str(path)))
     return bool(block)
+
+
+def first_bytes(path: Path) -> bytes:
+    """Return the first bytes of a file, decompressed, of which the errors are those of `holds_text`."""
+    with open_bytes(path) as stream:
+        return _read_bytes(stream.read, _BLOCK_BYTES, repr(str(path)))
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple
@@ -32,7 +32,8 @@ from giaann_dask.errors import (
     require_at_least,
 )
 from giaann_dask.lazy import import_optional
-from giaann_dask.text.conllu import line_problem, malformed_line
+from giaann_dask.local_files import BYTE_ORDER_MARK
+from giaann_dask.text.conllu import SentenceLines, malformed_line, malformed_sentence
 from giaann_dask.text.inputs import (
     CONLLU_SUFFIXES,
     JSON_SUFFIXES,
@@ -189,7 +190,11 @@ def _unseen(located: PartRange, problem: str) -> InputMissingError:
     )
 
 
-def read_parts(inputs: Sequence[Source | os.PathLike[str]], options: ReadOptions | None = None) -> Iterator[Part]:
+def read_parts(
+    inputs: Sequence[Source | os.PathLike[str]],
+    options: ReadOptions | None = None,
+    passed: set[Hashable] | None = None,
+) -> Iterator[Part]:
     """Return the parts of all inputs, in order; the inputs are resolved before this returns.
 
     A text or CoNLL-U file is one document (but see `ReadOptions`); a record of JSON lines or of a
@@ -202,6 +207,8 @@ def read_parts(inputs: Sequence[Source | os.PathLike[str]], options: ReadOptions
         Files, folders, patterns, URLs, ``-``, ``hf:NAME[:CONFIG]`` or texts; see `resolve_inputs`.
     options : ReadOptions, optional
         Options of reading them.
+    passed : set, optional
+        Files of earlier calls, which are left out; those of this call are added.
 
     Yields
     ------
@@ -220,12 +227,12 @@ def read_parts(inputs: Sequence[Source | os.PathLike[str]], options: ReadOptions
         While reading, if a line is too long or malformed, or compressed data is damaged.
     """
     options = ReadOptions() if options is None else options
-    resolved = resolve_inputs(inputs)
+    resolved = resolve_inputs(inputs, passed)
     datasets = {each: _open_dataset(each, options) for each in resolved if isinstance(each, DatasetInput)}
     return _read(resolved, datasets, options)
 
 
-def _read(resolved: Iterable[Input], datasets: Mapping[DatasetInput, Any], options: ReadOptions) -> Iterator[Part]:
+def _read(resolved: Sequence[Input], datasets: Mapping[DatasetInput, Any], options: ReadOptions) -> Iterator[Part]:
     """Yield the parts of resolved inputs."""
     documents = count()
     empty = True
@@ -246,7 +253,8 @@ def _read(resolved: Iterable[Input], datasets: Mapping[DatasetInput, Any], optio
         ):
             empty = False
             yield part
-    if empty:
+    # There is none where all was read before.
+    if empty and resolved:
         raise EmptyInputError("the input holds no text", "at least one sentence", "check the files")
 
 
@@ -304,19 +312,15 @@ def _text_passages(
 def _placed_lines(reader: LineReader, index: int) -> Iterator[tuple[str, int, int]]:
     """Yield lines with the place of each, the first one from a character on."""
     for line in reader:
-        if not index and "\r" not in line:
-            yield line, reader.offset, 0
-            continue
-        # A single carriage return also ends a line (old Macintosh files).
-        for piece in line[index:].split("\r"):
-            yield piece, reader.offset, index
-            index += len(piece) + 1
+        # Marks are in the middle of a line where files without a newline at their end were joined.
+        yield line.replace(BYTE_ORDER_MARK, "")[index:], reader.offset, index
         index = 0
 
 
 def text_paragraphs(text: str, limit: int) -> Iterator[str]:
     """Return the paragraphs of a text in memory, whose lines may end as on any system; see `paragraphs`."""
-    return paragraphs(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), limit)
+    lines = text.replace(BYTE_ORDER_MARK, "").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return paragraphs(lines, limit)
 
 
 def paragraphs(lines: Iterable[str], limit: int) -> Iterator[str]:
@@ -407,31 +411,31 @@ def _conllu_sentences(path: Path | RemoteInput, options: ReadOptions, start: int
     first = start
     lines: list[str] = []
     size = 0
-    words = 0
     begins = False
-    for line in reader:
-        problem = line_problem(line, words + 1)
+    checked = SentenceLines()
+    for line in chain(reader, ("",)):
+        problem = checked.problem(line)
         if problem is not None:
             raise malformed_line(line, problem, reader.place)
         if not line or line.isspace():
-            if words:
+            problem = checked.end_problem()
+            if problem is not None:
+                raise malformed_sentence(problem, f"the sentence that ends at {reader.place}")
+            if checked.words:
                 yield _Sentence("\n".join([*lines, ""]), begins, first)
                 begins = False
-            lines, size, words = [], 0, 0
+            lines, size, checked = [], 0, SentenceLines()
             continue
         first = first if lines else reader.offset
         begins = begins or (options.newdoc and line.startswith("# newdoc"))
         lines.append(line)
         size += len(line)
-        words += line.partition("\t")[0] == str(words + 1)
         if size > max(options.line_characters, options.part_characters):
             raise InputFormatError(
                 f"{reader.place}: the sentence has more than {size - 1} characters",
                 "CoNLL-U with a blank line after each sentence",
                 "add the blank lines",
             )
-    if words:
-        yield _Sentence("\n".join([*lines, ""]), begins, first)
 
 
 def _record_passages(records: Iterable[_Record], documents: Iterator[int], options: ReadOptions) -> Iterator[_Passage]:

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from giaann_dask.errors import GiaannError, InputMissingError, MissingDependencyError, parameter
+from giaann_dask.local_files import local_name
 from giaann_dask.object_urls import ObjectUrl, options_of
 
 # Protocols of object stores, which one client serves.
@@ -171,7 +172,11 @@ def _file_system(url: str) -> tuple[Any, str]:
         # Files of obstore that could not be opened print a traceback when they are collected.
         if not files.exists(archive):
             raise FileNotFoundError(archive)
-    return cast(tuple[Any, str], fsspec.core.url_to_fs(url, **stores))
+    # Archives on this machine; fsspec takes their paths as they are.
+    links = [
+        each if names_url(each) and not each.startswith("file:") else local_name(each) for each in url.split(_CHAIN)
+    ]
+    return cast(tuple[Any, str], fsspec.core.url_to_fs(_CHAIN.join(links), **stores))
 
 
 @contextmanager

@@ -7,10 +7,11 @@ import os
 import pickle
 import tempfile
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -135,9 +136,118 @@ def test_patterns_are_sorted_and_give_each_file_once(tmp_path: Path) -> None:
     for name in ("b/2.txt", "b/1.txt", "a/3.txt", "a/3.dat"):
         write(tmp_path / name, "Text.")
     found = resolve_inputs([str(tmp_path / "**")])
-    # The folder itself is first, with its files of known suffixes.
-    assert [Path(str(path)).name for path in found] == ["3.txt", "1.txt", "2.txt", "3.dat"]
+    assert [Path(str(path)).name for path in found] == ["3.dat", "3.txt", "1.txt", "2.txt"]
     assert len(resolve_inputs([str(tmp_path / "?" / "[12].txt")])) == 2
+
+
+def names_in(folder: Path, *inputs: str) -> list[str]:
+    """Return what inputs are resolved to, relative to a folder."""
+    return [Path(str(each)).relative_to(folder).as_posix() for each in resolve_inputs(inputs)]
+
+
+def linked_folder(folder: Path) -> Path:
+    """Write files, and links that make loops, second ways to a file, and a way to what lies beside the folder."""
+    books = folder / "books"
+    for name in ("books/a/one.txt", "books/b/two.txt", "beside/three.txt"):
+        write(folder / name, f"Text of {name}.")
+    for link, target in (
+        ("books/a/up", ".."),
+        ("books/b/again", "../b"),
+        ("books/a/loop", "loop"),
+        ("books/b/other", "../a"),
+        ("books/linked", "../beside"),
+        ("books/a/0.txt", "../b/two.txt"),
+        ("books/broken", "nowhere"),
+        ("books/broken.txt", "nowhere.txt"),
+        ("books/.hidden", "../beside"),
+    ):
+        os.symlink(target, folder / link)
+    os.link(books / "a" / "one.txt", books / "b" / "hard.txt")
+    return books
+
+
+# The shortest way to a file names it, of several the first.
+ONCE = ["books/a/0.txt", "books/a/one.txt", "books/linked/three.txt"]
+
+
+@pytest.mark.parametrize("pattern", ["", "/", "/**", "/**/", "/**/*.txt", "/**/**/*.txt", "/*"])
+def test_folders_and_patterns_follow_links_and_give_each_file_once(
+    tmp_path: Path, pattern: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    books = linked_folder(tmp_path)
+    assert names_in(tmp_path, f"{books}{pattern}") == ONCE
+    (tmp_path / "list").write_text(f"{books}{pattern}\n{books}/b/two.txt\n{books}/a/up/b\n")
+    assert names_in(tmp_path, f"@{tmp_path}/list", str(books / "b" / "hard.txt")) == ONCE
+    assert len(passages(str(books), f"{books}{pattern}")) == len(ONCE)
+    if pattern in ("", "/"):
+        assert "broken: it is a link to nowhere, which does not exist" in caplog.text
+        assert "names of files that are read under another name, such as" in caplog.text
+
+
+def test_many_loops_take_no_time(tmp_path: Path) -> None:
+    """As many ways as 2 to the power of 30 lead to the file."""
+    write(tmp_path / "a.txt", "Text.")
+    for number in range(30):
+        os.symlink(".", tmp_path / f"loop{number}")
+    assert names_in(tmp_path, str(tmp_path)) == names_in(tmp_path, f"{tmp_path}/**/*.txt") == ["a.txt"]
+
+
+def test_a_pattern_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    linked_folder(tmp_path)
+    monkeypatch.chdir(tmp_path / "books")
+    assert list(map(str, resolve_inputs(["**/t*.txt"]))) == ["b/two.txt", "linked/three.txt"]
+    assert list(map(str, resolve_inputs(["."]))) == [name.removeprefix("books/") for name in ONCE]
+
+
+def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "Text.")
+    assert passages(path, path, f"{tmp_path}/./a.txt", str(tmp_path)) == [(0, "Text.")]
+    passed: set[Hashable] = set()
+    assert [part.passages for part in read_parts([path], None, passed)] == [("Text.",)]
+    assert list(read_parts([path], None, passed)) == []
+
+
+# Files in folders that are no text
+
+
+def test_documents_of_many_kinds_in_a_folder(tmp_path: Path) -> None:
+    names = ["A.RST", "B.Md.gz", "c.markdown", "d.rst.gz", "e.TEXT", "f.txt.GZ"]
+    for name in names:
+        write(tmp_path / name.replace("GZ", "gz"), f"Text of {name}.")
+    os.rename(tmp_path / "f.txt.gz", tmp_path / "f.txt.GZ")
+    assert names_in(tmp_path, str(tmp_path)) == names
+    assert [text for _, text in passages(str(tmp_path))] == [f"Text of {name}." for name in names]
+
+
+TABLES = ["a.csv", "A.CSV", "a.tsv.gz", "a.parquet", "a.arrow"]
+ARRAYS = ['[{"text": "A."}]', '\ufeff\n [\n"A"]', '{\n "text": "A."\n}\n', '"A."\n', "[]", "7\n"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [(name, "id,text\n") for name in TABLES] + [("b.JSON", a) for a in ARRAYS]
+)
+def test_tables_and_arrays_are_refused_with_what_reads_them(
+    tmp_path: Path, name: str, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path / name, content)
+    urls = [(tmp_path / name).as_uri()]
+    if name != "b.JSON":
+        fsspec.filesystem("memory").pipe(f"/{name}", content.encode())
+        urls.append(f"memory://{name}")
+    for each in (path, f"{tmp_path}/*", *urls):
+        with pytest.raises(InputFormatError, match=r"a table|not one object a line.*hf:FOLDER reads .* text_field"):
+            resolve_inputs([each])
+    with pytest.raises(InputMissingError, match=rf"no file to read, and {name};.*hf:FOLDER .*with text_field"):
+        resolve_inputs([str(tmp_path)])
+    write(tmp_path / "z.txt", "Text.")
+    assert names_in(tmp_path, str(tmp_path)) == ["z.txt"]
+    assert f"left out 1 files of folders that are no text, such as {path}; hf:FOLDER reads" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["a.json", "A.JSON", "a.json.gz"])
+def test_json_lines_named_json(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, '\ufeff\n{"text": "One."}\r\n{"text": "Two."}')
+    assert passages(path) == passages(f"{tmp_path}/*") == [(0, "One."), (1, "Two.")]
 
 
 def test_a_file_named_like_a_pattern_is_a_file(tmp_path: Path) -> None:
@@ -180,11 +290,10 @@ def test_unreadable_file_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             with pytest.raises(InputMissingError, match=r"a.txt' cannot be read \(permission denied\)"):
                 resolve_inputs([given_input])
 
-    def walk(folder: Path, onerror: Any) -> Iterator[Any]:
-        onerror(PermissionError(13, "Permission denied", str(folder)))
-        yield from ()
+    def scan(folder: Path) -> Any:
+        raise PermissionError(13, "Permission denied", str(folder))
 
-    monkeypatch.setattr(os, "walk", walk)
+    monkeypatch.setattr(os, "scandir", scan)
     with pytest.raises(InputMissingError, match="Permission denied"):
         resolve_inputs([str(tmp_path)])
 

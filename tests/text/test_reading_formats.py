@@ -6,6 +6,7 @@ import gzip
 import json
 import sys
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from giaann_dask.errors import (
     MissingDependencyError,
 )
 from giaann_dask.lazy import import_optional
+from giaann_dask.text import lines as text_lines
 from giaann_dask.text import reading
-from giaann_dask.text.conllu import parse_conllu
+from giaann_dask.text.conllu import parse_conllu, parse_spaced_conllu
 from giaann_dask.text.reading import DatasetInput, ReadOptions, read_parts, resolve_inputs
 
 # JSON lines
@@ -52,7 +54,7 @@ def test_long_records_are_divided(tmp_path: Path) -> None:
         ("[" * 100_000, "is not JSON"),
         ('["text"]', "is not an object"),
         ('{"body": "x", "title": "y"}', "has no field 'text'; expected one of its fields: 'body', 'title'"),
-        ('{"text": null}', "is a NoneType"),
+        ('{"text": null}', "the field 'text' is missing"),
     ],
 )
 def test_bad_record(tmp_path: Path, line: str, expected: str) -> None:
@@ -114,6 +116,79 @@ def test_malformed_conllu(tmp_path: Path, line: str, expected: str) -> None:
     with pytest.raises(InputFormatError, match=r"line 3 of a passage of 'here\.conllu'") as caught:
         parse_conllu(content, "here.conllu")
     assert expected in str(caught.value)
+
+
+RANGES = [
+    "0-1", "0-0", "1-0", "2-1", "1-1", "3-4", "1-", "-1", "-", "1-2-3", "01-2", "1-02", "+1-2", "1 - 2", "1-2 ", "１-2",
+    "²-3", "2-9", "2-4", "9" * 5_000 + "-1", "2-" + "9" * 5_000, "2-1000000000",
+    ".1", "2.", "2.0", "2.1", "1.2", "1.01", "01.1", "1.1.1", "0.1", "1." + "9" * 5_000, "9" * 5_000 + ".1", "1,1",
+    "1.-1", "0", "-2", "02", "2.5e0", "٢", "3", "9" * 5_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("identifier", RANGES, ids=lambda identifier: identifier[:12])
+def test_malformed_identifiers(tmp_path: Path, identifier: str) -> None:
+    """Before word 2 of a sentence of three words."""
+    content = words(1).strip() + f"\n{identifier}\tcats\t_\t_\t_{REST}\n" + "\n".join(words(3).split("\n")[1:])
+    message = fails_in(tmp_path, InputFormatError, "a.conllu", content)
+    assert len(message) < 500
+    assert "line 2 of" in message or "ends after word 3, within a range up to word" in message
+    for parse in (parse_conllu, parse_spaced_conllu):
+        with pytest.raises(InputFormatError, match=r"a passage of 'here\.conllu'"):
+            parse(content, "here.conllu")
+
+
+def test_ranges_and_empty_nodes() -> None:
+    identifiers = ["0.1", "0.2", "1-2", "1", "1.1", "2", "2.1", "2.2", "3-3", "3", "4-6", "4", "5", "6", "6.1"]
+    spaced = {"1-2": "_", "3": "_"}
+    lines = [f"{each}\tw{each}{REST}\t_\t_\t{spaced.get(each, 'SpaceAfter=No')}" for each in identifiers]
+    (sentence,) = parse_spaced_conllu("\n".join(lines), "x")
+    assert sentence.forms == tuple(f"w{number}" for number in range(1, 7))
+    assert sentence.spaces == [False, True, False, False, False, True]
+    with pytest.raises(InputFormatError, match="'3-4' where word 2"):
+        parse_conllu("\n".join([lines[2], lines[3], lines[8].replace("3-3", "3-4")]), "x")
+    with pytest.raises(InputFormatError, match="'2-3' where word 2"):
+        parse_conllu("\n".join([lines[2], lines[3], lines[2].replace("1-2", "2-3")]), "x")
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r", "\r\r\n", "mixed"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("block", [1, 7, 65_536])
+def test_line_ends_and_marks_of_joined_files(
+    tmp_path: Path, ending: str, mark: str, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_lines, "_BLOCK_BYTES", block)
+    ends = cycle(["\r", "\n", "\r\n"] if ending == "mixed" else [ending])
+
+    def ended(text: str) -> str:
+        # A blank line ends as the line before it: a newline after a carriage return is the same end.
+        found, end = [], "\n"
+        for line in text.split("\n")[:-1]:
+            end = next(ends) if line else end
+            found.append(line + end)
+        return "".join(found)
+
+    first, second = words(3, "cat") + "# text\n" + words(2, "dog"), words(1, "owl") * 2
+    path = write(tmp_path / "a.conllu", mark + ended(first) + mark + ended(second))
+    plain = write(tmp_path / "plain.conllu", first + second)
+    assert passages(path) == passages(plain)
+    assert len(parse_conllu("\n".join(text for _, text in passages(path)), path)) == 4
+    if not mark:
+        assert parse_conllu(ended(first), path) == parse_conllu(first, path)
+    records = '{"text": "One."}\n\n{"text": "Two."}\n'
+    assert passages(write(tmp_path / "a.jsonl", mark + ended(records) + mark + ended(records))) == [
+        (number, text) for number, text in enumerate(["One.", "Two.", "One.", "Two."])
+    ]
+    text = write(tmp_path / "a.txt", f"{mark}One{next(ends)}and two.{mark} Three.{next(ends)}{mark}{mark}Four.")
+    assert passages(text) == [(0, "One and two. Three. Four.")]
+
+
+def test_a_long_file_of_lines_that_end_with_carriage_returns(tmp_path: Path) -> None:
+    """Longer than a line may be."""
+    path = write(tmp_path / "a.conllu", words(1).replace("\n", "\r") * 40)
+    assert len(passages(path, line_characters=100, part_characters=50)) == 40
+    path = write(tmp_path / "a.txt", "A miller.\r\r" * 40 + "\r" * 5_000 + "End.")
+    assert len(passages(path, line_characters=100)) == 41
 
 
 def test_parse_keeps_syntactic_words_unchanged() -> None:
@@ -244,6 +319,11 @@ def test_dataset_of_local_files(tmp_path: Path) -> None:
     write(folder / "train.jsonl", '{"text": "One."}\n{"text": "Two."}\n')
     assert resolve_inputs([f"hf:{folder}"]) == [DatasetInput(str(folder))]
     assert passages(f"hf:{folder}") == [(0, "One."), (1, "Two.")]
+    # As the error for a table says.
+    write(tmp_path / "table" / "a.csv", "id,body\n1,One.\n2,Two.\n")
+    write(tmp_path / "array" / "a.json", '[{"body": "One."}, {"body": "Two."}]')
+    for kind in ("table", "array"):
+        assert passages(f"hf:{tmp_path / kind}", text_field="body") == [(0, "One."), (1, "Two.")]
     with pytest.raises(InputMissingError, match="Bad split"):
         passages(f"hf:{folder}", split="nosuch")
 
