@@ -20,7 +20,7 @@ from giaann_dask.user_cache import provide_code_cache
 if TYPE_CHECKING:
     from giaann_dask.algebra.comparison import NetworkDifference
     from giaann_dask.algebra.removal import RemovalReport
-    from giaann_dask.api.algebra import add, diff, forget, prune
+    from giaann_dask.api.algebra import add, diff, forget, index, prune
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.islands import change_keys, create_island, join_island, merge_bundles, pack_bundle
     from giaann_dask.api.network import Network, open
@@ -81,6 +81,7 @@ _MODULES = {
     "draw_difference": "giaann_dask.diagnostics.pictures.difference",
     "encode": "giaann_dask.api.training",
     "forget": "giaann_dask.api.algebra",
+    "index": "giaann_dask.api.algebra",
     "join_island": "giaann_dask.api.islands",
     "merge_bundles": "giaann_dask.api.islands",
     "new_inputs": "giaann_dask.api.training",
@@ -128,6 +129,7 @@ __all__ = [
     "draw_difference",
     "encode",
     "forget",
+    "index",
     "join_island",
     "merge_bundles",
     "new_inputs",

@@ -355,20 +355,24 @@ class Specification:
         rules = {} if self.profile == "v1" else {name: getattr(self, name) for name in TEXT_RULES}
         return rules if self.flags == HISTORY else {**rules, "flags": self.flags}
 
-    def continuing(self, flags: Flags) -> Specification:
-        """Return the specification with the flags of what is stored, unless others were asked for.
+    def continuing(self, stored: Specification) -> Specification:
+        """Return the specification with the flags of what is stored, unless others were asked for, and its index.
 
         Parameters
         ----------
-        flags : {"canonical", "history"}
-            Those of a network that is trained further, or of a corpus that a new one is trained on.
+        stored : Specification
+            That of a network that is trained further, or of a corpus that a new one is trained on.
 
         Examples
         --------
-        >>> Specification().continuing("history").flags, Specification(flags="canonical").continuing("history").flags
-        ('history', 'canonical')
+        >>> stored = Specification(flags="history", trace=True)
+        >>> Specification().continuing(stored) == stored, Specification(flags="canonical").continuing(stored).flags
+        (True, 'canonical')
         """
-        return dataclasses.replace(self, flags=flags) if flags == HISTORY and not self._flags_given else self
+        flags = HISTORY if stored.flags == HISTORY and not self._flags_given else self.flags
+        if (flags, stored.trace or self.trace) == (self.flags, self.trace):
+            return self
+        return dataclasses.replace(self, flags=flags, trace=stored.trace or self.trace)
 
     def increments(self, factor: float = 1.0) -> npt.NDArray[np.int64]:
         """Fixed-point increment of a connection by the distance of its tokens.

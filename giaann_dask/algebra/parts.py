@@ -18,7 +18,7 @@ from distributed import Client, Future
 from giaann_dask.cluster import task_key
 from giaann_dask.cluster.regions import submit_runs
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.errors import SpecificationError, StoreExistsError, describe_difference, parameter
+from giaann_dask.errors import SpecificationError, StoreExistsError, describe_difference
 from giaann_dask.events import Observer, StageAdvanced
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack
 from giaann_dask.runs.placement import Placement
@@ -66,7 +66,7 @@ def require_same_index(first: CommitReader, other: CommitReader) -> None:
         raise SpecificationError(
             f"network {has.path} has an index of its sequences, and {lacks.path} has none",
             "networks that all have one, or none, as the sum cannot trace a part of its text alone",
-            f"train {lacks.path} again with {parameter('trace')}, or {has.path} without it",
+            f"index it first: giaann-dask index {lacks.path} TEXT...",
         )
 
 

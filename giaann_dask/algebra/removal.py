@@ -34,6 +34,7 @@ from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
 from giaann_dask.runs.renaming import close_gaps, find_names
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.runs.summing import sum_in_blocks
+from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import digest_of
 from giaann_dask.store.locking import locked
@@ -228,6 +229,8 @@ def train_apart(
     inputs: Sequence[Source],
     sources: SourceOptions,
     observer: Observer,
+    *,
+    specification: Specification | None = None,
 ) -> CommitReader:
     """Train a network of the specification of another one on some documents alone, and return its commit.
 
@@ -243,11 +246,13 @@ def train_apart(
         See `forget_documents`.
     observer : callable
         Notified of the training.
+    specification : Specification, optional
+        Another one.
     """
     with locked(path) as held:
         place = SharedPlace(client, held)
-        specification = reader.manifest().specification
-        target = NetworkTarget(place, specification, reader.ever_pos(), None, reader.tokenizer())
+        wanted = specification or reader.manifest().specification
+        target = NetworkTarget(place, wanted, reader.ever_pos(), None, reader.tokenizer())
         Trainer(client, target, TrainingOptions(), observer).train(inputs, sources, check=False)
         made = target.ensure()
         return made.open(made.head())

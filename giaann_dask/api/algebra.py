@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.algebra.addition import Overlap, OverlapOptions, add_networks
 from giaann_dask.algebra.comparison import ChangedPrediction, NetworkDifference, compare_networks
+from giaann_dask.algebra.indexing import index_network
 from giaann_dask.algebra.pruning import PruningOptions, prune_network
 from giaann_dask.algebra.removal import RemovalReport, forget_documents
 from giaann_dask.api.cluster import ClientLike, observe_work
@@ -169,6 +170,69 @@ def forget(
             used, store, read, sources, texts=held, renumber=renumber, purge=purge, observer=reporting
         )
     return report
+
+
+def index(
+    network: NetworkLike,
+    texts: Inputs,
+    *,
+    client: ClientLike | None = None,
+    text: TextOptions | None = None,
+    branch: str | None = None,
+    progress: bool | None = None,
+    observer: Observer = ignore,
+) -> Network:
+    """Give a network the index of its sequences that it was trained without, and commit it.
+
+    Afterwards it is traced as if it had been trained with ``Specification(trace=True)`` from the beginning, and further
+    training extends the index. A network that has an index stays as it is.
+
+    Parameters
+    ----------
+    network : str, Path or Network
+        It was trained on all tokens of complete parts of text, and not pruned.
+    texts : str, Path, Files or iterable of texts
+        All text that it was trained on, as it was given to `train`, for the network does not store it. Other text among
+        it is left out. With flags of history in the order of training.
+    client : Client, cluster or str, optional
+        The current client by default, else that of a new local cluster.
+    text : TextOptions, optional
+        How text is tagged; as in training.
+    branch : str, optional
+        Branch that the commit is made on, ``main`` by default.
+    progress : bool, optional
+        Whether progress bars are shown; by default in notebooks.
+    observer : callable, optional
+        Called with every event.
+
+    Returns
+    -------
+    Network
+        At the commit with the index.
+
+    Raises
+    ------
+    GiaannError
+        If text is missing, or is not what the network was trained on; it stays as it was.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import giaann_dask as gd
+    >>> from giaann_dask.data import sample_text
+    >>> with gd.connect(workers=0):
+    ...     network = gd.train(sample_text(), Path(tempfile.mkdtemp()) / "village")
+    ...     network = gd.index(network, sample_text())
+    >>> network.trace("The old miller carried the flour", max_tokens=1).tokens[0].word
+    'to'
+    """
+    read, chosen = read_inputs(texts, text)
+    store = NetworkStore(os.fspath(network), branch or BRANCH)
+    reader = store.open(store.head())
+    sources = sources_of(reader.manifest().specification, chosen, reader.tokenizer() or reader.ever_pos())
+    with observe_work(client, Workload(read, chosen.reading.text_field, None), progress, observer) as (used, reporting):
+        commit: str = index_network(used, store, read, sources, reporting)
+    return Network(os.fspath(network), commit)
 
 
 def diff(

@@ -228,5 +228,5 @@ def decide_text(
 
 
 def _continued(specification: Specification | None, stored: Specification) -> Specification:
-    """Return the stored specification, or the one that is asked for with the flags of the stored one."""
-    return stored if specification is None else specification.continuing(stored.flags)
+    """Return the stored specification, or the one that is asked for with flags and index of the stored one."""
+    return stored if specification is None else specification.continuing(stored)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import click
 
-from giaann_dask.cli.algebra import add, diff, digest, forget, prune
+from giaann_dask.cli.algebra import add, diff, digest, forget, index, prune
 from giaann_dask.cli.commands import giaann_dask
 from giaann_dask.cli.compiling import compile_ahead
 from giaann_dask.cli.doctor import doctor
@@ -43,7 +43,7 @@ _SYSTEM_ERRORS = (
 
 for command in (
     *(add, branch, checkout, cluster, compact, compile_ahead, diff, digest, doctor, draw),
-    *(forget, island, job, log, prune, report, serve, tag, tokenizer, trace),
+    *(forget, index, island, job, log, prune, report, serve, tag, tokenizer, trace),
 ):
     giaann_dask.add_command(command)
 

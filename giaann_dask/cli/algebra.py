@@ -172,6 +172,33 @@ def forget(
 
 @click.command(cls=Command)
 @NETWORK
+@click.argument("texts", nargs=-1, required=True, callback=as_files, metavar="TEXT...")
+@click.option("--branch", metavar="NAME", help="Branch of the network that the commit is made on.  [default: main]")
+@text_options
+@common_options
+def index(network: Path, texts: tuple[str, ...], branch: str | None, **values: Any) -> None:
+    """Index the sequences of a NETWORK that was trained without --trace, for the command trace.
+
+    TEXT is all text that the network was trained on, named as for train; it is counted again, with other text among it
+    left out. The index is the one that training with --trace makes. Later training extends it.
+    """
+    where = cluster_options(values, LOCAL)
+    from giaann_dask.api.algebra import index as index_texts
+    from giaann_dask.api.network import Network
+    from giaann_dask.cluster import connect
+
+    before, text = Network(network, branch), read_text_options(values)
+    with connect(options=where) as client, progress(Workload(texts, values["text_field"], None)) as observer:
+        made = index_texts(network, texts, client=client, text=text, branch=branch, observer=observer)
+    index_bytes = int(made.manifest.index_size()["bytes"])
+    counts = {"sequences": made.manifest.sequences, "index_bytes": index_bytes, "commit": made.commit}
+    there = made.commit == before.commit
+    title = f"network {network} has an index already" if there else f"network {network}"
+    answer({"network": str(network), **counts}, values["as_json"], [title, *figures(counts, *counts)])
+
+
+@click.command(cls=Command)
+@NETWORK
 @click.option("--out", required=True, type=WRITTEN_PATH, help="Folder or URL of the pruned network, a new one.")
 @click.option("--min-strength", type=float, metavar="X", help="Keep connections of at least this strength or count.")
 @click.option("--keep", type=float, metavar="SHARE", help="Keep the strongest connections, at most this share of all.")

@@ -128,11 +128,14 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
 
     from giaann_dask.increments.scaling import require_sums
     from giaann_dask.spec import Specification
+    from giaann_dask.tracing.index import require_index
     from giaann_dask.training.target import open_store
 
-    store = open_store(network)
-    stored = None if store is None else store.open(store.head()).manifest().specification
-    fields = read_fields(values)
+    store, fields = open_store(network), read_fields(values)
+    reader = None if store is None else store.open(store.head())
+    stored = None if reader is None else reader.manifest().specification
+    if reader is not None and fields.get("trace"):
+        require_index(reader)
     if not fields:
         return stored
     if stored is None:

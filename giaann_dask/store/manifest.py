@@ -169,6 +169,10 @@ class Manifest:
         """Raise a `SpecificationError` of the network at a path when it is not the sum over its text, in any order."""
         self.require_whole(path)
         self.specification.require_order_free(f"network {path}")
+        self.require_all_tokens(path)
+
+    def require_all_tokens(self, path: object) -> None:
+        """Raise a `SpecificationError` of the network at a path when it was trained on a part of its tokens."""
         if self.trained_on_misses:
             raise SpecificationError(
                 f"network {path} was trained on the tokens that it missed, which depend on what it held before",

@@ -141,6 +141,24 @@ class Origins:
         edges = np.array([0, before.sequences, self.sequences], np.int64)
         return later, SequenceNumbers(edges, np.array([-1, 0], np.int64))
 
+    def arranged(self, parts: Sequence[int]) -> tuple[Origins, SequenceNumbers]:
+        """Return these origins with the parts at other places of a ledger, and the new numbers of the sequences.
+
+        Parameters
+        ----------
+        parts : sequence of int
+            Where each part is in the other ledger, whose order sequences are numbered in.
+        """
+        whole = Origins()
+        for part in sorted(range(len(self.place_of)), key=parts.__getitem__):
+            whole.record(SequenceRange(parts[part], 0, 0), self.place(part))
+        counts = np.array([each.sequences for each in self.ranges], np.int64)
+        order = sorted(range(len(self.ranges)), key=lambda at: (parts[self.ranges[at].part], self.ranges[at].begin))
+        whole.ranges.extend(self.ranges[at]._replace(part=parts[self.ranges[at].part]) for at in order)
+        begins = np.zeros(len(order), np.int64)
+        begins[order] = np.cumsum(counts[order]) - counts[order]
+        return whole, SequenceNumbers(self.edges, begins)
+
     def without(self, removed: Sequence[int]) -> tuple[Origins, SequenceNumbers]:
         """Return the origins without some parts of the ledger, and the new numbers of the sequences."""
         gone = set(removed)

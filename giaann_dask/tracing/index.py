@@ -87,9 +87,9 @@ def require_index(reader: CommitReader) -> None:
     """Raise an `OptionError` where a network has no index."""
     if not reader.manifest().specification.trace:
         raise OptionError(
-            f"network {reader.path} was trained without an index of its sequences",
-            f"a network trained with {parameter('trace')}",
-            f"train a new network with {parameter('trace')}; no index can be added to one that has none",
+            f"network {reader.path} has no index of its sequences",
+            f"one that was trained with {parameter('trace')}, or indexed afterwards",
+            f"index it with its text: giaann-dask index {reader.path} TEXT..., or giaann_dask.index in Python",
         )
 
 

@@ -21,6 +21,7 @@ from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary
+from giaann_dask.tracing.index import require_index
 
 
 class NetworkTarget:
@@ -66,6 +67,8 @@ class NetworkTarget:
             store.held = place.held
             reader = store.open(store.head())
             reader.manifest().require_whole(path)
+            if specification.trace:
+                require_index(reader)
             check_same("specification", _compared(specification), _compared(reader.manifest().specification), path)
             check_same("ever-POS lexicon", ever_pos.identity(), reader.ever_pos().identity(), path)
             stored, wanted = (None if each is None else each.identity() for each in (reader.tokenizer(), tokenizer))

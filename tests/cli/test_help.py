@@ -33,6 +33,7 @@ RUN_ON_A_CLUSTER = {
     "generate",
     "add",
     "forget",
+    "index",
     "diff",
     "island pack",
     "island merge",
@@ -43,7 +44,7 @@ RUN_ON_A_CLUSTER = {
     "trace",
 } | JOBS
 # Commands with networks that change their last commit, and those that take NETWORK@REF.
-WRITE = {"train", "forget", "compact", "checkout", "island join", "island merge", "job nightly"}
+WRITE = {"train", "forget", "index", "compact", "checkout", "island join", "island merge", "job nightly"}
 READ_SEVERAL = {"add", "diff"}
 COMPUTE_DENSELY = {"train", "evaluate", "generate", "report", "serve"} | JOBS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,5 +142,61 @@ def test_index_follows_the_network(profile: str, client: Client, tmp_path: Path)
     assert_index_agrees(compacted._reader)
     assert {run.index_bytes > 0 for run in compacted.manifest.runs} == {True}
     assert compacted.describe()["index"]["bytes"] <= compacted.describe()["index"]["network_bytes"]
-    with pytest.raises(OptionError, match="without an index"):
+    with pytest.raises(OptionError, match="has no index"):
         alone.trace("The old miller")
+
+
+@pytest.mark.parametrize(
+    ("profile", "flags"), [("v1", "canonical"), ("v1", "history"), ("v2", "canonical"), ("best", "history")]
+)
+def test_an_index_made_afterwards_is_that_of_training_with_it(
+    profile: Any, flags: Any, client: Client, tmp_path: Path
+) -> None:
+    files = [tmp_path / f"{number}.txt" for number in range(len(DOCUMENTS))]
+    for file, text in zip(files, DOCUMENTS, strict=True):
+        file.write_text(text, encoding="utf-8")
+    rule = gd.Specification(profile=profile, flags=flags, regions=2)
+    traced = gd.train(files, tmp_path / "traced", client=client, specification=replace(rule, trace=True))
+    plain = gd.train(files[:1], tmp_path / "plain", client=client, specification=rule)
+    plain = gd.train(files[1:], plain.path, client=client)
+    other = tmp_path / "other.txt"
+    other.write_text("A young cat sat on the grey mat in the cold hall of the old house.", encoding="utf-8")
+    # In another order where the network does not depend on it, and with text that it was not trained on.
+    given = files if flags == "history" and profile == "v1" else [files[2], other, files[0], files[1]]
+    indexed = gd.index(plain, given, client=client)
+    assert_index_agrees(indexed._reader)
+    assert indexed.digest() == plain.digest() == traced.digest()
+    assert indexed.commits()[0][1].endswith("with an index")
+    options = {"max_tokens": 3, "sentences": 100, "client": client}
+    one, two = (each.trace("The old miller carried the flour", **options) for each in (traced, indexed))
+    assert one.tokens == two.tokens
+    assert any(token.connections for token in one.tokens)
+    assert gd.index(indexed, DOCUMENTS[0], client=client).commit == indexed.commit, "it has one"
+    # Later training extends it, and need not name it.
+    later = gd.train(other, indexed.path, client=client, specification=rule)
+    assert later.manifest.sequences == plain.manifest.sequences + 1
+    assert_index_agrees(later._reader)
+
+
+def test_an_index_of_other_text_is_refused(client: Client, tmp_path: Path) -> None:
+    rule = gd.Specification(regions=1)
+    net = gd.train([DOCUMENTS[0]], tmp_path / "net", client=client, specification=rule)
+    with pytest.raises(OptionError, match=r"1 of 1 parts of text .* are not in the inputs"):
+        gd.index(net, [DOCUMENTS[1]], client=client)
+    few = gd.TrainingOptions(maximum_sequences=5)
+    part = gd.train([DOCUMENTS[0]], tmp_path / "part", client=client, specification=rule, options=few)
+    with pytest.raises(OptionError, match="trained on 1 of 1 parts of text in part"):
+        gd.index(part, [DOCUMENTS[0]], client=client)
+    small = gd.prune(net, tmp_path / "small", keep=0.5, client=client)
+    with pytest.raises(SpecificationError, match="was pruned"):
+        gd.index(small, [DOCUMENTS[0]], client=client)
+    history = gd.Specification(flags="history", regions=1)
+    ordered = [tmp_path / f"{number}.txt" for number in range(2)]
+    texts = ("The dog was like the cat in the house of the man.", "The dog did like the cat in the house of the man.")
+    for file, text in zip(ordered, texts, strict=True):
+        file.write_text(text, encoding="utf-8")
+    net = gd.train(ordered, tmp_path / "ordered", client=client, specification=history)
+    with pytest.raises(OptionError, match="does not give the connections"):
+        gd.index(net, ordered[::-1], client=client)
+    assert not net.specification.trace
+    assert [path.name for path in tmp_path.iterdir() if "index" in path.name] == []

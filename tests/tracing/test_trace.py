@@ -141,8 +141,14 @@ def test_text_that_is_gone_is_named(client: Client, tmp_path: Path, capsys: pyte
     )
     capsys.readouterr()
     assert run(["trace", str(tmp_path / "plain"), PROMPT]) == 2
-    assert "train a new network with --trace" in capsys.readouterr().err
+    assert f"giaann-dask index {tmp_path / 'plain'} TEXT..." in capsys.readouterr().err
     assert run(["train", str(book), "--network", str(tmp_path / "plain"), "--trace", "--workers", "0"]) == 2
+    assert f"giaann-dask index {tmp_path / 'plain'} TEXT..." in capsys.readouterr().err
+    assert run(["index", str(tmp_path / "plain"), str(sample_test_text()), "--workers", "0"]) == 0
+    assert "sequences    40" in capsys.readouterr().out
+    assert run(["trace", str(tmp_path / "plain"), PROMPT, "--max-tokens", "1"]) == 0
+    assert run(["index", str(tmp_path / "plain"), str(sample_test_text()), "--workers", "0"]) == 0
+    assert "has an index already" in capsys.readouterr().out
     assert run(["trace", network, PROMPT, "--sentences", "-1"]) == 2
     assert "--sentences is -1" in capsys.readouterr().err
 
