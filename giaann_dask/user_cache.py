@@ -1,7 +1,11 @@
-"""Find folders for files that can be made again: cached files of this package, and compiled code."""
+"""Find folders for files that can be made again: cached files of this package, and compiled code.
+
+Cached files hold words of networks, so their folder is the user's alone.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -19,6 +23,30 @@ def user_cache() -> Path:
     Without ``XDG_CACHE_HOME`` it is in ``~/.cache``.
     """
     return _cache_home() / "giaann_dask"
+
+
+def private_cache(name: str) -> Path:
+    """Return a folder in `user_cache` that only this user can read, made where it is missing.
+
+    Parameters
+    ----------
+    name : str
+        Of the folder; empty for `user_cache` itself.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made, or belongs to somebody else, whose files would be taken for cached ones.
+    """
+    folders = [user_cache(), *([user_cache() / name] if name else [])]
+    for folder in folders:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if {folder.lstat().st_uid, folder.stat().st_uid} != {os.getuid()}:
+            raise PermissionError(errno.EPERM, "another user's folder", str(folder))
+        if folder.stat().st_mode & 0o077:
+            # As earlier versions made it.
+            folder.chmod(0o700)
+    return folders[-1]
 
 
 def provide_code_cache() -> None:

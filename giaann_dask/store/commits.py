@@ -6,6 +6,8 @@ the runs. `network_store` has the repository of commits, and `run_io` writes the
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -18,9 +20,9 @@ import numpy.typing as npt
 import zarr
 
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
-from giaann_dask.runs.packed_arrays import GROUP_KEY
+from giaann_dask.runs.packed_arrays import GROUP_KEY, read_layouts
 from giaann_dask.runs.packed_rows import RowReader
-from giaann_dask.runs.packing import PackedRegionRun, PackedRun
+from giaann_dask.runs.packing import RUN_ARRAYS, PackedRegionRun, PackedRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.storage import (
     CHECKSUMS,
@@ -213,6 +215,29 @@ class CommitReader:
     def commit_of(self, identity: str) -> str:
         """Return the identity of the commit that wrote a run, which is this one or an earlier one."""
         return self._run_commits.get(identity, self.commit)
+
+    def fingerprint(self) -> str:
+        """Return a digest of the words, and of the checksums of all connections, in hexadecimal digits.
+
+        The identity of a commit is no more than the name of a file, which other content can have as well.
+        """
+        digest = hashlib.blake2b(digest_size=16)
+        with reading(f"network {self.path}"):
+            words = read_arrays(self._root, string_arrays("features"))
+            parts = [
+                json.dumps(dict(self._root.attrs), sort_keys=True).encode(),
+                *(each.tobytes() for each in words.values()),
+            ]
+            for run in self._manifest.runs:
+                entries = self._entries(run.identity, "connections")
+                metadata, layouts = read_layouts(entries.read, RUN_ARRAYS)
+                # Earlier versions wrote no checksums of chunks into the metadata.
+                chunks = [each.entry(n) for each in layouts if each.checksums is None for n in range(each.chunks)]
+                parts += [run.identity.encode(), *metadata.values(), *entries.read(chunks).values()]
+        for part in parts:
+            digest.update(memoryview(part).nbytes.to_bytes(8, "little"))
+            digest.update(part)
+        return digest.hexdigest()
 
     def zarr_store(self) -> icechunk.IcechunkStore:
         """Return the Zarr store of the commit, which is read-only."""

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from giaann_dask.text.chunk_numbers import ChunkNumbers
 from giaann_dask.text.tables import GrowingArray, Table
 from giaann_dask.text.tokens import look_up_each, names_of
-from giaann_dask.user_cache import user_cache
+from giaann_dask.user_cache import private_cache, user_cache
 
 # Attributes of spaCy's tokenizer that hold the search functions of its expressions.
 _EXPRESSIONS = {"prefix": "search", "suffix": "search", "infix": "finditer", "url": "match"}
@@ -363,6 +363,8 @@ def read_rules() -> dict[str, Any]:
 
 def _write(rules: dict[str, Any], place: Path) -> None:
     """Write the cache file in one step, as several processes may write it at the same time."""
+    if place.parent == user_cache():
+        private_cache("")
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=place.parent, encoding="utf-8", delete=False) as file:
         json.dump(rules, file)

@@ -172,7 +172,7 @@ def test_a_prompt_reads_what_it_needs(network: gd.Network, monkeypatch: pytest.M
 
 def test_a_process_opens_a_commit_once_for_prompts(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, options = reader_of(network), gd.GenerationOptions(tokens=4)
-    monkeypatch.setattr(handle, "has_tables", lambda _: False)
+    monkeypatch.setattr(handle, "has_tables", lambda *_: False)
     expected = handle.generate_words(None, reader, PROMPT, options)
     tables = handle._stored_tables(*place_of(reader))
     assert tables is not None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,18 +30,22 @@ def tables() -> PooledTables:
     return build_tables([counts.run], counts.words)
 
 
+def opened(commit: str, build: Callable[[], PooledTables], path: str = "/net", content: str = "c0") -> PooledTables:
+    return open_tables(path, commit, lambda: content, build)
+
+
 @pytest.fixture
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: PooledTables) -> Path:
     """Folder of the stored tables of commit ``A``."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(table_files, "_LEAST_BYTES", 0)
-    assert open_tables("A", lambda: tables).words == tables.words
+    assert opened("A", lambda: tables).words == tables.words
     (folder,) = (tmp_path / "giaann_dask" / "tables").iterdir()
     return folder
 
 
 def test_mapped_tables_are_those_that_were_stored(stored: Path, tables: PooledTables) -> None:
-    found = open_tables("A", lambda: pytest.fail("built again"))
+    found = opened("A", lambda: pytest.fail("built again"))
     for field in fields(PooledTables):
         one, other = getattr(found, field.name), getattr(tables, field.name)
         if isinstance(other, np.ndarray):
@@ -60,28 +65,68 @@ def test_files_that_are_cut_short_are_replaced(stored: Path, tables: PooledTable
     file = stored / name
     file.write_bytes(file.read_bytes()[:-3])
     built = []
-    assert open_tables("A", lambda: built.append(1) or tables).words == tables.words
+    assert opened("A", lambda: built.append(1) or tables).words == tables.words
     assert built
-    open_tables("A", lambda: pytest.fail("built again"))
+    opened("A", lambda: pytest.fail("built again"))
 
 
 def test_tables_used_last_are_kept(stored: Path, tables: PooledTables, monkeypatch: pytest.MonkeyPatch) -> None:
     size = sum(file.stat().st_size for file in stored.glob("*.npy"))
     monkeypatch.setattr(table_files, "_MOST_BYTES", 2 * size + 1)
-    open_tables("B", lambda: tables)
-    os.utime(stored.with_name("B-1"), (1, 1))
-    open_tables("C", lambda: tables)
-    assert sorted(path.name[0] for path in stored.parent.iterdir()) == ["A", "C"]
+    opened("B", lambda: tables)
+    os.utime(stored.with_name(stored.name.replace("-A-", "-B-")), (1, 1))
+    opened("C", lambda: tables)
+    assert sorted(path.name.split("-")[1] for path in stored.parent.iterdir()) == ["A", "C"]
 
 
 def test_small_tables_and_full_disks_store_nothing(
     tmp_path: Path, tables: PooledTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    open_tables("A", lambda: tables)
+    opened("A", lambda: tables)
     monkeypatch.setattr(table_files, "_LEAST_BYTES", 0)
     monkeypatch.setattr(table_files, "_DISK_SHARE", 0.0)
-    assert open_tables("A", lambda: tables).words == tables.words
+    assert opened("A", lambda: tables).words == tables.words
     assert not list((tmp_path / "giaann_dask" / "tables").iterdir())
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
-    assert open_tables("A", lambda: tables).words == tables.words
+    assert opened("A", lambda: tables).words == tables.words
+
+
+def test_other_content_under_the_same_identity_has_tables_of_its_own(stored: Path, tables: PooledTables) -> None:
+    """As a forged copy of a network has, or one that takes its place."""
+    other = replace(tables, unknown=0.5)
+    for copy in ({"path": "/copy"}, {"content": "c1"}):
+        assert opened("A", lambda: other, **copy).unknown == 0.5
+        assert opened("A", lambda: pytest.fail("built again")).unknown == tables.unknown
+
+
+def test_only_the_user_can_read_tables(tmp_path: Path, tables: PooledTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(table_files, "_LEAST_BYTES", 0)
+    # As earlier versions made them.
+    folder = tmp_path / "giaann_dask" / "tables"
+    (folder / "A-1").mkdir(parents=True)
+    folder.chmod(0o777)
+    before = os.umask(0)
+    try:
+        opened("A", lambda: tables)
+    finally:
+        os.umask(before)
+    made = [tmp_path / "giaann_dask", *(tmp_path / "giaann_dask").rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in made if path.is_dir()} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in made if path.is_file()} == {0o600}
+    assert not (folder / "A-1").exists()
+    # Whose folder may be planted.
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    assert opened("A", lambda: replace(tables, unknown=0.5)).unknown == 0.5
+
+
+def test_tables_of_removed_commits_are_removed(stored: Path, tables: PooledTables) -> None:
+    for commit, path in (("B", "/net"), ("C", "/copy"), ("D", "/copy")):
+        opened(commit, lambda: tables, path=path)
+    for name in ("C-1", "E-1", "incomplete-abc"):
+        (stored.parent / name).mkdir()
+    assert table_files.remove_tables("/net", {"B"}, {"A", "C"}) == 3
+    assert sorted(path.name.split("-")[1] for path in stored.parent.iterdir()) == ["B", "D"]
+    assert table_files.has_tables("/net", "B")
+    assert not table_files.has_tables("/net", "A")

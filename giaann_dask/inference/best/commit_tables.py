@@ -62,7 +62,7 @@ class CommitTables:
 
     def _sent(self) -> PooledTables | None:
         """Return the tables if they have to be sent."""
-        return None if has_tables(self._commit) else self._tables
+        return None if has_tables(self._path, self._commit) else self._tables
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how to make these tables in another process."""
@@ -101,7 +101,7 @@ def read_tables(path: str, commit: str, held: HeldRuns = _STORED) -> PooledTable
         regions = [partial(_open_region, place, held.get(region, ())) for region, place in region_places(reader)]
         return build_tables(_read_ahead(regions), reader.saved_vocabulary().features[1:])
 
-    return open_tables(commit, build)
+    return open_tables(path, commit, reader.fingerprint, build)
 
 
 def _open_region(place: tuple[str, str, list[str]], keys: Sequence[str]) -> Run:

@@ -199,7 +199,7 @@ class WordBatch:
 
 def _from_rows(reader: CommitReader) -> PooledModel | None:
     """Return the model that reads rows when they are requested, or None where tables are there or have to be built."""
-    stored = None if has_tables(reader.commit) else _open_rows(reader)
+    stored = None if has_tables(*place_of(reader)) else _open_rows(reader)
     return None if stored is None else _row_model(stored)
 
 
@@ -281,7 +281,7 @@ def continue_text(
     path: str, commit: str, prompt: str, options: GenerationOptions
 ) -> tuple[tuple[str, ...], tuple[GeneratedToken, ...]]:
     """Return the words of a prompt and of its continuation, as a task."""
-    stored = None if has_tables(commit) else _stored_tables(path, commit)
+    stored = None if has_tables(path, commit) else _stored_tables(path, commit)
     model = PooledModel(read_tables(path, commit), BEST) if stored is None else _row_model(stored)
     text = TextContinuation(model, prompt, options)
     with one_thread():

@@ -1,22 +1,27 @@
 """Keep the tables of a commit in files of the user's cache folder, which later processes map into memory.
 
 Building the tables reads every count of the network. Commits do not change, so the process that builds them first
-stores them for all later ones, of which each reads only the pages that its contexts lie in. The folder can be removed
-at any time; `giaann_dask.inference.best.tables` builds the tables.
+stores them for all later ones, of which each reads only the pages that its contexts lie in. Only the user can read the
+folder. It can be removed at any time, and tables of commits that were removed have to be (`remove_tables`), as they
+have all words and counts. Tables are named by the place of the network, the commit and its content, so that another
+network with a commit of that name has tables of its own. `giaann_dask.inference.best.tables` builds the tables.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import mmap
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +30,14 @@ from giaann_dask.errors import StoreDamagedError
 from giaann_dask.inference.best.spelling import Spelling
 from giaann_dask.inference.best.tables import PooledTables
 from giaann_dask.text.strings import pack_strings, unpack_strings
-from giaann_dask.user_cache import user_cache
+from giaann_dask.user_cache import private_cache, user_cache
 
-# Changes with the meaning of any array.
-_VERSION = 1
+# Changes with the meaning of any array, and with the names of folders.
+_VERSION = 2
+_FOLDER = "tables"
+_INCOMPLETE = "incomplete-"
+# Place, commit, content and version.
+_NAME = re.compile(r"([0-9a-f]{16})-([^-]+)-([0-9a-f]+)-([0-9]+)")
 # Smaller tables are built as fast as they are mapped.
 _LEAST_BYTES = 1 << 24
 # Bytes of all stored tables; those that have not been used for the longest time are removed.
@@ -39,13 +48,17 @@ _HEADER = "tables.json"
 _ARRAYS = tuple(field.name for field in fields(PooledTables) if field.name not in ("words", "unknown", "spelling"))
 
 
-def open_tables(commit: str, build: Callable[[], PooledTables]) -> PooledTables:
+def open_tables(
+    path: str, commit: str, fingerprint: Callable[[], str], build: Callable[[], PooledTables]
+) -> PooledTables:
     """Return the tables of a commit: mapped from files, else built, and stored if they are large.
 
     Parameters
     ----------
-    commit : str
-        Identifier of the commit.
+    path, commit : str
+        Place of the network, and identity of the commit.
+    fingerprint : callable
+        Returns a digest of the commit's content in hexadecimal digits; called where files are read or stored.
     build : callable
         Builds its tables.
 
@@ -54,25 +67,74 @@ def open_tables(commit: str, build: Callable[[], PooledTables]) -> PooledTables:
     PooledTables
         Arrays of files are mapped copy-on-write.
     """
-    folder = _folder(commit)
-    tables = _read(folder)
-    if tables is None:
-        tables = build()
-        # Without the files the next process builds the tables again.
-        with suppress(OSError):
-            _store(tables, folder)
-        # What is mapped is shared with other processes.
-        tables = _read(folder) or tables
+    # Without the files the next process builds the tables again.
+    with suppress(OSError):
+        if has_tables(path, commit):
+            found = _read(private_cache(_FOLDER) / _name(path, commit, fingerprint()))
+            if found is not None:
+                return found
+    tables = build()
+    with suppress(OSError):
+        parent = private_cache(_FOLDER)
+        arrays = _arrays_of(tables)
+        if _is_stored(arrays, parent):
+            folder = parent / _name(path, commit, fingerprint())
+            _store(tables, arrays, folder)
+            # What is mapped is shared with other processes.
+            tables = _read(folder) or tables
     return tables
 
 
-def has_tables(commit: str) -> bool:
-    """Return whether tables of a commit are stored in files."""
-    return (_folder(commit) / _HEADER).exists()
+def has_tables(path: str, commit: str) -> bool:
+    """Return whether tables of a commit are stored in files, of this content or another one."""
+    begin = _name(path, commit, "")
+    return any(each.name.startswith(begin) for each in _stored())
 
 
-def _folder(commit: str) -> Path:
-    return user_cache() / "tables" / f"{commit}-{_VERSION}"
+def remove_tables(path: str, kept: Collection[str], gone: Collection[str]) -> int:
+    """Remove tables of a network in this user's cache, and return of how many commits.
+
+    Parameters
+    ----------
+    path : str
+        Place of the network.
+    kept : collection of str
+        Commits of it whose tables stay; those of all others are removed.
+    gone : collection of str
+        Commits whose tables are removed wherever their network is, as of a copy.
+
+    Raises
+    ------
+    OSError
+        If some cannot be removed.
+    """
+    place, removed = _place(path), 0
+    for folder in _stored():
+        name = _NAME.fullmatch(folder.name)
+        # Earlier versions named tables by the commit alone; others are incomplete.
+        if name is None or int(name[4]) != _VERSION or name[2] in gone or (name[1] == place and name[2] not in kept):
+            shutil.rmtree(folder, ignore_errors=True)
+            if os.path.lexists(folder):
+                raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(folder))
+            removed += name is not None or folder.name.rpartition("-")[0] in gone
+    return removed
+
+
+def _stored() -> list[Path]:
+    """Return the folders of all stored tables; none where there are none."""
+    try:
+        return sorted(each for each in (user_cache() / _FOLDER).iterdir() if each.is_dir())
+    except OSError:
+        return []
+
+
+def _place(path: str) -> str:
+    return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+
+
+def _name(path: str, commit: str, fingerprint: str) -> str:
+    """Return the name of the folder of some tables, or its beginning where the fingerprint is not known."""
+    return f"{_place(path)}-{commit}-{fingerprint}" + (f"-{_VERSION}" if fingerprint else "")
 
 
 def _read(folder: Path) -> PooledTables | None:
@@ -106,34 +168,45 @@ def _mapped(path: Path, length: int) -> npt.NDArray[Any]:
     return array.view(np.ndarray)
 
 
-def _store(tables: PooledTables, folder: Path) -> None:
-    """Write tables into a folder in one step, if they are large and the disk has space for them."""
+def _arrays_of(tables: PooledTables) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of tables by name, those of words and spelling among them."""
     text, end = pack_strings(tables.words)
     arrays = {name: getattr(tables, name) for name in _ARRAYS} | {"words_text": text, "words_end": end}
     for name in ("keys", "counts"):
         levels: Sequence[npt.NDArray[Any]] = getattr(tables.spelling, name)
         arrays |= {f"spelling_{name}_{level}": array for level, array in enumerate(levels)}
+    return arrays
+
+
+def _is_stored(arrays: Mapping[str, npt.NDArray[Any]], parent: Path) -> bool:
+    """Return whether tables are large, and the disk has space for them."""
     nbytes = sum(array.nbytes for array in arrays.values())
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if not _LEAST_BYTES <= nbytes <= min(_MOST_BYTES, _DISK_SHARE * shutil.disk_usage(folder.parent).free):
-        return
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="incomplete-", ignore_cleanup_errors=True) as name:
+    return _LEAST_BYTES <= nbytes <= min(_MOST_BYTES, _DISK_SHARE * shutil.disk_usage(parent).free)
+
+
+def _store(tables: PooledTables, arrays: Mapping[str, npt.NDArray[Any]], folder: Path) -> None:
+    """Write tables into a folder in one step."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=_INCOMPLETE, ignore_cleanup_errors=True) as name:
         written = Path(name, "tables")
-        written.mkdir()
+        written.mkdir(mode=0o700)
         for key, array in arrays.items():
-            _write(written / f"{key}.npy", array)
+            with _opened(written / f"{key}.npy") as file:
+                np.save(file, array, allow_pickle=False)
         lengths = {key: len(array) for key, array in arrays.items()}
         header = {"unknown": tables.unknown, "lengths": lengths}
-        (written / _HEADER).write_text(json.dumps(header), encoding="utf-8")
+        with _opened(written / _HEADER) as file:
+            file.write(json.dumps(header).encode())
         # Fails where another process was faster; what cannot be read is replaced.
         shutil.rmtree(folder, ignore_errors=True)
         written.rename(folder)
     _remove_oldest(folder.parent)
 
 
-def _write(path: Path, array: npt.NDArray[Any]) -> None:
-    with path.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a new file that only this user can read, and write it to the disk at the end."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        yield file
         file.flush()
         os.fsync(file.fileno())
 
@@ -145,5 +218,7 @@ def _remove_oldest(parent: Path) -> None:
     for path in stored:
         # Also what a process that was killed left.
         total += sum(file.stat().st_size for file in path.rglob("*.npy"))
-        if total > _MOST_BYTES:
+        name = _NAME.fullmatch(path.name)
+        earlier = not path.name.startswith(_INCOMPLETE) and (name is None or int(name[4]) != _VERSION)
+        if total > _MOST_BYTES or earlier:
             shutil.rmtree(path, ignore_errors=True)
