@@ -229,11 +229,8 @@ class CommitReader:
                 *(each.tobytes() for each in words.values()),
             ]
             for run in self._manifest.runs:
-                entries = self._entries(run.identity, "connections")
-                metadata, layouts = read_layouts(entries.read, RUN_ARRAYS)
-                # Earlier versions wrote no checksums of chunks into the metadata.
-                chunks = [each.entry(n) for each in layouts if each.checksums is None for n in range(each.chunks)]
-                parts += [run.identity.encode(), *metadata.values(), *entries.read(chunks).values()]
+                metadata, _ = read_layouts(self._entries(run.identity, "connections").read, RUN_ARRAYS)
+                parts += [run.identity.encode(), *metadata.values()]
         for part in parts:
             digest.update(memoryview(part).nbytes.to_bytes(8, "little"))
             digest.update(part)

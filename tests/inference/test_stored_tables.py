@@ -15,7 +15,7 @@ from giaann_dask.increments.context_counts import count_contexts
 from giaann_dask.increments.contexts import CHAIN, NONE, TokenStream
 from giaann_dask.increments.repeats import join_repeats, region_repeats
 from giaann_dask.inference.batch import BatchOptions
-from giaann_dask.inference.best import commit_tables, handle, scores
+from giaann_dask.inference.best import commit_tables, handle, scores, table_files
 from giaann_dask.inference.best.commit_tables import build_tables, place_of, read_tables
 from giaann_dask.inference.best.context_rows import RowCollector, count_longer
 from giaann_dask.inference.best.continuation import TextContinuation
@@ -90,6 +90,30 @@ def test_rows_are_those_of_all_tables(network: gd.Network) -> None:
     reader = reader_of(network)
     text = (network.path.parent / "text.txt").read_text(encoding="utf-8")
     require_equal(reader, text[:3000] + " Unheard words, of course.")
+
+
+def test_tables_are_not_taken_from_other_content_of_that_identity(
+    network: gd.Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a forged network with the identity of a commit, which comes in the place of another one, has."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(table_files, "_LEAST_BYTES", 0)
+    reader = reader_of(network)
+    honest = read_tables(*place_of(reader))
+    (folder,) = (tmp_path / "giaann_dask" / "tables").iterdir()
+    other = NetworkStore(network.path).open(network.commits()[1][0])
+    assert len({each.fingerprint() for each in (reader, other, reader_of(network))}) == 2
+    # Another commit under its name.
+    places = list(commit_tables.region_places(other))
+    monkeypatch.setattr(commit_tables, "region_places", lambda _: places)
+    monkeypatch.setattr(commit_tables, "open_commit", lambda *_: other)
+    forged = read_tables(*place_of(reader))
+    monkeypatch.undo()
+    assert not np.array_equal(forged.pointer, honest.pointer)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert len([*folder.parent.iterdir()]) == 2
+    monkeypatch.setattr(commit_tables, "build_tables", lambda *_: pytest.fail("built again"))
+    assert np.array_equal(read_tables(*place_of(reader)).pointer, honest.pointer)
 
 
 def test_sums_of_regions_are_those_of_all_counts() -> None:
