@@ -18,8 +18,8 @@ from giaann_dask.lazy import lazy_exports
 from giaann_dask.user_cache import provide_code_cache
 
 if TYPE_CHECKING:
+    from giaann_dask.algebra.certificates import RemovalReport
     from giaann_dask.algebra.comparison import NetworkDifference
-    from giaann_dask.algebra.removal import RemovalReport
     from giaann_dask.api.algebra import add, diff, forget, index, prune
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.islands import change_keys, create_island, join_island, merge_bundles, pack_bundle
@@ -62,7 +62,7 @@ _MODULES = {
     "NetworkDifference": "giaann_dask.algebra.comparison",
     "PackOptions": "giaann_dask.islands.packing",
     "PackReport": "giaann_dask.islands.packing",
-    "RemovalReport": "giaann_dask.algebra.removal",
+    "RemovalReport": "giaann_dask.algebra.certificates",
     "RowOptions": "giaann_dask.inference.rows.remote",
     "SamplingOptions": "giaann_dask.inference.continuation",
     "ScoreReport": "giaann_dask.inference.best.evaluation",

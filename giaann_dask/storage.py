@@ -340,6 +340,21 @@ def read_limited(path: Path, most: int) -> bytes:
     return content
 
 
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a file of JSON lines, without truncated lines; empty if there is no file."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
 @contextmanager
 def writing(what: str) -> Iterator[None]:
     """Translate errors of writing into a `StoreFullError` or a `StoreRefusedError`."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from giaann_dask.encoding.sources import SourceOptions, is_rereadable, reading_of
+from giaann_dask.encoding.sources import SourceOptions, is_rereadable, read_units, reading_of
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.text.inputs import Files
+from giaann_dask.text.inputs import Files, require_rereadable
 from giaann_dask.text.ledger import LedgerEntry
 from giaann_dask.text.memory_inputs import Source
 
@@ -88,6 +88,18 @@ def find_documents(
     found = [json.loads(each) for each in places if each is not None]
     inputs = texts or _rereadable(found, unknown=None in places)
     return Documents(inputs=inputs, sources=replace(_as_recorded(sources, found), only=wanted))
+
+
+def identities_of(documents: Sequence[Source], sources: SourceOptions) -> set[str] | None:
+    """Return the identities of the parts of documents in hexadecimal digits; None of text that can be read once."""
+    named = {each for each in documents if isinstance(each, str) and _is_identity(each)}
+    if named:
+        return named
+    try:
+        require_rereadable(documents, "a removal that is finished")
+    except OptionError:
+        return None
+    return {unit.identity.hex() for unit in read_units(documents, sources)}
 
 
 def _rereadable(places: Sequence[Mapping[str, Any]], *, unknown: bool) -> Files:

@@ -7,18 +7,19 @@ completely.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from distributed import Client, Future
 
-from giaann_dask.algebra.documents import find_documents, require_found
+from giaann_dask.algebra.certificates import KeptCertificates, RemovalReport
+from giaann_dask.algebra.documents import find_documents, identities_of, require_found
 from giaann_dask.algebra.parts import add_parts, divide_parts, submit_parts
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.cluster.sharing import SharedPlace
@@ -26,6 +27,7 @@ from giaann_dask.encoding.sources import RAW, SourceOptions
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.increments.contexts import word_key
+from giaann_dask.inference.best.commit_tables import clear_tables
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack_rows
@@ -35,6 +37,8 @@ from giaann_dask.runs.renaming import close_gaps, find_names
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.spec import Specification
+from giaann_dask.storage import write_file
+from giaann_dask.store.beside import made_of
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import digest_of
 from giaann_dask.store.locking import locked
@@ -54,56 +58,6 @@ from giaann_dask.training.trainer import Trainer
 _NONE: Integers = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True)
-class RemovalReport:
-    """Certificate of a removal.
-
-    Attributes
-    ----------
-    network : str
-        Folder of the network.
-    commit_before, commit : str
-        Identities of the last commit with the documents, and of the one without.
-    specification : mapping of str to Any
-        Rules of the network, those of regions left out.
-    ever_pos, tokenizer, tagger : str
-        Identities of the ever-POS lexicon and of the tokenizer, empty for words, and what tagged the documents, empty
-        where a network does without tags.
-    parts : tuple of str
-        Identities of the removed parts of text in hexadecimal digits (`giaann_dask.text.ledger.identify`).
-    sequences, trained, tokens : int
-        What was subtracted.
-    connections_before, connections : int
-        Connections of the network before and after.
-    purged_commits : int
-        Earlier commits that were removed with their files.
-    digest_removed, digest : str
-        SHA-256 of the export of the documents' own network, and of the network without them. Who has the text can
-        recompute the first, and who has all other text the second, by training and ``giaann-dask digest``.
-    """
-
-    network: str
-    commit_before: str
-    commit: str
-    specification: Mapping[str, Any]
-    ever_pos: str
-    tokenizer: str
-    tagger: str
-    parts: tuple[str, ...]
-    sequences: int
-    trained: int
-    tokens: int
-    connections_before: int
-    connections: int
-    purged_commits: int
-    digest_removed: str
-    digest: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return {**vars(self), "specification": dict(self.specification), "parts": list(self.parts)}
-
-
 @attempt()
 def forget_documents(
     client: Client,
@@ -114,12 +68,13 @@ def forget_documents(
     texts: Sequence[Source] = (),
     renumber: bool = False,
     purge: bool = False,
+    certificate: Path | None = None,
     observer: Observer = ignore,
 ) -> RemovalReport:
     """Subtract the text of inputs from a network and commit the result.
 
-    Where the last commit has subtracted this very text, as by a call that was interrupted afterwards, only the rest is
-    done: purging and the certificate.
+    Where a commit has subtracted this very text, as by a call that was interrupted afterwards, only the rest is done:
+    purging and the certificate, which is kept beside the network from before the purge until it has been written.
 
     Parameters
     ----------
@@ -138,7 +93,10 @@ def forget_documents(
         Leave out names that no remaining text has, and number the others anew. Without it the dictionaries keep them;
         in profile ``best`` they are always left out.
     purge : bool
-        Remove all earlier commits, which still hold the documents, with their files.
+        Remove all earlier commits, which still hold the documents, with their files, and their tables in the user's
+        cache folder here and on all workers.
+    certificate : Path, optional
+        File that the report is written to as JSON.
     observer : callable, optional
         Notified of the training on the documents.
 
@@ -156,42 +114,106 @@ def forget_documents(
         place.require()
         reader = store.open(store.head())
         reader.manifest().require_sum(reader.path)
+        kept = KeptCertificates(store.path)
+        report = _begun(kept, reader, inputs, sources)
+        if report is not None and renumber:
+            _require_renumbered(client, reader)
         with scratch_place(store.path, "forget", held=True) as documents:
-            earlier = _before_removal(store, reader)
-            named = find_documents(earlier or reader, inputs, sources, texts)
-            removed = train_apart(client, reader, documents, named.inputs, named.sources, observer)
-            require_found(removed.ledger(), named)
-            if earlier is not None and _is_removed(removed, earlier, reader):
-                before, commit = earlier, reader.commit
-                if renumber:
-                    _require_renumbered(client, reader)
-            else:
-                before, parts = reader, find_parts(reader, removed.ledger())
-                commit = _subtract(client, store, reader, removed, parts, renumber=renumber)
-            digest_removed = digest_of(removed)
-        after = store.open(commit)
-        digest = digest_of(after)
-        tokenizer, ever_pos = reader.tokenizer(), reader.ever_pos().identity()
-        purged = store.purge() if purge else 0
-    gone = removed.manifest()
+            if report is None:
+                report = _remove(
+                    client, store, reader, documents, (inputs, sources, texts), observer, renumber=renumber
+                )
+                if purge:
+                    others = tuple(sorted(store.other_commits()))
+                    report = replace(report, purged_commits=len(others), purged=others)
+                    kept.keep(report)
+        if purge or report.commit == store.head():
+            report = _purge(client, store, report) if report.purged else report
+        elif store.other_commits().intersection(report.purged):
+            raise OptionError(
+                f"the purge of these documents from network {store.path} was interrupted",
+                "the same command",
+                f"give it again with {parameter('purge')}",
+            )
+        if certificate is not None:
+            write_file(certificate, json.dumps(report.as_dict(), indent=1) + "\n", "the certificate")
+        kept.drop(report)
+    return report
+
+
+def _begun(
+    kept: KeptCertificates, reader: CommitReader, inputs: Sequence[Source], sources: SourceOptions
+) -> RemovalReport | None:
+    """Return the certificate of a removal of these documents whose purge has begun; None where there is none."""
+    parts = identities_of(inputs, sources) if kept else None
+    report = None if parts is None else kept.find(parts)
+    if report is None or report.commit == reader.commit:
+        return report
+    # What was trained again since then is removed again.
+    held = {entry.identity.hex() for entry in reader.ledger()}
+    return None if held.intersection(report.parts) else report
+
+
+def _purge(client: Client, store: NetworkStore, report: RemovalReport) -> RemovalReport:
+    """Remove all commits but the last one, and the tables of others; return the report of a removal with where."""
+    store.purge()
+    caches = clear_tables(client, str(store.path), (store.head(),), report.purged)
+    return replace(report, caches=tuple(caches), elsewhere=tuple(sorted({*report.elsewhere, *made_of(store.path)})))
+
+
+def _remove(
+    client: Client,
+    store: NetworkStore,
+    reader: CommitReader,
+    place: Path,
+    text: tuple[Sequence[Source], SourceOptions, Sequence[Source]],
+    observer: Observer,
+    *,
+    renumber: bool,
+) -> RemovalReport:
+    """Subtract documents, whose network is trained at a place, if that has not been done, and report it."""
+    earlier = _before_removal(store, reader)
+    named = find_documents(earlier or reader, *text)
+    removed = train_apart(client, reader, place, named.inputs, named.sources, observer)
+    ledger = removed.ledger()
+    require_found(ledger, named)
+    if earlier is not None and _is_removed(removed, earlier, reader):
+        before, commit = earlier, reader.commit
+        if renumber:
+            _require_renumbered(client, reader)
+    else:
+        before, parts = reader, find_parts(reader, ledger)
+        commit = _subtract(client, store, reader, removed, parts, renumber=renumber)
+    after, gone, tokenizer = store.open(commit), removed.manifest(), reader.tokenizer()
     return RemovalReport(
         network=str(store.path),
         commit_before=before.commit,
         commit=commit,
         specification=gone.specification.without_regions(),
-        ever_pos=ever_pos,
+        ever_pos=reader.ever_pos().identity(),
         tokenizer="" if tokenizer is None else tokenizer.identity(),
         tagger="" if named.sources.tagger == RAW else named.sources.tagger,
-        parts=tuple(sorted(entry.identity.hex() for entry in removed.ledger())),
+        parts=tuple(sorted(entry.identity.hex() for entry in ledger)),
         sequences=gone.sequences,
         trained=gone.trained,
         tokens=gone.tokens,
         connections_before=before.manifest().connections,
         connections=after.manifest().connections,
-        purged_commits=purged,
-        digest_removed=digest_removed,
-        digest=digest,
+        purged_commits=0,
+        digest_removed=digest_of(removed),
+        digest=digest_of(after),
+        elsewhere=_read_from(before, {entry.identity for entry in ledger}),
     )
+
+
+def _read_from(reader: CommitReader, identities: Collection[bytes]) -> tuple[str, ...]:
+    """Return where training read parts of text, as far as a network with an index knows."""
+    origins = reader.origins()
+    if origins is None:
+        return ()
+    parts = [part for part, entry in enumerate(reader.ledger()) if entry.identity in identities]
+    places = [json.loads(place) for place in map(origins.place, parts) if place is not None]
+    return tuple(sorted({str(place.get("corpus", place.get("name", ""))) for place in places}))
 
 
 def _before_removal(store: NetworkStore, reader: CommitReader) -> CommitReader | None:

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from giaann_dask.algebra.addition import Overlap, OverlapOptions, add_networks
+from giaann_dask.algebra.certificates import RemovalReport
 from giaann_dask.algebra.comparison import ChangedPrediction, NetworkDifference, compare_networks
 from giaann_dask.algebra.indexing import index_network
 from giaann_dask.algebra.pruning import PruningOptions, prune_network
-from giaann_dask.algebra.removal import RemovalReport, forget_documents
+from giaann_dask.algebra.removal import forget_documents
 from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
 from giaann_dask.api.texts import TextOptions, read_inputs, sources_of
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
-from giaann_dask.storage import absolute_place
+from giaann_dask.storage import absolute_place, require_writable
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import BRANCH, NetworkStore
 
@@ -113,6 +114,7 @@ def forget(
     text: TextOptions | None = None,
     renumber: bool = False,
     purge: bool = False,
+    certificate: str | Path | None = None,
     branch: str | None = None,
     progress: bool | None = None,
     observer: Observer = ignore,
@@ -136,7 +138,11 @@ def forget(
     renumber : bool
         Leave out names that no remaining text has.
     purge : bool
-        Remove all earlier commits, tags and other branches, which may hold the documents, with their files.
+        Remove all earlier commits, tags and other branches, which may hold the documents, with their files, and the
+        tables of these commits in the user's cache folder on this machine and on those of all workers.
+    certificate : str or Path, optional
+        File that the report is written to as JSON. A purge keeps it beside the network until it has been written, so
+        that the same call writes it after an interruption.
     branch : str, optional
         Branch that the commit is made on, ``main`` by default; the others keep the documents.
     progress : bool, optional
@@ -158,6 +164,8 @@ def forget(
         raise OptionError(
             f"{parameter('purge')} with {parameter('branch')} {branch}", "one of them", "purge after a checkout of it"
         )
+    if certificate is not None:
+        require_writable(Path(certificate))
     read, chosen = read_inputs(documents, text)
     held: Sequence[Source] = ()
     if texts is not None:
@@ -167,7 +175,15 @@ def forget(
     sources = sources_of(reader.manifest().specification, chosen, reader.tokenizer() or reader.ever_pos())
     with observe_work(client, Workload(read, chosen.reading.text_field, None), progress, observer) as (used, reporting):
         report: RemovalReport = forget_documents(
-            used, store, read, sources, texts=held, renumber=renumber, purge=purge, observer=reporting
+            used,
+            store,
+            read,
+            sources,
+            texts=held,
+            renumber=renumber,
+            purge=purge,
+            certificate=None if certificate is None else Path(certificate),
+            observer=reporting,
         )
     return report
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -145,9 +144,10 @@ def forget(
     where = cluster_options(values, LOCAL)
     from giaann_dask.api.algebra import forget as forget_inputs
     from giaann_dask.cluster import connect
-    from giaann_dask.storage import require_writable, write_file
+    from giaann_dask.storage import require_writable
 
     if certificate is not None:
+        # Before workers are started.
         require_writable(certificate)
     text = read_text_options(values)
     workload = Workload(documents, values["text_field"], None)
@@ -160,14 +160,16 @@ def forget(
             text=text,
             renumber=values["renumber"],
             purge=values["purge"],
+            certificate=certificate,
             branch=branch,
             observer=observer,
         )
     counts = report.as_dict()
-    if certificate is not None:
-        write_file(certificate, json.dumps(counts, indent=1) + "\n", "the certificate")
     shown = ("sequences", "tokens", "connections_before", "connections", "purged_commits", "commit", "digest")
-    answer(counts, values["as_json"], [f"network {network}", *figures(counts, *shown)])
+    lines = [f"network {network}", *figures(counts, *shown)]
+    lines += [f"may hold the text still: {place}" for place in report.elsewhere]
+    lines += ["may hold the text still: other machines and processes that opened the network, exports and copies"]
+    answer(counts, values["as_json"], lines if values["purge"] else lines[: 1 + len(shown)])
 
 
 @click.command(cls=Command)

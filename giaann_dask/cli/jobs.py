@@ -135,7 +135,8 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
     where = cluster_options(values)
     from giaann_dask.api.network import Network
     from giaann_dask.cluster import connect
-    from giaann_dask.workflows.history import beside, history_of, read_lines, recorded
+    from giaann_dask.storage import read_json_lines
+    from giaann_dask.workflows.history import beside, history_of, recorded
     from giaann_dask.workflows.measuring import Measure, last_passed
     from giaann_dask.workflows.weekly import JOB, WeeklyOptions, work
 
@@ -152,7 +153,7 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
     # What is not there is bad input before anything is written.
     commit, identity = Network(network, options.commit).commit, options.evaluation.identity()
     if values["dry_run"]:
-        before = last_passed(read_lines(history), JOB, identity)
+        before = last_passed(read_json_lines(history), JOB, identity)
         compared = before and before["commit"]
         found = {"network": str(network), "dry_run": True, "commit": commit, "compared_with": compared}
         answer(found, values["as_json"], figures(found, *found))

@@ -477,18 +477,19 @@ class NetworkStore:
             summary = self._repository.garbage_collect(datetime.now(UTC))
         return int(summary.bytes_deleted)
 
-    def purge(self) -> int:
-        """Remove all commits but the head with their files, and return how many; call it while holding the lock.
+    def other_commits(self) -> set[str]:
+        """Return the identities of all commits but the head, of all branches and tags."""
+        return {commit.identity for each in self.references() for commit in self.log(each.commit)} - {self.head()}
+
+    def purge(self) -> None:
+        """Remove all commits but the head with their files; call it while holding the lock.
 
         Tags and other branches, which would keep their commits, are removed too.
         """
-        references = self.references()
-        before = {commit.identity for each in references for commit in self.log(each.commit)}
-        for each in references:
+        for each in self.references():
             if each.name not in (BRANCH, self.branch):
                 self.remove_reference(each.kind, each.name)
         self.collect(keep_commits=1)
-        return len(before) - len(self.commits())
 
     def begin(self, before: str | None = None) -> icechunk.Session:
         """Return a session in which the next commit is written; `fork` it before changing anything.

@@ -17,6 +17,7 @@ from giaann_dask.cluster import attempt, roles_of
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import OptionError, StoreFullError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.inference.best.commit_tables import clear_tables
 from giaann_dask.representations import format_bytes
 from giaann_dask.runs.packing import RUN_ARRAYS
 from giaann_dask.store.commits import CommitReader
@@ -78,7 +79,8 @@ def compact_network(
     store : NetworkStore
         The network.
     keep_commits : int, optional
-        Forget all but the last so many commits; all are kept by default, with their runs.
+        Forget all but the last so many commits; all are kept by default, with their runs. Tables of profile ``best``
+        of others are removed from the user's cache folder here and on all workers.
     observer : callable, optional
         Called with an event for every region that has been added up.
 
@@ -109,6 +111,8 @@ def compact_network(
                 SharedPlace(client, held).require()
                 commit = _add_up(client, store, reader, observer)
         freed += store.collect(keep_commits)
+        if keep_commits is not None:
+            clear_tables(client, str(store.path), {store.head(), *store.other_commits()}, ())
         after = store.open(commit).manifest()
     return CompactionReport(len(manifest.runs), len(after.runs), freed, commit)
 

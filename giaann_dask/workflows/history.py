@@ -19,6 +19,7 @@ from typing import Any
 
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.storage import require_local, writing
+from giaann_dask.store.beside import HISTORY
 from giaann_dask.workflows.exits import DONE, TryAgainError, message_of, status_of
 
 _LOG = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ def history_of(network: Path, given: Path | None = None) -> Path:
     """Return the file of a network's history: beside it, unless another one is named."""
     if given is not None:
         require_local(given)
-    return given or beside(network, ".history.jsonl")
+    return given or beside(network, HISTORY)
 
 
 def lock_of(network: Path) -> Path:
@@ -164,21 +165,6 @@ def append_line(path: Path, value: dict[str, Any]) -> None:
                 file.seek(size - 1)
                 size = file.read(1) != b"\n"
             file.write(b"\n" * bool(size) + json.dumps(value, ensure_ascii=False).encode() + b"\n")
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of a file of JSON lines, without truncated lines; empty if there is no file."""
-    if not path.exists():
-        return []
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            found.append(value)
-    return found
 
 
 def now() -> str:

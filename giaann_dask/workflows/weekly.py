@@ -14,9 +14,8 @@ from distributed import Client
 from giaann_dask.api.network import Network
 from giaann_dask.errors import parameter, require_option
 from giaann_dask.events import Observer, ignore
-from giaann_dask.storage import require_local
+from giaann_dask.storage import read_json_lines, require_local
 from giaann_dask.workflows.exits import CheckFailedError
-from giaann_dask.workflows.history import read_lines
 from giaann_dask.workflows.measuring import Measure, has_fallen, last_passed, measure
 
 JOB = "evaluate_weekly"
@@ -74,7 +73,7 @@ def work(
     entry |= {"commit": network.commit, "evaluation": measured.figures()}
     name = f"{entry['started'].replace(':', '').replace('+0000', 'Z')}-{network.commit[:8]}.html"
     entry["report"] = str(measured.save(options.reports / name))
-    before = last_passed(read_lines(history), JOB, measured.identity)
+    before = last_passed(read_json_lines(history), JOB, measured.identity)
     if before is None:
         return
     earlier = float(before["evaluation"]["top1"])

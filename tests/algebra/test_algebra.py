@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -24,6 +25,7 @@ from support.random_sums import random_specifications, random_texts
 from support.serving_engines import parts_of
 
 import giaann_dask as gd
+from giaann_dask.algebra import removal
 from giaann_dask.algebra.removal import subtract
 from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
@@ -32,6 +34,7 @@ from giaann_dask.errors import (
     SpecificationError,
     StoreDamagedError,
     StoreExistsError,
+    StoreFullError,
     StoreMissingError,
 )
 from giaann_dask.increments.contexts import CONTEXTS
@@ -45,9 +48,10 @@ from giaann_dask.runs.run import Run, select_rows
 from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.serving.engine import CompletionOptions, open_engine
 from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
-from giaann_dask.store import places
+from giaann_dask.store import beside, places
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.text.inputs import Files
 
 PARAGRAPHS = sample_text().read_text(encoding="utf-8").split("\n\n")
 DOCUMENTS = ["\n\n".join(PARAGRAPHS[at::6]) for at in range(3)]
@@ -228,7 +232,8 @@ def test_a_removal_that_was_interrupted_is_finished(
         killed.setattr(NetworkStore, "purge", lambda store: os.kill(os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             gd.forget(network, [DOCUMENTS[2]], client=client, purge=True)
-    assert len(list(tmp_path.iterdir())) == 2
+    # The network, that of the documents, and the certificate.
+    assert len(list(tmp_path.iterdir())) == 3
     commit = gd.open(network.path).commit
     with pytest.raises(OptionError, match="kept their names"):
         gd.forget(network, [DOCUMENTS[2]], client=client, renumber=True)
@@ -242,6 +247,44 @@ def test_a_removal_that_was_interrupted_is_finished(
     assert [each.name for each in tmp_path.iterdir()] == ["net"]
     with pytest.raises(OptionError, match="not at all"):
         gd.forget(network, [DOCUMENTS[2]], client=client)
+
+
+@only_v1
+def test_a_certificate_can_be_had_after_a_purge(
+    trained: dict[str, gd.Network], client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk, and after a kill at any moment, the same command goes on."""
+    network = gd.add([trained["first"], trained["third"]], tmp_path / "net", client=client)
+    texts = write_texts(tmp_path / "texts", [DOCUMENTS[2]])
+    monkeypatch.setattr(beside, "_replace", lambda *_: os.write(os.open("/dev/full", os.O_WRONLY), b"1"))
+    with pytest.raises(StoreFullError):
+        gd.forget(network, texts, client=client, purge=True, certificate=tmp_path / "none")
+    monkeypatch.undo()
+    assert len(gd.open(network.path).commits()) == 3
+    with pytest.raises(StoreFullError):
+        gd.forget(network, texts, client=client, purge=True, certificate="/dev/full")
+    commit = gd.open(network.path).commit
+    assert [each for each, _ in gd.open(network.path).commits()] == [commit]
+    monkeypatch.setattr(removal, "clear_tables", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        gd.forget(network, texts, client=client, purge=True, certificate=tmp_path / "certificate")
+    monkeypatch.undo()
+    assert not (tmp_path / "certificate").exists()
+    # Named by their identities, too, and after further training.
+    (kept,) = json.loads((tmp_path / "net.certificates.json").read_text(encoding="utf-8"))
+    gd.train([DOCUMENTS[1]], network.path, client=client)
+    with pytest.raises(OptionError, match="not at all"):
+        gd.forget(network, [DOCUMENTS[0][:300]], client=client, purge=True)
+    report = gd.forget(network, Files(kept["parts"]), client=client, purge=True, certificate=tmp_path / "certificate")
+    made = json.loads((tmp_path / "certificate").read_text(encoding="utf-8"))
+    assert made == json.loads(json.dumps(report.as_dict()))
+    assert (report.commit_before, report.commit, report.purged_commits) == (network.commit, commit, 2)
+    assert network.commit in report.purged
+    assert (report.digest, report.digest_removed) == (trained["first"].digest(), trained["third"].digest())
+    assert [each["host"] for each in report.caches] == [socket.gethostname()]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["certificate", "net", "texts"]
+    with pytest.raises(OptionError, match="not at all"):
+        gd.forget(network, texts, client=client)
 
 
 def test_who_has_the_text_can_recompute_a_certificate(

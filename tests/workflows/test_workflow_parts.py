@@ -28,9 +28,10 @@ from giaann_dask.errors import (
     StoreUnreachableError,
     StoreWriteError,
 )
+from giaann_dask.storage import read_json_lines
 from giaann_dask.store.backup import StorePlace, copy_commit
 from giaann_dask.workflows.exits import CheckFailedError, TryAgainError, status_of
-from giaann_dask.workflows.history import append_line, lock_of, only_one, read_lines, recorded
+from giaann_dask.workflows.history import append_line, lock_of, only_one, recorded
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def test_history_has_a_line_for_each_end(tmp_path: Path) -> None:
     with history.open("a") as file:
         file.write('{"job": "cut sh')
     append_line(history, {"job": "c"})
-    lines = read_lines(history)
+    lines = read_json_lines(history)
     assert [(line["job"], line.get("exit")) for line in lines] == [("a", 0), ("b", 3), ("c", None)]
     assert lines[0]["found"] == 1
     assert lines[1]["error"] == "fell"

@@ -20,8 +20,9 @@ import giaann_dask as gd
 from giaann_dask.cli import giaann_dask as command_line
 from giaann_dask.cli import run as run_command
 from giaann_dask.data import sample_test_text, sample_text
+from giaann_dask.storage import read_json_lines
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.workflows.history import lock_of, read_lines
+from giaann_dask.workflows.history import lock_of
 
 UNSEEN = str(sample_test_text())
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflows"
@@ -130,7 +131,7 @@ def test_nights_weeks_and_backups(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert exported(tmp_path / "copy", tmp_path / "c.npz") == exported(network, tmp_path / "a.npz")
     assert run("backup", "--keep", "1")["copied"]["written"] == 0
     assert "no network" in run("backup", "--network", tmp_path / "none", code=2)["error"]
-    assert [(line["job"], line["exit"]) for line in read_lines(history)] == [
+    assert [(line["job"], line["exit"]) for line in read_json_lines(history)] == [
         *(("train_nightly", code) for code in (75, 0, 2, 0, 3, 2)),
         *(("evaluate_weekly", code) for code in (0, 0, 3, 0)),
         *(("backup", code) for code in (0, 0)),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextvars
+import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,10 +18,13 @@ from giaann_dask.cluster import task_key
 from giaann_dask.cluster.fetching import fetch
 from giaann_dask.cluster.regions import held_runs, merge_region, open_region, region_places
 from giaann_dask.cluster.sharing import open_commit
+from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.dask_types import measure
-from giaann_dask.inference.best.table_files import has_tables, open_tables
+from giaann_dask.errors import StoreRefusedError
+from giaann_dask.inference.best.table_files import has_tables, open_tables, remove_tables, tables_folder
 from giaann_dask.inference.best.tables import PooledTables, build_tables
 from giaann_dask.runs.run import Run
+from giaann_dask.storage import first_line, writing
 from giaann_dask.store.commits import CommitReader
 
 if TYPE_CHECKING:
@@ -146,3 +150,45 @@ def submit_tables(client: Client, reader: CommitReader) -> Future:
     # The futures keep the runs until the tables are there.
     tables.add_done_callback(lambda _: runs.clear())
     return tables
+
+
+def clear_tables(client: Client, path: str, kept: Collection[str], gone: Collection[str]) -> list[dict[str, Any]]:
+    """Remove tables of a network from the user's cache folder of this process and of all workers.
+
+    Parameters
+    ----------
+    client : Client
+        Whose workers are asked.
+    path, kept, gone
+        See `giaann_dask.inference.best.table_files.remove_tables`.
+
+    Returns
+    -------
+    list of dict
+        Of each folder the name of its machine (``host``), its path (``folder``), and of how many commits tables were
+        removed (``commits``).
+
+    Raises
+    ------
+    StoreRefusedError
+        If some cannot be removed.
+    ClusterError
+        If a worker does not respond.
+    """
+    found: dict[tuple[str, str], int] = {}
+    asked = ask_workers(client, _clear, path, tuple(kept), tuple(gone))
+    for worker, cleared in (("this process", _clear(path, kept, gone)), *asked.items()):
+        if isinstance(cleared, BaseException):
+            raise StoreRefusedError(
+                f"worker {worker} cannot remove tables: {first_line(cleared)}", "the right to do it"
+            )
+        host, folder, commits = cleared
+        found[host, folder] = found.get((host, folder), 0) + commits
+    return [{"host": host, "folder": folder, "commits": commits} for (host, folder), commits in sorted(found.items())]
+
+
+def _clear(path: str, kept: Collection[str], gone: Collection[str]) -> tuple[str, str, int]:
+    """Remove tables on this machine, and return which, where, and of how many commits."""
+    with writing("the cache"):
+        commits = remove_tables(path, kept, gone)
+    return socket.gethostname(), str(tables_folder()), commits

@@ -120,10 +120,15 @@ def remove_tables(path: str, kept: Collection[str], gone: Collection[str]) -> in
     return removed
 
 
+def tables_folder() -> Path:
+    """Return the folder of all stored tables; it may not exist."""
+    return user_cache() / _FOLDER
+
+
 def _stored() -> list[Path]:
     """Return the folders of all stored tables; none where there are none."""
     try:
-        return sorted(each for each in (user_cache() / _FOLDER).iterdir() if each.is_dir())
+        return sorted(each for each in tables_folder().iterdir() if each.is_dir())
     except OSError:
         return []
 
