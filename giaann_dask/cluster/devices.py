@@ -67,7 +67,7 @@ class DeviceShare:
             raise OptionError(
                 f"{parameter('device')} is 'cuda', and no worker of the cluster declares a GPU",
                 "workers with the resource GPU",
-                "start workers by dask-cuda that declare the resource GPU=1 and preload giaann_dask.worker_setup; "
+                "start workers by dask-cuda that declare the resource GPU; "
                 f"or choose {parameter('device')} auto or cpu",
             )
         return cls(math.inf if device == "cuda" else 0.0)
