@@ -91,7 +91,7 @@ def forget_documents(
         Inputs that hold the text of the identities.
     renumber : bool
         Leave out names that no remaining text has, and number the others anew. Without it the dictionaries keep them;
-        in profile ``best`` they are always left out.
+        in profile ``best``, and with `purge`, they are always left out.
     purge : bool
         Remove all earlier commits, which still hold the documents, with their files, and their tables in the user's
         cache folder here and on all workers.
@@ -116,12 +116,10 @@ def forget_documents(
         reader.manifest().require_sum(reader.path)
         kept = KeptCertificates(store.path)
         report = _begun(kept, reader, inputs, sources)
-        if report is not None and renumber:
-            _require_renumbered(client, reader)
         with scratch_place(store.path, "forget", held=True) as documents:
             if report is None:
                 report = _remove(
-                    client, store, reader, documents, (inputs, sources, texts), observer, renumber=renumber
+                    client, store, reader, documents, (inputs, sources, texts), observer, renumber=renumber or purge
                 )
                 if purge:
                     others = tuple(sorted(store.other_commits()))
@@ -179,8 +177,8 @@ def _remove(
     require_found(ledger, named)
     if earlier is not None and _is_removed(removed, earlier, reader):
         before, commit = earlier, reader.commit
-        if renumber:
-            _require_renumbered(client, reader)
+        if renumber and _has_unused_names(client, reader):
+            commit = _subtract(client, store, reader, None, set(), renumber=True)
     else:
         before, parts = reader, find_parts(reader, ledger)
         commit = _subtract(client, store, reader, removed, parts, renumber=renumber)
@@ -217,12 +215,14 @@ def _read_from(reader: CommitReader, identities: Collection[bytes]) -> tuple[str
 
 
 def _before_removal(store: NetworkStore, reader: CommitReader) -> CommitReader | None:
-    """Return the commit before the last one, if this has removed parts of text; else None."""
-    commits = store.commits()
-    if len(commits) < 2:
-        return None
-    earlier = store.open(commits[1][0])
-    return earlier if Counter(reader.ledger()) < Counter(earlier.ledger()) else None
+    """Return the last commit with another ledger, if this one has removed parts of text since; else None."""
+    ledger = Counter(reader.ledger())
+    for identity, _ in store.commits()[1:]:
+        earlier = store.open(identity)
+        before = Counter(earlier.ledger())
+        if before != ledger:
+            return earlier if ledger < before else None
+    return None
 
 
 def _is_removed(removed: CommitReader, before: CommitReader, after: CommitReader) -> bool:
@@ -232,16 +232,11 @@ def _is_removed(removed: CommitReader, before: CommitReader, after: CommitReader
     return Counter(before.ledger()) == documents + left and not documents <= left
 
 
-def _require_renumbered(client: Client, reader: CommitReader) -> None:
-    """Raise an `OptionError` where the dictionaries of a network have names that no text has."""
+def _has_unused_names(client: Client, reader: CommitReader) -> bool:
+    """Return whether the dictionaries of a network have names that no text has."""
     runs = [run for each in submit_parts(client, reader, reader.placement()).values() for run in each]
     vocabulary = reader.vocabulary()
-    if not all(kept.all() for kept in _names_in_use(client, runs, vocabulary, reader)):
-        raise OptionError(
-            f"the last commit of network {reader.path} has removed these documents and kept their names",
-            f"the call without {parameter('renumber')}",
-            f"leave out {parameter('renumber')} here, or set it when the next document is forgotten",
-        )
+    return not all(kept.all() for kept in _names_in_use(client, runs, vocabulary, reader))
 
 
 def train_apart(
@@ -318,20 +313,22 @@ def _subtract(
     client: Client,
     store: NetworkStore,
     reader: CommitReader,
-    removed: CommitReader,
+    removed: CommitReader | None,
     parts: set[int],
     *,
     renumber: bool,
 ) -> str:
-    """Subtract a network from another and commit; return the identity of the commit."""
+    """Subtract a network, or none, from another and commit; return the identity of the commit."""
     manifest, vocabulary, placement = reader.manifest(), reader.vocabulary(), reader.placement()
     has_columns = manifest.specification.has_columns
     regions = Regions(client, placement, manifest.rounds)
     origins, sequences = reader.origins(), None
     if origins is not None:
         origins, sequences = origins.without(sorted(parts))
-    names = find_names(removed.vocabulary(), vocabulary) if has_columns else None
-    gone = submit_parts(client, removed, placement, names)
+    gone: dict[int, list[Future]] = {}
+    if removed is not None:
+        names = find_names(removed.vocabulary(), vocabulary) if has_columns else None
+        gone = submit_parts(client, removed, placement, names)
     sums = submit_differences(regions, submit_parts(client, reader, placement), gone, sequences)
     entries = [entry for part, entry in enumerate(reader.ledger()) if part not in parts]
     keeps = _names_in_use(client, list(sums.values()), vocabulary, reader)
@@ -343,7 +340,8 @@ def _subtract(
         regions = Regions(client, placement, manifest.rounds)
         sums = add_parts(regions, divide_parts(client, list(sums.values()), placement, close_gaps(*keeps)))
     regions.replace_by(sums)
-    counts = counts_without(manifest, removed.manifest(), vocabulary)
+    less = Manifest.new(manifest.specification) if removed is None else removed.manifest()
+    counts = counts_without(manifest, less, vocabulary)
     progress = Progress(counts, vocabulary, Ledger(entries), rewritten=True, origins=origins)
     return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
 

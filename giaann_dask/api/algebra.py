@@ -136,7 +136,7 @@ def forget(
     text : TextOptions, optional
         How text is tagged; as in training.
     renumber : bool
-        Leave out names that no remaining text has.
+        Leave out names that no remaining text has; `purge` does so, too.
     purge : bool
         Remove all earlier commits, tags and other branches, which may hold the documents, with their files, and the
         tables of these commits in the user's cache folder on this machine and on those of all workers.

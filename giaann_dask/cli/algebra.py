@@ -115,12 +115,15 @@ def add(
     help="Files or corpora that hold the text of each ID.  [default: where training with --trace read it]",
 )
 @click.option(
-    "--renumber", is_flag=True, help="Leave out names that no remaining text has, and number the others anew."
+    "--renumber",
+    is_flag=True,
+    help="Leave out names that no remaining text has, and number the others anew; --purge does so, too.",
 )
 @click.option(
     "--purge",
     is_flag=True,
-    help="Remove all earlier commits, tags and other branches, which may hold the text, with their files.",
+    help="Remove all earlier commits, tags and other branches, which may hold the text, with their files, and all "
+    "names that no remaining text has.",
 )
 @click.option("--branch", metavar="NAME", help="Branch of the network that the commit is made on.  [default: main]")
 @click.option("--certificate", type=click.Path(path_type=Path), metavar="FILE", help="Write what was removed as JSON.")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,6 +140,11 @@ def numbering(network: gd.Network) -> list[str]:
     return store.open(store.head()).saved_vocabulary().features
 
 
+def concepts_of(network: gd.Network) -> list[str]:
+    store = NetworkStore(network.path)
+    return store.open(store.head()).vocabulary().concepts
+
+
 PROMPTS = ("The old miller carried the flour", "A baker walked to the river", "The children saw the mill by the river")
 
 
@@ -221,6 +227,41 @@ def test_forgetting_can_purge_everything_before(trained: dict[str, gd.Network], 
     assert (nothing.connections, gd.open(network.path).manifest.sequences) == (0, 0)
 
 
+def words_in_store(network: gd.Network, words: Sequence[str]) -> set[str]:
+    """Return which words any array of any commit of a network has, dictionaries of skipped sentences included."""
+    store, found = NetworkStore(network.path), set()
+    for commit, _ in store.commits():
+        root = zarr.open_group(store.open(commit).zarr_store(), mode="r")
+        content = (
+            b"".join(np.asarray(array[...]).tobytes() for _, array in root.arrays()) + repr(dict(root.attrs)).encode()
+        )
+        found |= {word for word in words if word.encode() in content}
+    files = [file.read_bytes() for file in network.path.rglob("*") if file.is_file()]
+    return found | {word for word in words if any(word.encode() in each for each in files)}
+
+
+@pytest.mark.parametrize("trained", ["v1", "v2"], indirect=True)
+@pytest.mark.parametrize("twice", [False, True])
+def test_purging_leaves_no_name_of_the_document(
+    trained: dict[str, gd.Network], client: Client, tmp_path: Path, twice: bool
+) -> None:
+    network = gd.open(shutil.copytree(trained["first"].path, tmp_path / "net"))
+    secret = "The zebroid carried the quagga under the wodge of the okapi before the sun rose over the old mill."
+    words = ["zebroid", "quagga", "wodge", "okapi"]
+    gd.train([secret], network.path, client=client)
+    assert words_in_store(gd.open(network.path), words) == set(words)
+    if twice:
+        # The first call keeps the names.
+        gd.forget(network.path, [secret], client=client)
+        assert set(words) & {*numbering(gd.open(network.path)), *concepts_of(gd.open(network.path))}
+    gd.forget(network.path, [secret], client=client, purge=True)
+    left = gd.open(network.path)
+    assert not set(words) & {*numbering(left), *concepts_of(left)}
+    assert words_in_store(left, words) == set()
+    assert left.digest() == trained["first"].digest()
+    assert len(left.commits()) == 1
+
+
 @only_v1
 def test_a_removal_that_was_interrupted_is_finished(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -235,8 +276,6 @@ def test_a_removal_that_was_interrupted_is_finished(
     # The network, that of the documents, and the certificate.
     assert len(list(tmp_path.iterdir())) == 3
     commit = gd.open(network.path).commit
-    with pytest.raises(OptionError, match="kept their names"):
-        gd.forget(network, [DOCUMENTS[2]], client=client, renumber=True)
     report = gd.forget(network, [DOCUMENTS[2]], client=client, purge=True)
     assert (report.commit_before, report.commit, report.purged_commits) == (network.commit, commit, 2)
     assert (report.digest, report.digest_removed) == (trained["first"].digest(), trained["third"].digest())
