@@ -118,7 +118,14 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
     show_default=True,
     help="Seconds to finish requests when stopped.",
 )
-@_limits("--max-tokens", type=int, default=1000, show_default=True, help="Largest max_tokens of a request.")
+@_limits(
+    "--max-tokens",
+    type=int,
+    default=1000,
+    show_default=True,
+    help="Most tokens for a prompt; of more, so many are generated.",
+)
+@_limits("--max-prompts", type=int, default=64, show_default=True, help="Most prompts, and choices, of a request.")
 @_limits("--max-prompt", type=int, default=10_000, show_default=True, help="Most characters of a prompt.")
 @_limits("--max-body", type=int, default=1 << 20, show_default=True, help="Most bytes of a request.")
 @_cluster(
@@ -214,7 +221,10 @@ def _serving_options(values: dict[str, Any]) -> ServingOptions:
         **{name: values[name] for name in ("host", "port", "api_key", "timeout_s", "drain_s")},
         name=values["model_name"],
         limits=Limits(
-            body_bytes=values["max_body"], prompt_characters=values["max_prompt"], tokens=values["max_tokens"]
+            body_bytes=values["max_body"],
+            prompts=values["max_prompts"],
+            prompt_characters=values["max_prompt"],
+            tokens=values["max_tokens"],
         ),
         queue=QueueOptions(**{name: values[name] for name in ("slots", "waiting", "wait_s")}),
     )

@@ -151,7 +151,7 @@ class AuthMiddleware:
 
     def __init__(self, app: ASGIApp, options: ServingOptions, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
-        self._key = None if options.api_key is None else f"Bearer {options.api_key}".encode()
+        self._key = None if options.api_key is None else options.api_key.encode()
         self._names = {*_LOCAL_NAMES, options.host} if options.private and options.api_key is None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,6 +160,9 @@ class AuthMiddleware:
             await self._app(scope, receive, send)
             return
         started, status = time.monotonic(), 500
+        # An address with a slash at its end is the one without.
+        scope["path"] = scope["path"].rstrip("/") or "/"
+        more = {**_HEADERS, "Connection": "close"} if _is_ambiguous(scope) else _HEADERS
 
         async def counted(message: Message) -> None:
             nonlocal status
@@ -167,7 +170,7 @@ class AuthMiddleware:
                 status = message["status"]
                 message["headers"] = [
                     *message["headers"],
-                    *((k.lower().encode(), v.encode()) for k, v in _HEADERS.items()),
+                    *((k.lower().encode(), v.encode()) for k, v in more.items()),
                 ]
             await send(message)
 
@@ -187,8 +190,9 @@ class AuthMiddleware:
         # Not the path of `http.url`, which the Host header is part of.
         if self._key is None or http.scope["path"] in _OPEN:
             return None
-        given = http.headers.get("authorization", "").encode("latin-1")
-        if hmac.compare_digest(given, self._key):
+        scheme, _, given = http.headers.get("authorization", "").partition(" ")
+        # The name of a scheme is written in capitals or not (RFC 9110, 11.1).
+        if hmac.compare_digest(given.strip(" ").encode("latin-1"), self._key) and scheme.lower() == "bearer":
             return None
         message = "the API key is missing or wrong; expected the header Authorization: Bearer KEY"
         return HttpError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
@@ -245,6 +249,11 @@ async def _refuse(http: Request, error: Exception) -> Response:
         message = f"{http.method} {http.scope['path'][:200]}: {error.detail}"
         return HttpError(error.status_code, message, headers=dict(error.headers or {})).response()
     return http_error_of(error).response()
+
+
+def _is_ambiguous(scope: Scope) -> bool:
+    """Return whether a request states its length twice, so that its connection is closed (RFC 9112, 6.1)."""
+    return {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}
 
 
 def _host(http: Request) -> str:

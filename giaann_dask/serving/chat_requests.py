@@ -11,6 +11,7 @@ from typing import Any
 
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.fields import (
+    read_capped,
     read_flag,
     read_integer,
     read_object,
@@ -61,11 +62,12 @@ def read_chat_request(body: bytes, limits: Limits, *, draws: bool = False) -> Co
     require_known(fields, _KNOWN | _CHOOSING, ignored)
     require_supported(fields, _UNSUPPORTED)
     # The name since 2024 counts where both are given.
-    tokens = read_integer(fields, "max_tokens", DEFAULT_TOKENS, 1, limits.tokens)
-    tokens = read_integer(fields, "max_completion_tokens", tokens, 1, limits.tokens)
+    tokens, capped = read_capped(fields, "max_tokens", DEFAULT_TOKENS, 1, limits.tokens)
+    if fields.get("max_completion_tokens") is not None:
+        tokens, capped = read_capped(fields, "max_completion_tokens", tokens, 1, limits.tokens)
     options = CompletionOptions(tokens=tokens, logprobs=_logprobs(fields, limits, draws))
     prompt = _prompt(fields.get("messages"), limits)
-    request = CompletionRequest(prompts=(prompt,), options=options, chat=True)
+    request = CompletionRequest(prompts=(prompt,), options=options, chat=True, capped=capped)
     return with_shared_fields(request, fields, limits, draws=draws)
 
 

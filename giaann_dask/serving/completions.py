@@ -33,6 +33,8 @@ Answer = TypeVar("Answer")
 GONE = 499
 # A client that reads no events is left so long after the request's time.
 _READING_S = 5.0
+# No line ends in events, but clients in some languages divide a text at them; JSON names control characters by itself.
+_LINE_ENDS = {number: f"\\u{number:04x}" for number in (0x85, 0x2028, 0x2029)}
 
 
 class Conversation:
@@ -83,6 +85,7 @@ class Conversation:
             "created": int(time.time()),
             "model": lease.source.name,
             **({} if request.seed is None else {"seed": request.seed}),
+            **({"max_tokens": request.options.tokens} if request.capped else {}),
         }
         self._ticket: Ticket = queue.enter(lease.engine, prompts)
 
@@ -282,6 +285,10 @@ async def read_body(http: Request, limit: int) -> bytes:
     if http.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         # Pages of other sites cannot send this type without being asked whether they may.
         raise HttpError(415, "the body is not declared as JSON; expected Content-Type: application/json")
+    coding = http.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):
+        message = f"the body has the Content-Encoding {coding[:60]!r}; expected none: send it uncompressed"
+        raise HttpError(415, message, code="unsupported_coding", headers={"Accept-Encoding": "identity"})
     body = bytearray()
     async for piece in http.stream():
         body += piece
@@ -318,4 +325,5 @@ async def _disconnect(receive: Receive) -> None:
 
 def _sent(values: dict[str, Any]) -> str:
     """Return a server-sent event."""
-    return f"data: {json.dumps(values, ensure_ascii=False, separators=(',', ':'))}\n\n"
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+    return f"data: {text.translate(_LINE_ENDS)}\n\n"

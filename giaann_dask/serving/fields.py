@@ -30,14 +30,21 @@ def read_object(body: bytes) -> dict[str, Any]:
     return fields
 
 
-def read_integer(fields: dict[str, Any], name: str, default: int, least: int, most: int) -> int:
+def read_integer(fields: dict[str, Any], name: str, default: int, least: int, most: int | None) -> int:
     """Return a whole number within limits, or the default where the field is null or missing."""
     value = fields.get(name)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise wrong_field(name, f"is {shown(value)}", f"a whole number from {least} to {most}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        end = "on" if most is None else f"to {most}"
+        raise wrong_field(name, f"is {shown(value)}", f"a whole number from {least} {end}")
     return value
+
+
+def read_capped(fields: dict[str, Any], name: str, default: int, least: int, most: int) -> tuple[int, bool]:
+    """Return a whole number, at most the limit, and whether it was larger; the default where it is null or missing."""
+    value = read_integer(fields, name, default, least, None)
+    return min(value, most), fields.get(name) is not None and value > most
 
 
 def read_number(fields: dict[str, Any], name: str, default: float, least: float, most: float) -> float:
@@ -62,9 +69,9 @@ def read_flag(fields: dict[str, Any], name: str) -> bool:
 
 
 def require_known(fields: dict[str, Any], known: set[str], ignored: set[str]) -> None:
-    """Raise an error that lists the known fields where there is another one."""
-    for name in fields:
-        if name not in known and name not in ignored:
+    """Raise an error that lists the known fields where there is another one that is not null."""
+    for name, value in fields.items():
+        if value is not None and name not in known and name not in ignored:
             raise wrong_field(name, "is not known", f"one of {', '.join(sorted(known))}")
 
 

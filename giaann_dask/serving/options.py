@@ -7,10 +7,14 @@ Does not cover: rules of inference (`giaann_dask.inference.state.options`), and 
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass, field
 
 from giaann_dask.errors import OptionError, parameter, require_at_least, require_option
 from giaann_dask.text.strings import text_fault
+
+# What a header can hold as one word: visible characters of ASCII.
+_KEY = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +26,11 @@ class Limits:
     body_bytes : int
         Bytes of a request's body.
     prompts : int
-        Prompts in one request.
+        Prompts, and choices, in one request.
     prompt_characters : int
         Characters of a prompt.
     tokens : int
-        Tokens to generate for a prompt.
+        Tokens to generate for a prompt; of more that are requested, so many are generated.
     stops : int
         Stop sequences.
     candidates, columns : int
@@ -41,7 +45,7 @@ class Limits:
     """
 
     body_bytes: int = 1 << 20
-    prompts: int = 16
+    prompts: int = 64
     prompt_characters: int = 10_000
     tokens: int = 1_000
     stops: int = 4
@@ -135,11 +139,11 @@ class ServingOptions:
         require_at_least(1, self, "connections")
         _require_positive(self, "timeout_s", "drain_s", "head_s")
         require_option(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
-        if self.api_key is not None and (not self.api_key or not self.api_key.isascii() or " " in self.api_key):
+        if self.api_key is not None and not _KEY.fullmatch(self.api_key):
             # The key itself is not shown.
             raise OptionError(
-                "the API key is empty or has other than ASCII characters",
-                "a word",
+                "the API key is empty or has white space, control or other than ASCII characters",
+                "one word, without a line end",
                 f"set {parameter('api_key')} to such a word",
             )
         if self.name is not None and (fault := text_fault(self.name)) is not None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 
 from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Generation, Part
-from giaann_dask.serving.http_errors import busy
+from giaann_dask.serving.http_errors import HttpError, busy
 from giaann_dask.serving.options import QueueOptions
 
 # Weight of the newest generation in the moving average of their times.
@@ -113,9 +113,13 @@ class RequestQueue:
         Raises
         ------
         HttpError
-            With status 429 and a Retry-After header, if the queue is full.
+            With status 429 and a Retry-After header, if the queue is full; with 400, if it is too small for all.
         """
-        free = self.options.slots + self.options.waiting - self.running - self.waiting
+        room = self.options.slots + self.options.waiting
+        if len(prompts) > room:
+            message = f"the request has {len(prompts)} choices; expected at most {room}, as this server takes at once"
+            raise HttpError(400, message, param="prompt", code="invalid_value")
+        free = room - self.running - self.waiting
         if len(prompts) > free:
             raise busy(f"{self.running} prompts are continued and {self.waiting} wait", self._advice())
         ticket = Ticket(self, engine, prompts)
@@ -146,8 +150,10 @@ class RequestQueue:
         """Start the jobs that have waited longest in free slots."""
         while self._waiting and self.running < self.options.slots:
             job = self._waiting.popleft()
-            if job.expiry is not None:
-                job.expiry.cancel()
+            # What waits for other prompts of its own request is limited by the request's time alone.
+            for each in job.ticket.jobs:
+                if each.expiry is not None:
+                    each.expiry.cancel()
             self._running.add(job)
             job.started = time.monotonic()
             job.generation = job.engine.start(job.prompt, job.options, partial(self._report, job))

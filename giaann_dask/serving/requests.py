@@ -11,6 +11,7 @@ from typing import Any
 from giaann_dask.inference.continuation import MOST_SEED, SamplingOptions
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.fields import (
+    read_capped,
     read_flag,
     read_integer,
     read_number,
@@ -23,6 +24,7 @@ from giaann_dask.serving.fields import (
 from giaann_dask.serving.options import Limits
 
 DEFAULT_TOKENS = 16
+_RANDOM_SEED = -1
 _EQUAL = "prediction is deterministic, so all choices would be equal"
 # Fields of OpenAI's API that are not supported, with the values that are accepted, and the reason.
 UNSUPPORTED: dict[str, tuple[tuple[object, ...], str]] = {
@@ -71,6 +73,8 @@ class CompletionRequest:
         Whether it was sent to the chat endpoint.
     model : str or None
         Requested name of the model.
+    capped : bool
+        Whether more tokens were requested than the server generates.
     ignored : tuple of str
         Fields that would change the choice of words, and have no effect here.
     """
@@ -84,6 +88,7 @@ class CompletionRequest:
     echo: bool = False
     chat: bool = False
     model: str | None = None
+    capped: bool = False
     ignored: tuple[str, ...] = ()
 
     @property
@@ -93,11 +98,11 @@ class CompletionRequest:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of the response: a warning that names the ignored fields, if there are any."""
-        if not self.ignored:
-            return {}
-        text = f"without effect on a network of this profile: {', '.join(self.ignored)}"
-        return {"Warning": f'299 giaann-dask "{text}"'}
+        """Headers of the response: warnings of ignored fields, and of fewer tokens than requested, if there are any."""
+        warnings = [f"max_tokens is {self.options.tokens}, the most that this server generates"] if self.capped else []
+        if self.ignored:
+            warnings.append(f"without effect on a network of this profile: {', '.join(self.ignored)}")
+        return {"Warning": ", ".join(f'299 giaann-dask "{text}"' for text in warnings)} if warnings else {}
 
     def choices(self) -> list[tuple[str, CompletionOptions]]:
         """Return the prompt and the options of every choice, those of a prompt after each other.
@@ -136,9 +141,10 @@ def read_request(body: bytes, limits: Limits, *, draws: bool = False) -> Complet
         require_probabilities("logprobs", draws)
         logprobs = read_integer(fields, "logprobs", 0, 0, limits.candidates)
     # None are generated where only the prompt is asked about.
-    tokens = read_integer(fields, "max_tokens", DEFAULT_TOKENS, 0 if echo else 1, limits.tokens)
+    tokens, capped = read_capped(fields, "max_tokens", DEFAULT_TOKENS, 0 if echo else 1, limits.tokens)
     options = CompletionOptions(tokens=tokens, logprobs=logprobs, score_prompt=echo and logprobs is not None)
-    request = CompletionRequest(prompts=_prompts(fields.get("prompt"), limits), options=options, echo=echo)
+    prompts = _prompts(fields.get("prompt"), limits)
+    request = CompletionRequest(prompts=prompts, options=options, echo=echo, capped=capped)
     return with_shared_fields(request, fields, limits, draws=draws)
 
 
@@ -190,8 +196,9 @@ def require_probabilities(name: str, draws: bool) -> None:
 
 
 def _sampling(fields: dict[str, Any], temperature: float) -> SamplingOptions:
-    seed = None if fields.get("seed") is None else read_integer(fields, "seed", 0, 0, MOST_SEED)
-    return SamplingOptions(temperature=temperature, seed=seed).seeded()
+    # Clients send -1 for a random one, as many other servers take it; other negative numbers lose their sign bit.
+    seed = read_integer(fields, "seed", _RANDOM_SEED, -MOST_SEED - 1, MOST_SEED)
+    return SamplingOptions(temperature=temperature, seed=None if seed == _RANDOM_SEED else seed & MOST_SEED).seeded()
 
 
 def _number_of_choices(fields: dict[str, Any], sampling: SamplingOptions, prompts: int, limits: Limits) -> int:
@@ -235,6 +242,8 @@ def _usage(value: Any, stream: bool) -> bool:
     if value is None:
         return False
     # Obfuscation is padding of events; it may be asked for, and there is none.
-    if not stream or not isinstance(value, dict) or set(value) - {"include_usage", "include_obfuscation"}:
+    known = {"include_usage", "include_obfuscation"}
+    given = {name for name, each in value.items() if each is not None} if isinstance(value, dict) else None
+    if not stream or given is None or given - known:
         raise wrong_field("stream_options", f"is {shown(value)}", '{"include_usage": true}, with stream')
     return read_flag(value, "include_usage")

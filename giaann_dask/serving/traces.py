@@ -39,8 +39,10 @@ def read_trace_request(body: bytes, limits: Limits) -> tuple[list[ConnectionKey]
 
 
 def _connection(value: Any) -> ConnectionKey:
-    context = value.get("context", []) if isinstance(value, dict) else None
-    valid = isinstance(value, dict) and set(value) <= {*_NUMBERS, "context"} and isinstance(context, list)
+    context = (value.get("context") or []) if isinstance(value, dict) else None
+    known = {*_NUMBERS, "context"}
+    valid = isinstance(value, dict) and all(name in known or each is None for name, each in value.items())
+    valid = valid and isinstance(context, list)
     valid = valid and all(_is_whole(value.get(name), 0) for name in _NUMBERS)
     valid = valid and all(
         isinstance(part, list)
@@ -75,7 +77,8 @@ async def trace(http: Request, models: Models, options: ServingOptions) -> Respo
     """
     body = await read_body(http, options.limits.body_bytes)
     connections, sentences = read_trace_request(body, options.limits)
-    name = read_object(body).get("model", models.default.name)
+    name = read_object(body).get("model")
+    name = models.default.name if name is None else name
     if not isinstance(name, str) or name not in models:
         raise wrong_field("model", f"is {shown(name)}", "the name of a network of this server, or none")
     if not models[name].traces:

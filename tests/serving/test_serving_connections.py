@@ -24,6 +24,7 @@ from giaann_dask.serving.server import bind, serve
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 SLOW = b'{"prompt": "slow mill"}'
+PLAIN = b'{"prompt": "the mill"}'
 # What a test waits for at most; far more than it takes.
 WAIT_S = 60
 
@@ -247,3 +248,17 @@ def test_as_many_connections_as_files_may_be_open(
     assert connection_limit(1000) == room
     assert [each for each in set_to if each != limits[0]] == ([] if raised is None else [raised])
     assert state[0][1] == limits[1]
+
+
+@pytest.mark.parametrize("names", [("Content-Length", "Transfer-Encoding"), ("transfer-encoding", "content-length")])
+def test_a_request_with_two_lengths_of_its_body_is_the_last_of_its_connection(names: tuple[str, str]) -> None:
+    values = {"content-length": "5", "transfer-encoding": "chunked"}
+    head = "".join(f"{name}: {values[name.lower()]}\r\n" for name in names).encode()
+    body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(PLAIN), PLAIN)
+    with served() as server:
+        connection = server.connect()
+        found = server.ask(POST + head + b"\r\n" + body + HEALTH, connection)
+        assert found.startswith((b"HTTP/1.1 200", b"HTTP/1.1 400"))
+        assert b"connection: close" in found.lower()
+        rest = found + b"".join(iter(lambda: connection.recv(65_536), b""))
+        assert rest.count(b"HTTP/1.1") == 1, "what follows such a request is not read as another one"

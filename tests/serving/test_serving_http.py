@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 import threading
@@ -204,9 +205,39 @@ def test_requests_need_the_api_key(engine: ScriptedEngine) -> None:
                 assert "Bearer KEY" in error(response, 401)
                 assert "right" not in response.text
                 assert response.headers["www-authenticate"] == "Bearer"
-        assert client.get("/v1/models", headers={"Authorization": "Bearer right"}).status_code == 200
+        for given in ("Bearer right", "bearer right", "BEARER  right"):
+            assert client.get("/v1/models", headers={"Authorization": given}).status_code == 200
+        for given in ("Basic right", "Bearer", "right Bearer", "Bearerright", "Bearer right x"):
+            error(client.get("/v1/models/", headers={"Authorization": given}), 401)
         assert client.get("/healthz").status_code == 200
         assert client.get("/").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/net", "/healthz", "/metrics", "/page.js"])
+def test_a_slash_at_the_end_of_a_path_changes_nothing(client: TestClient, path: str) -> None:
+    found, other = client.get(path), client.get(f"{path}/")
+    assert (other.status_code, other.headers["content-type"]) == (found.status_code, found.headers["content-type"])
+    assert path == "/metrics" or other.content == found.content
+    assert client.post(f"{PATH}/", json={"prompt": "the mill"}).status_code == 200
+    assert client.get("//").status_code == 200
+
+
+@pytest.mark.parametrize("coding", ["gzip", "GZIP", "deflate", "br", "zstd", "gzip, identity"])
+def test_compressed_bodies_are_refused_as_such(client: TestClient, coding: str) -> None:
+    body = gzip.compress(b'{"prompt": "the mill"}')
+    response = client.post(PATH, content=body, headers={**JSON, "Content-Encoding": coding})
+    assert "uncompressed" in error(response, 415)
+    assert response.headers["accept-encoding"] == "identity"
+    plain = {**JSON, "Content-Encoding": "Identity"}
+    assert client.post(PATH, content=b'{"prompt": "the mill"}', headers=plain).status_code == 200
+
+
+def test_events_have_no_line_ends_of_any_kind(client: TestClient) -> None:
+    prompt = "the " + "".join(map(chr, (0x85, 0x2028, 0x2029, 0x0B, 0x0C, 0x1C, 0x1D, 0x1E, 0x0D, 0x0A))) + " mill"
+    streamed = client.post(PATH, json={"prompt": prompt, "echo": True, "stream": True}).content.decode("utf-8")
+    lines = [line for line in streamed.splitlines() if line]
+    assert streamed.count("\n\n") == len(lines)
+    assert json.loads(lines[0].removeprefix("data: "))["choices"][0]["text"] == prompt
 
 
 def test_no_response_depends_on_the_host_header(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +246,7 @@ def test_no_response_depends_on_the_host_header(engine: ScriptedEngine, monkeypa
     with serving(engine, api_key="right") as client:
         client.follow_redirects = False
         for host in (b"[", b"]", b"a/healthz?", b"a/healthz#", b"\xff", b"", b"@", b"a:99999999"):
-            for path in ("/v1/models", "/metrics", "/nowhere", "/healthz/", "/v1/models/%ff"):
+            for path in ("/v1/models", "/metrics", "/nowhere", "/healthz/x", "/v1/models/%ff"):
                 error(client.get(path, headers={"Host": host}), 401)
                 known = client.get(path, headers={"Host": host, "Authorization": "Bearer right"})
                 assert known.status_code == (200 if path in ("/v1/models", "/metrics") else 404)
@@ -241,7 +272,7 @@ def test_deeply_nested_values_are_refused(client: TestClient, field: str, depth:
         (b'\xef\xbb\xbf{"prompt": "the mill"}', 200),
         (b'{"prompt": "\xff"}', 400),
         (b"\xff\xfe{", 400),
-        (b'{"prompt": "the mill", "max_tokens": ' + b"9" * 4000 + b"}", 400),
+        (b'{"prompt": "the mill", "max_tokens": ' + b"9" * 4000 + b"}", 200),
         (b'{"prompt": "the mill", "max_tokens": ' + b"9" * 5000 + b"}", 400),
         (b'{"prompt": "the mill", "temperature": 1e999}', 400),
         (b'{"prompt": "the mill", "temperature": NaN}', 400),
@@ -288,7 +319,7 @@ def test_a_full_queue_responds_429_with_retry_after(engine: ScriptedEngine) -> N
 
 def test_all_prompts_of_a_request_are_admitted_or_none(engine: ScriptedEngine) -> None:
     with serving(engine, queue=QueueOptions(slots=1, waiting=2)) as client:
-        error(client.post(PATH, json={"prompt": ["a mill"] * 4}), 429)
+        assert "at most 3" in error(client.post(PATH, json={"prompt": ["a mill"] * 4}), 400, "prompt")
         assert len(client.post(PATH, json={"prompt": ["a mill"] * 3}).json()["choices"]) == 3
 
 
@@ -300,6 +331,29 @@ def test_a_prompt_waits_for_a_bounded_time(engine: ScriptedEngine) -> None:
         assert "0.05 seconds" in error(client.post(PATH, json=SLOW), 429)
         engine.network.released.set()
         assert slow.result(30).status_code == 200
+
+
+def test_prompts_that_wait_for_others_of_their_request_wait_as_long_as_it_may_take(engine: ScriptedEngine) -> None:
+    queue = QueueOptions(slots=1, waiting=30, wait_s=0.05)
+    with serving(engine, queue=queue) as client, ThreadPoolExecutor(1) as pool:
+        batch = pool.submit(client.post, PATH, json={"prompt": ["slow mill", *["a mill"] * 19]})
+        assert engine.network.begun.acquire(timeout=30)
+        assert "0.05 seconds" in error(client.post(PATH, json=SLOW), 429)
+        engine.network.released.set()
+        assert [choice["text"] for choice in batch.result(30).json()["choices"]] == [TEXT] * 20
+
+
+def test_a_response_with_fewer_tokens_than_requested_says_so(engine: ScriptedEngine) -> None:
+    with serving(engine, limits=Limits(tokens=2, prompts=1)) as client:
+        asked = {"prompt": "the mill", "max_tokens": 4096}
+        response = client.post(PATH, json=asked)
+        assert "max_tokens is 2" in response.headers["warning"]
+        whole = response.json()
+        assert (whole["max_tokens"], whole["choices"][0]["text"]) == (2, " to the")
+        streamed = client.post(PATH, json={**asked, "stream": True})
+        assert {event["max_tokens"] for event in events(streamed.text)[:-1]} == {2}
+        assert "max_tokens" not in client.post(PATH, json={**asked, "max_tokens": 2}).json()
+        assert "at most 1" in error(client.post(PATH, json={"prompt": ["a", "b"]}), 400, "prompt")
 
 
 @pytest.mark.parametrize("stream", [False, True])

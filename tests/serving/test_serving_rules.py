@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from support.serving_engines import WORDS, ScriptedEngine, parts_of
 
 from giaann_dask.errors import OptionError
+from giaann_dask.inference.continuation import MOST_SEED
 from giaann_dask.serving.chat_requests import read_chat_request
 from giaann_dask.serving.completion_deltas import Choice, StopFinder
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.http_errors import HttpError
 from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
 from giaann_dask.serving.requests import CompletionRequest, read_request
+from giaann_dask.serving.traces import read_trace_request
 
 
 def read(limits: Limits | None = None, **fields: Any) -> CompletionRequest:
@@ -74,7 +76,7 @@ def test_what_would_change_the_choice_of_words_is_ignored_with_a_warning() -> No
         ("messages", [{"role": "user", "content": "x" * 60}] * 2),
         ("messages", [{"role": "user", "content": "\ud800"}]),
         ("max_completion_tokens", 0),
-        ("max_tokens", 11),
+        ("max_tokens", "11"),
         ("logprobs", 1),
         ("logprobs", True),
         ("top_logprobs", 2),
@@ -110,7 +112,7 @@ def test_every_field_is_read() -> None:
     [
         *(("prompt", value) for value in (None, 5, [], [1, 2], [[1]], ["a", 1], {"a": 1}, "\ud800", "a\0b", "x" * 101)),
         ("prompt", ["a"] * 4),
-        *(("max_tokens", value) for value in (0, -1, 11, 1.5, "5", True, [])),
+        *(("max_tokens", value) for value in (0, -1, 1.5, "5", True, [])),
         *(("stop", value) for value in ("", [""], ["a"] * 5, 5, {}, ["\udc00"])),
         *(("n", value) for value in (0, 2, "1", True)),
         *(("logprobs", value) for value in (0, 5, True)),
@@ -134,6 +136,51 @@ def test_errors_name_the_wrong_field(field: str, value: object) -> None:
     with pytest.raises(HttpError, match="expected") as caught:
         read(Limits(prompt_characters=100, prompts=3, tokens=10), **{field: value})
     assert (caught.value.status, caught.value.param) == (400, field)
+
+
+@pytest.mark.parametrize("requested", [11, 4096, 10**30])
+def test_more_tokens_than_the_limit_are_capped_with_a_warning(requested: int) -> None:
+    limits = Limits(tokens=10)
+    chat = {"messages": [{"role": "user", "content": "the mill"}]}
+    for request in (
+        read(limits, max_tokens=requested),
+        read_chat_request(json.dumps({**chat, "max_tokens": requested}).encode(), limits),
+        read_chat_request(json.dumps({**chat, "max_tokens": 5, "max_completion_tokens": requested}).encode(), limits),
+    ):
+        assert (request.options.tokens, request.capped) == (10, True)
+        assert "max_tokens is 10" in request.headers["Warning"]
+    for request in (read(limits, max_tokens=10), read(limits), read(limits, max_tokens=None)):
+        assert (request.options.tokens, request.capped, request.headers) == (10, False, {})
+
+
+def test_seeds_of_other_servers_are_accepted() -> None:
+    def drawn(seed: object) -> int | None:
+        body = {"prompt": "the mill", "temperature": 1, "seed": seed}
+        return read_request(json.dumps(body).encode(), Limits(), draws=True).seed
+
+    assert (drawn(0), drawn(7), drawn(MOST_SEED)) == (0, 7, MOST_SEED)
+    assert len({drawn(-1), drawn(-1), drawn(None), drawn(None)}) == 4
+    assert drawn(-5) == drawn(-5) != drawn(-6)
+    with pytest.raises(HttpError, match="seed"):
+        drawn(MOST_SEED + 1)
+
+
+def test_null_is_as_if_a_field_were_missing() -> None:
+    known = ("model", "max_tokens", "stop", "stream", "stream_options", "candidates", "columns", "connections", "echo")
+    others = ("logprobs", "n", "best_of", "suffix", "logit_bias", "temperature", "top_p", "seed", "user")
+    unknown = ("top_k", "min_p", "repetition_penalty", "guided_json", "ignore_eos")
+    assert read(**dict.fromkeys((*known, *others, *unknown))) == read()
+    assert read(stream=True, stream_options={"include_usage": None, "other": None}) == read(stream=True)
+    chat = {"messages": [{"role": "user", "content": "the mill", "name": None}]}
+    names = ("max_completion_tokens", "top_logprobs", "tools", "response_format", "reasoning", "thinking")
+    body = json.dumps({**chat, **dict.fromkeys((*known[:-1], *others, *unknown, *names))}).encode()
+    assert read_chat_request(body, Limits()) == read_chat_request(json.dumps(chat).encode(), Limits())
+    key = {"source": 1, "target": 2, "segment": 3, "branch": 0}
+    nulls = {"connections": [{**key, "context": None, "x": None}], "sentences": None, "model": None, "y": None}
+    wanted = read_trace_request(json.dumps({"connections": [key]}).encode(), Limits())
+    assert read_trace_request(json.dumps(nulls).encode(), Limits()) == wanted
+    with pytest.raises(HttpError, match="top_k"):
+        read(top_k=5)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"5", b"\xff", b"[" * 100_000, b'{"prompt": "a"} x'])
@@ -197,6 +244,8 @@ def test_details_of_tokens_only_on_request() -> None:
         {"api_key": ""},
         {"api_key": "schlüssel"},
         {"api_key": "two words"},
+        *({"api_key": f"key{each}"} for each in "\n\r\t\v\f\x1f\x7f\xa0"),
+        {"api_key": "\nkey"},
     ],
 )
 def test_invalid_options_of_a_server(fields: dict[str, Any]) -> None:
