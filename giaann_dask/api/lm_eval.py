@@ -83,7 +83,10 @@ class GiaannLM(LM):  # type: ignore[misc]
         return self._answers("loglikelihood_rolling", requests, self._text_score)
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
-        """Return the continuation of each context, up to the first of the stop sequences of the task."""
+        """Return the continuation of each context, up to the first of the stop sequences of the task.
+
+        It is an empty text where a context has no word or no token is requested.
+        """
         return self._answers("generate_until", requests, self._continuation)
 
     def _answers(self, kind: str, requests: Iterable[Instance], answer: Callable[..., Found]) -> list[Found]:
@@ -96,7 +99,7 @@ class GiaannLM(LM):  # type: ignore[misc]
 
     def _continuation_score(self, context: str, continuation: str) -> tuple[float, bool]:
         given = len(context.rstrip())
-        words = [word for word in score_text(self._model, context + continuation) if word.end > given]
+        words = score_text(self._model, context + continuation, after=given)
         return math.fsum(word.log_probability for word in words), all(word.most_probable for word in words)
 
     def _text_score(self, text: str) -> float:
@@ -104,8 +107,12 @@ class GiaannLM(LM):  # type: ignore[misc]
 
     def _continuation(self, context: str, settings: dict[str, Any]) -> str:
         stops = _stops(settings.get("until"))
-        tokens = int(settings.get("max_gen_toks", _DEFAULT_TOKENS))
-        temperature = float(settings.get("temperature", 0.0)) if settings.get("do_sample") else 0.0
+        most = settings.get("max_gen_toks")
+        tokens = _DEFAULT_TOKENS if most is None else int(most)
+        if tokens < 1 or not context.split():
+            # There is nothing to generate, or nothing that goes on.
+            return ""
+        temperature = float(settings.get("temperature") or 0.0) if settings.get("do_sample") else 0.0
         # The same words in every evaluation.
         sampling = SamplingOptions(temperature=temperature, seed=0)
         options = GenerationOptions(tokens=tokens, runners_up=1, reasons=0, sampling=sampling)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -121,8 +122,8 @@ class TokenStream:
                 place.extend(range(len(sentence)))
                 document.extend([current] * len(sentence))
         words = tuple(number)
-        keys = np.array([word_key(word) for word in words], np.int64)
-        endings = np.array([word_key(ending_of(word)) for word in words], np.int64)
+        # Texts of one evaluation or server have most of their words, and often a long beginning, in common.
+        keys, endings = np.array([_keys_of(word) for word in words], np.int64).reshape(-1, 2).T.copy()
         return cls(words, keys, endings, *(np.array(values, np.int64) for values in (index, place, document)))
 
     def __len__(self) -> int:
@@ -190,6 +191,12 @@ def word_key(word: str) -> int:
     """Return the key of a word, 51 bits of a hash of its UTF-8 bytes."""
     digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") & NEURON_MASK
+
+
+@lru_cache(maxsize=1 << 15)
+def _keys_of(word: str) -> tuple[int, int]:
+    """Return the key of a word and that of its ending."""
+    return word_key(word), word_key(ending_of(word))
 
 
 def ending_of(word: str) -> str:

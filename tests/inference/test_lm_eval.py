@@ -18,7 +18,10 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.api.lm_eval import GiaannLM
 from giaann_dask.errors import MissingDependencyError, OptionError
+from giaann_dask.inference.best import scores
 from giaann_dask.inference.best.evaluation import ScoreReport
+from giaann_dask.inference.best.span_kernel import score_tokens
+from giaann_dask.inference.best.word_scores import score_text
 
 TEXT = "The old miller carried the flour—quite new—to him.  It was a zyx\n\nThe baker watched the “mill”."
 DOCUMENTS = [
@@ -140,6 +143,38 @@ def test_what_is_generated_is_the_most_probable_continuation(network: gd.Network
     (text,) = model.generate_until(requests("generate_until", (context, {"until": [stop], "max_gen_toks": 6})))
     ((_, greedy),) = model.loglikelihood(requests("loglikelihood", (context, text)))
     assert greedy
+
+
+@pytest.mark.parametrize("context", ["", " ", "\n\t\u3000", "The old miller"])
+def test_nothing_to_continue_or_to_generate_is_an_empty_text(model: GiaannLM, context: str) -> None:
+    settings: list[dict[str, Any]] = [{"max_gen_toks": 0}, {"max_gen_toks": -1}]
+    settings += [] if context.strip() else [{}, {"max_gen_toks": 5, "do_sample": True, "temperature": 1.0}]
+    asked = requests("generate_until", *((context, {"until": ["x"], **each}) for each in settings))
+    assert model.generate_until(asked) == [""] * len(settings)
+    given = {"until": None, "max_gen_toks": None, "do_sample": True, "temperature": None}
+    (text,) = model.generate_until(requests("generate_until", (f"{context} The", given)))
+    assert text
+
+
+def test_continuations_of_a_long_context_cost_their_own_words(model: GiaannLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = "The old miller carried the flour. The baker watched it\n\n" * 30 + "The old miller carried the"
+    endings = (" flour", " xyz qrs", "s old", " mill.")
+    wanted = [
+        math.fsum(
+            word.log_probability for word in score_text(model._model, context + ending) if word.end > len(context)
+        )
+        for ending in endings
+    ]
+    spans = []
+
+    def counted(*arguments: Any) -> Any:
+        spans.append(arguments[-1] - arguments[-2])
+        return score_tokens(*arguments)
+
+    monkeypatch.setattr(scores, "score_tokens", counted)
+    found = model.loglikelihood(requests("loglikelihood", *((context, ending) for ending in endings)))
+    assert [total for total, _ in found] == wanted
+    assert spans == [1, 2, 2, 2]
 
 
 def test_networks_without_probabilities_are_refused(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def sentences_of(text: str) -> list[list[str]]:
     return [sentence for passage in Splitter().split(passages) for sentence in passage]
 
 
-def score_text(model: PooledModel, text: str, candidates: int = 0) -> tuple[ScoredWord, ...]:
+def score_text(model: PooledModel, text: str, candidates: int = 0, after: int = 0) -> tuple[ScoredWord, ...]:
     """Return the probability of each word of a text, which is one document.
 
     Parameters
@@ -41,6 +41,8 @@ def score_text(model: PooledModel, text: str, candidates: int = 0) -> tuple[Scor
         Any text; one without words has no scores.
     candidates : int
         Most probable words to report at the place of each word.
+    after : int
+        Only words that end after so many characters are scored, given all words before them.
 
     Raises
     ------
@@ -49,16 +51,18 @@ def score_text(model: PooledModel, text: str, candidates: int = 0) -> tuple[Scor
     """
     require_prompt(text)
     sentences = sentences_of(text)
+    places = _places(text, [word for sentence in sentences for word in sentence])
+    first = sum(end <= after for _, end in places)
     stream = TokenStream.from_documents([sentences])
-    model = model.for_text(stream)
+    model = model.for_text(stream, first)
     prepared = model.text(stream) if candidates else model.numbered(stream)
-    scores = model.score_span(stream, prepared, 0, len(stream))
+    scores = model.score_span(stream, prepared, first, len(stream))
     names = (*model.tables.words, *model.number_words(stream)[0]) if candidates else ()
     found = []
-    for at, (begin, end) in enumerate(_places(text, [word for sentence in sentences for word in sentence])):
+    for at, (begin, end) in enumerate(places[first:]):
         likely: tuple[Candidate, ...] = ()
         if candidates:
-            chance, _ = distribution(prepared, model.evidence, model.options.pooling, at)
+            chance, _ = distribution(prepared, model.evidence, model.options.pooling, first + at)
             best = most_probable(chance, candidates).tolist()
             likely = tuple(Candidate(names[word], "", float(chance[word])) for word in best)
         found.append(ScoredWord(begin, end, float(scores.log_probability[at]), bool(scores.matches[at]), likely))
