@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from giaann_dask.errors import GiaannError, InputMissingError
+from giaann_dask.errors import EmptyInputError, InputMissingError
 from giaann_dask.text.reading import ReadOptions, locate_part, read_parts, read_range
 
 PIECES = [  # of lines
@@ -33,12 +33,14 @@ PIECES = [  # of lines
 ]
 
 
-def check(path: Path, options: ReadOptions) -> int:
-    """Read every part again; return how many there are."""
-    try:
-        parts = list(read_parts([path], options))
-    except GiaannError:
+def check(path: Path, options: ReadOptions, text: str) -> int:
+    """Read every part again; return how many there are: none where the text is blank, which alone is refused."""
+    if not text.strip():
+        with pytest.raises(EmptyInputError):
+            list(read_parts([path], options))
         return 0
+    parts = list(read_parts([path], options))
+    assert parts
     for part in parts:
         located = locate_part(part, options)
         assert located is not None
@@ -51,12 +53,13 @@ def check(path: Path, options: ReadOptions) -> int:
 @example(["A mill. ", "A mill. ", "Größe é", "\n", *["A mill. "] * 3], 23, 1)  # Divided in lines before the last.
 def test_parts_of_plain_text(tmp_path: Path, pieces: list[str], characters: int, mark: int) -> None:
     path = tmp_path / "a.txt"
-    path.write_bytes("".join(pieces).encode())
-    check(path, ReadOptions(part_characters=characters))
+    text = "".join(pieces)
+    path.write_bytes(text.encode())
+    check(path, ReadOptions(part_characters=characters), text.removeprefix("\ufeff"))
     lines = [json.dumps({"text": "".join(pieces[i : i + mark])}) for i in range(0, len(pieces), mark)]
     path = tmp_path / "a.jsonl"
     path.write_text("\n\n".join(lines) + "\n")
-    check(path, ReadOptions(part_characters=characters))
+    check(path, ReadOptions(part_characters=characters), text)
 
 
 @settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -70,7 +73,7 @@ def test_parts_of_conllu(tmp_path: Path, kinds: list[str], characters: int) -> N
     path = tmp_path / "a.conllu"
     path.write_text("\n".join(lines) + "\n")
     for newdoc in (False, True):
-        check(path, ReadOptions(part_characters=characters, newdoc=newdoc, group=2))
+        check(path, ReadOptions(part_characters=characters, newdoc=newdoc, group=2), "word" * kinds.count("word"))
 
 
 def test_what_is_compressed_or_changed_has_no_ranges(tmp_path: Path) -> None:
@@ -81,7 +84,7 @@ def test_what_is_compressed_or_changed_has_no_ranges(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text(text)
     options = ReadOptions(part_characters=300)
-    assert check(path, options) > 3
+    assert check(path, options, text) > 3
     *_, last = read_parts([path], options)
     located = locate_part(last, options)
     assert located is not None
