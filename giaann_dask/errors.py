@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Self
 
+from giaann_dask.printable import printable
+
 # Around the name of a parameter in the text of an error; no text of a user holds it.
 _MARK = "\x1f"
 _PARAMETER = re.compile(f"{_MARK}([^{_MARK}]+){_MARK}")
@@ -40,6 +42,7 @@ def parameter(name: str) -> str:
 class GiaannError(Exception):
     """Base class of errors, with the value received, the value expected and the remedy.
 
+    The text is one line without control characters, whatever the value received holds.
     The text names parameters by `parameter`: as Python spells them, until a command chooses its options
     (`choose_spelling`).
 
@@ -66,7 +69,7 @@ class GiaannError(Exception):
             message += f"; expected {expected}"
         if remedy:
             message += f"; {remedy}"
-        return " ".join(message.split())
+        return printable(" ".join(message.split()))
 
     def at(self, place: str) -> Self:
         """Return the same error that says first where it occurred."""

@@ -1,8 +1,8 @@
 """Represent objects as text on a console and as HTML in a notebook.
 
 Has a titled list of labels and values that renders as aligned text and as a small table with the same content, the
-mixin that represents an object by its ``summary`` method, and the format of counts, numbers, sizes and shares. Imports
-nothing else of the package.
+mixin that represents an object by its ``summary`` method, and the format of counts, numbers, sizes and shares. Text of
+others is escaped (`giaann_dask.printable`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from giaann_dask.printable import printable
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 # From here on digits say less than an exponent.
@@ -60,10 +62,11 @@ class Summary:
 
     def text(self) -> str:
         """Return the title and one line per row, values aligned; no newline at the end."""
-        width = max((len(label) for label, _ in self.rows), default=0)
-        lines = [self.title]
-        for label, value in self.rows:
-            first, *rest = value.split("\n")
+        rows = [(printable(label), value) for label, value in self.rows]
+        width = max((len(label) for label, _ in rows), default=0)
+        lines = [printable(self.title)]
+        for label, value in rows:
+            first, *rest = map(printable, value.split("\n"))
             lines.append(f"  {label:<{width}}  {first}".rstrip())
             lines.extend(f"{'':<{width + 4}}{line}".rstrip() for line in rest)
         return "\n".join(lines)
@@ -71,12 +74,12 @@ class Summary:
     def html(self) -> str:
         """Return the same title, labels and values as a table that needs no style sheet."""
         rows = "".join(
-            f'<tr style="{_ROW}"><th scope="row" style="{_LABEL}">{html.escape(label)}</th>'
-            f'<td style="{_VALUE}">{html.escape(value)}</td></tr>'
+            f'<tr style="{_ROW}"><th scope="row" style="{_LABEL}">{_escaped(label)}</th>'
+            f'<td style="{_VALUE}">{_escaped(value)}</td></tr>'
             for label, value in self.rows
         )
         table = f'<table style="{_TABLE}"><tbody>{rows}</tbody></table>'
-        return f'<div style="{_FRAME}"><div style="{_TITLE}">{html.escape(self.title)}</div>{table}</div>'
+        return f'<div style="{_FRAME}"><div style="{_TITLE}">{_escaped(self.title)}</div>{table}</div>'
 
 
 class Summarised:
@@ -106,6 +109,10 @@ class Summarised:
     def _repr_html_(self) -> str:
         """Return the summary as HTML, for notebooks."""
         return self.summary().html()
+
+
+def _escaped(text: str) -> str:
+    return html.escape(printable(text, keep="\n"))
 
 
 def format_bytes(n: int) -> str:

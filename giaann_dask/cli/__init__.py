@@ -22,8 +22,10 @@ from giaann_dask.cli.engine import cluster, compact
 from giaann_dask.cli.history import branch, checkout, log, tag
 from giaann_dask.cli.islands import island
 from giaann_dask.cli.jobs import job
+from giaann_dask.cli.logs import escape_warnings
 from giaann_dask.cli.picturing import draw, report
 from giaann_dask.cli.serving import serve
+from giaann_dask.cli.showing import say
 from giaann_dask.cli.stopping import interrupt_on_signals
 from giaann_dask.cli.streams import OUTPUT, provide_streams
 from giaann_dask.cli.tokenizing import tokenizer
@@ -57,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         Command-line arguments; those of the process by default.
     """
     provide_streams()
+    escape_warnings()
     # Most objects are those of modules, which live until the end: collecting garbage while they are imported, and at
     # the end, takes a third of a second.
     gc.set_threshold(_ALLOCATIONS)
@@ -98,5 +101,5 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    click.echo(f"giaann-dask: {' '.join(message.split())}", err=True)
+    say(message)
     return status

@@ -36,7 +36,7 @@ from giaann_dask.cli.options import (
 )
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.scoring import check_baseline, compare, score
-from giaann_dask.cli.showing import answer, figures
+from giaann_dask.cli.showing import answer, figures, say
 from giaann_dask.cli.specification_options import read_fields, read_specification, specification_options
 from giaann_dask.cli.spelling import PLAIN, Group, section
 from giaann_dask.cli.stopping import stop_on_signals
@@ -170,7 +170,7 @@ def train(inputs: tuple[str, ...], network: Path, branch: str | None, **values: 
     answer(counts, values["as_json"], [title, *figures(counts, *names)])
     if not report.stopped:
         return DONE
-    click.echo("giaann-dask: stopped and committed; run the same command again to continue", err=True)
+    say("stopped and committed; run the same command again to continue")
     return TRY_AGAIN
 
 

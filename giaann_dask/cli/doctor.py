@@ -14,8 +14,9 @@ import click
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import NETWORK_PATH, silence_dask, storage_option
 from giaann_dask.cli.progress import waiting
-from giaann_dask.cli.showing import answer
+from giaann_dask.cli.showing import answer, show
 from giaann_dask.cli.spelling import Command, section
+from giaann_dask.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +70,10 @@ def doctor(
             findings += check_cluster(options, network)
     bad = sum(finding.status == "bad" for finding in findings)
     values = {"well": not bad, "findings": [finding.as_dict() for finding in findings]}
-    answer(values, as_json, [_table(findings), f"{bad} to mend" if bad else "all is well"])
+    if as_json:
+        answer(values, True, [])
+    else:
+        show(f"{_table(findings)}\n{f'{bad} to mend' if bad else 'all is well'}")
     return CHECK_FAILED if bad else 0
 
 
@@ -83,9 +87,10 @@ def _table(findings: Sequence[Finding]) -> str:
     for title in ("check", "", "found", "what to do"):
         table.add_column(title, overflow="fold")
     for finding in findings:
-        table.add_row(finding.check, _MARKS[finding.status], escape(finding.found), escape(finding.remedy))
+        shown = [escape(printable(text)) for text in (finding.check, finding.found, finding.remedy)]
+        table.add_row(shown[0], _MARKS[finding.status], *shown[1:])
     # In a file or a pipe, lines can have any length.
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-    with console.capture() as shown:
+    with console.capture() as printed:
         console.print(table)
-    return "\n".join(line.rstrip() for line in shown.get().splitlines())
+    return "\n".join(line.rstrip() for line in printed.get().splitlines())

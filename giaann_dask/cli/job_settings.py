@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from giaann_dask.cli.options import read_toml
+from giaann_dask.cli.showing import say
 from giaann_dask.cli.spelling import Command, flag
 from giaann_dask.errors import GiaannError, OptionError
 from giaann_dask.workflows.exits import BAD_INPUT, message_of, status_of
@@ -48,7 +49,7 @@ class JobCommand(Command):
         except GiaannError as error:
             if status_of(error) == BAD_INPUT:
                 raise
-            click.echo(f"giaann-dask: {message_of(error)}", err=True)
+            say(message_of(error))
             return status_of(error)
 
 

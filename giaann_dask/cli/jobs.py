@@ -243,7 +243,7 @@ def compare(output: Path, **values: Any) -> None:
     with progress() as observer:
         rows = comparing.compare(options, observer)
     table = comparing.write(rows, output)
-    answer({"rows": [asdict(row) for row in rows]}, values["as_json"], [table.rstrip("\n")])
+    answer({"rows": [asdict(row) for row in rows]}, values["as_json"], table.splitlines())
 
 
 for command in (nightly, weekly, backup, compare):

@@ -6,7 +6,6 @@ plain lines elsewhere; JSON lines with ``--log-json``. Logs of Dask are not conf
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from giaann_dask.cli.spelling import section
+from giaann_dask.printable import json_text, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,6 +26,18 @@ _CONSOLE = "giaann_dask.console"
 _CHOSEN = "giaann_dask.logging"
 # Attributes that every record has; further ones come from the call that logged it.
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class PlainFormatter(logging.Formatter):
+    """Format a record as text without anything that a terminal would obey; tracebacks keep their lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of logging
+        """Return the line without a traceback."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - a name of logging
+        """Return the traceback."""
+        return printable(super().formatException(ei), keep="\n")
 
 
 class JsonFormatter(logging.Formatter):
@@ -42,7 +54,7 @@ class JsonFormatter(logging.Formatter):
         value |= {name: given for name, given in vars(record).items() if name not in _USUAL}
         if record.exc_info:
             value["error"] = self.formatException(record.exc_info)
-        return json.dumps(value, ensure_ascii=False, default=str)
+        return json_text(value, default=str)
 
 
 def log_options(command: Command) -> Command:
@@ -106,16 +118,23 @@ def set_logging(verbose: int, as_json: bool, where: Console) -> None:
     handler: logging.Handler
     if as_json or not where.is_terminal:
         handler = logging.StreamHandler(where.file)
-        plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        plain = PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
         handler.setFormatter(JsonFormatter() if as_json else plain)
     else:
         from rich.logging import RichHandler
 
         handler = RichHandler(console=where, show_path=False, log_time_format="[%X]")
+        handler.setFormatter(PlainFormatter())
     logger = logging.getLogger(LOGGER)
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
     logger.propagate = False
+
+
+def escape_warnings() -> None:
+    """Escape what is logged without ``-v``: warnings, which Python prints as they are."""
+    assert logging.lastResort is not None
+    logging.lastResort.setFormatter(PlainFormatter())
 
 
 def quiet() -> None:

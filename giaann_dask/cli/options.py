@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from giaann_dask.cli.logs import log_options
+from giaann_dask.cli.showing import say
 from giaann_dask.cli.spelling import section, spelled
 from giaann_dask.device import finds_cuda
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, parameter
@@ -103,7 +104,7 @@ class _WrittenPath(_NetworkPath):
         """Return a path, or a `giaann_dask.object_urls.ObjectPath`."""
         path = super().convert(value, param, ctx)
         if is_in_memory(path):
-            click.echo(f"giaann-dask: {path} is in the memory of this command, and gone when it ends", err=True)
+            say(f"{path} is in the memory of this command, and gone when it ends")
         return path
 
 

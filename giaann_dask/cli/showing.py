@@ -1,6 +1,7 @@
-"""Print the results of commands, readable or as one JSON object on standard output.
+"""Print the results of commands, readable or as one JSON object on standard output, and messages on standard error.
 
-Progress is shown by `progress`, events are written by `event_files`.
+What a terminal would obey is escaped here (`giaann_dask.printable`), for all commands. Progress is shown by `progress`,
+events are written by `event_files`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 
 import click
 
+from giaann_dask.printable import json_text, printable
+
 
 def answer(values: dict[str, Any], as_json: bool, lines: Sequence[str]) -> None:
     """Print the result of a command on standard output.
@@ -24,16 +27,32 @@ def answer(values: dict[str, Any], as_json: bool, lines: Sequence[str]) -> None:
     as_json : bool
         Whether to print `values`, as one object.
     lines : sequence of str
-        The result for people.
+        The result for people, a line each.
     """
-    shown = json.dumps(values, ensure_ascii=False) if as_json else "\n".join(lines)
-    encoding, errors = sys.stdout.encoding or "utf-8", sys.stdout.errors or "strict"
+    show(json_text(values) if as_json else "\n".join(map(printable, lines)), json.dumps(values) if as_json else None)
+
+
+def show(text: str, plain: str | None = None) -> None:
+    """Print text that is escaped already on standard output.
+
+    Parameters
+    ----------
+    text : str
+        One or more lines.
+    plain : str, optional
+        What to print where the output's encoding lacks a character; by default the same with more escapes.
+    """
+    encoding = sys.stdout.encoding or "utf-8"
     try:
-        shown.encode(encoding, "strict" if as_json else errors)
+        text.encode(encoding)
     except UnicodeEncodeError:
-        # Names of files need not be UTF-8, and not every output is.
-        shown = json.dumps(values) if as_json else shown.encode(encoding, "backslashreplace").decode(encoding)
-    click.echo(shown)
+        text = plain or text.encode(encoding, "backslashreplace").decode(encoding)
+    click.echo(text)
+
+
+def say(message: str) -> None:
+    """Print a message of the command as one line on standard error."""
+    click.echo(f"giaann-dask: {printable(' '.join(message.split()))}", err=True)
 
 
 def figures(values: dict[str, Any], *names: str) -> list[str]:

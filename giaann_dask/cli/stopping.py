@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-import click
+from giaann_dask.cli.showing import say
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -46,7 +46,7 @@ def stop_on_signals(message: str = "committing rounds in progress") -> Iterator[
             raise KeyboardInterrupt
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         stop.set()
-        click.echo(f"giaann-dask: {message}; send the signal again to exit immediately", err=True)
+        say(f"{message}; send the signal again to exit immediately")
 
     if threading.current_thread() is not threading.main_thread():
         # Only the main thread may install handlers; in other threads there is nothing to handle.

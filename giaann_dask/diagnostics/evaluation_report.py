@@ -16,6 +16,7 @@ from giaann_dask.diagnostics.pictures.files import SUFFIXES, rendered, save_figu
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.evaluation.accuracy import Group
 from giaann_dask.inference.evaluation.evaluation import EvaluationReport
+from giaann_dask.printable import xml_text
 from giaann_dask.representations import bar
 from giaann_dask.storage import write_file
 
@@ -129,7 +130,8 @@ def evaluation_page(report: EvaluationReport) -> str:
         content = base64.b64encode(rendered(figure, "png")).decode("ascii")
         return f'<img alt="Accuracy by place and by part of speech" src="data:image/png;base64,{content}">'
 
-    return _PAGE.format(title="Evaluation of a GIAANN network", body="\n".join(evaluation_body(report, picture)))
+    page = _PAGE.format(title="Evaluation of a GIAANN network", body="\n".join(evaluation_body(report, picture)))
+    return xml_text(page)
 
 
 def evaluation_body(report: EvaluationReport, picture: Callable[[Figure], str]) -> list[str]:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 from support.closed_streams import CLOSED, run_all
 from support.training_commands import command
 
 import giaann_dask as gd
+from giaann_dask.cli import run
+from giaann_dask.cli.doctor import _table
+from giaann_dask.cli.logs import LOGGER, escape_warnings, quiet, set_logging
+from giaann_dask.cli.showing import show
 from giaann_dask.cli.stopping import SIGNALS, interrupt_on_signals, stop_on_signals
 from giaann_dask.data import sample_test_text
+from giaann_dask.diagnostics.findings import Finding
+from giaann_dask.errors import GiaannError
+from giaann_dask.printable import xml_text
 
 # Commands that print and that fail; all options of where they work are relative to a folder.
 QUICK = (
@@ -31,7 +42,7 @@ OTHERS = (
     ["draw", "net", "--out", "net.svg"],
     ["report", "net", "--out", "net.html"],
     ["diff", "net", "net"],
-    ["prune", "net", "--keep", "0.5", "--out", "pruned"],
+    ["prune", "net", "--keep", "0.5", "--out", "net"],
     ["compact", "net"],
     ["job", "weekly", "--network", "net", "--evaluate", str(sample_test_text()), "--workers", "0"],
     ["job", "backup", "--network", "net", "--to", "copies"],
@@ -137,3 +148,119 @@ def test_a_signal_that_is_ignored_stays_ignored(handlers: None) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
         assert not stop.is_set()
     os.kill(os.getpid(), signal.SIGHUP)
+
+
+# A word that clears the screen, sets a title, colours, reverses and hides, in characters of one and of two bytes.
+OBEYED = "\x1b[2J\x1b]0;a\x07\x9b31m\x7f\u202e\u2066\u200b\ufeff\ue000\x08"
+NAMES = (f"mil{OBEYED}ler", f"flo{OBEYED}ur", "mill\x1b")
+PROMPT = f"The old {NAMES[0]} carried the"
+
+
+@pytest.fixture(scope="module", params=["v1", "best"])
+def obeyed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network whose words have control characters, and whose folder and text have some in their names."""
+    where = tmp_path_factory.mktemp("obeyed")
+    text = where / f"te{OBEYED}xt.txt"
+    lines = [f"The old {NAMES[0]} carried the {NAMES[1]} to the {NAMES[2]} and the baker on the hill .\n"] * 4
+    text.write_text("".join(lines), encoding="utf-8")
+    with gd.connect(workers=0) as client:
+        specification = gd.Specification(profile=request.param, trace=True)
+        gd.train(text, where / f"n{OBEYED}et", client=client, specification=specification)
+    return where / f"n{OBEYED}et"
+
+
+def shown_by(arguments: Sequence[str | Path], capsys: pytest.CaptureFixture[str], code: int | None = 0) -> str:
+    """Run a command; return what it printed, in which a terminal obeys nothing."""
+    capsys.readouterr()
+    found = run([str(each) for each in arguments])
+    out, err = capsys.readouterr()
+    assert code is None or found == code, err
+    assert [line for line in (out + err).split("\n") if not line.isprintable()] == []
+    return out + err
+
+
+def test_words_of_a_text_are_shown_and_not_obeyed(obeyed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = next(obeyed.parent.glob("te*"))
+    for arguments in (
+        ("generate", obeyed, PROMPT, "--explain"),
+        ("trace", obeyed, PROMPT),
+        ("inspect", obeyed, "--parts"),
+        ("log", obeyed),
+        ("diff", obeyed, obeyed),
+        ("evaluate", obeyed, text, "--workers", "0"),
+    ):
+        assert "\\x1b" in shown_by(arguments, capsys) or arguments[0] in ("log", "diff", "evaluate")
+    for arguments in (
+        ("generate", obeyed, OBEYED),
+        ("generate", obeyed, PROMPT, "--ref", OBEYED),
+        ("tag", obeyed, OBEYED),
+        ("train", f"{OBEYED}.txt", "--network", obeyed),
+        ("train", text, "--network", obeyed, "--set", f"{OBEYED}=1"),
+        ("forget", obeyed, "--document", f"{OBEYED}.txt"),
+        (OBEYED,),
+        ("log", f"--{OBEYED}"),
+        ("job", "weekly", "--network", OBEYED, "--evaluate", OBEYED),
+        ("draw", obeyed, "--out", obeyed.parent / f"{OBEYED}.svg", "--concept", OBEYED),
+    ):
+        shown_by(arguments, capsys, None)
+
+
+def test_pages_and_pictures_stay_well_formed(obeyed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    best = not gd.open(obeyed).specification.has_columns
+    pictures = [] if best else [("draw", obeyed, "--out", obeyed.parent / "net.svg")]
+    pictures += [("diff", obeyed, obeyed, "--picture", obeyed.parent / "diff.svg")]
+    for arguments in pictures:
+        shown_by(arguments, capsys)
+        ElementTree.parse(arguments[-1])
+    page = obeyed.parent / "net.html"
+    shown_by(("report", obeyed, "--out", page), capsys)
+    content = page.read_text(encoding="utf-8")
+    assert xml_text(content) == content
+    assert "mil\\x1b" in content
+
+
+def test_json_has_the_very_words(obeyed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(shown_by(("generate", obeyed, PROMPT, "--json"), capsys))
+    assert found["text"] == gd.open(obeyed).generate(PROMPT).text
+    assert OBEYED.lower() in "".join(found["prompt"]).lower()
+    parts = json.loads(shown_by(("inspect", obeyed, "--parts", "--json"), capsys))["parts"]
+    assert OBEYED in json.loads(parts[0]["place"])["name"]
+
+
+def test_a_result_in_python_is_shown_and_not_obeyed(obeyed: Path) -> None:
+    network = gd.open(obeyed)
+    shown = network.generate(PROMPT, explain=True)
+    for each in (repr(network), repr(shown), repr(network.trace(PROMPT))):
+        assert all(line.isprintable() for line in each.split("\n"))
+        assert "\\x1b" in each
+    assert xml_text(shown._repr_html_()) == shown._repr_html_()
+    with pytest.raises(GiaannError) as caught:
+        gd.open(f"{OBEYED}\udcff")
+    assert str(caught.value).isprintable()
+
+
+def test_logs_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger(LOGGER)
+    try:
+        for as_json in (False, True):
+            set_logging(1, as_json, Console(stderr=True))
+            logger.warning("a file %s\nis left out", OBEYED, extra={"path": OBEYED})
+            (line,) = capsys.readouterr().err.splitlines()
+            assert line.isprintable()
+            assert not as_json or json.loads(line)["path"] == OBEYED
+        set_logging(1, False, Console(file=sys.stderr, force_terminal=True, no_color=True))
+        logger.warning("%s", OBEYED)
+        assert "\\x1b" in capsys.readouterr().err
+    finally:
+        quiet()
+    escape_warnings()
+    handler = logging.lastResort
+    assert handler is not None
+    handler.handle(logging.makeLogRecord({"msg": OBEYED, "levelno": logging.WARNING}))
+    assert capsys.readouterr().err.rstrip("\n").isprintable()
+
+
+def test_findings_of_the_doctor_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    found = Finding("check [/x]", "bad", f"[/] {OBEYED}", f"[bold]{OBEYED}")
+    show(_table([found]))
+    assert [line for line in capsys.readouterr().out.split("\n") if not line.isprintable()] == []

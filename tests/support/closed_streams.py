@@ -11,6 +11,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import traceback
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -71,9 +73,11 @@ def _leave_by(arguments: list[str]) -> None:
         main(arguments)
     except SystemExit as left:
         code = left.code
+    except BaseException:
+        traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
+            with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         os._exit(code)
 

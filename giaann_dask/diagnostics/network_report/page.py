@@ -28,6 +28,7 @@ from giaann_dask.diagnostics.network_report.gathering import Gathered, Hub, gath
 from giaann_dask.diagnostics.pictures.files import check_suffix
 from giaann_dask.inference.best.evaluation import ScoreReport
 from giaann_dask.inference.evaluation.evaluation import EvaluationReport
+from giaann_dask.printable import printable, xml_text
 from giaann_dask.representations import format_bytes
 from giaann_dask.storage import write_file
 from giaann_dask.store.commits import CommitReader
@@ -141,14 +142,14 @@ def report_network(
     links = "".join(f'<a href="#{section.name}">{section.title}</a>' for section in sections)
     body = "\n".join(f'<section id="{s.name}">\n<h2>{s.title}</h2>\n{s.content}\n</section>' for s in sections)
     page = _PAGE.format(
-        title=html.escape(title),
+        title=html.escape(printable(title)),
         light=style_variables(dark=False),
         dark=style_variables(dark=True),
         style=_STYLE,
         head=f"{_head(reader, gathered)}\n<nav>{links}</nav>",
         body=body,
     )
-    return NetworkReport(title, gathered, evaluation, page)
+    return NetworkReport(title, gathered, evaluation, xml_text(page))
 
 
 def _head(reader: CommitReader, gathered: Gathered) -> str:
@@ -250,10 +251,10 @@ def _hub_table(title: str, ends: tuple[str, ...], hubs: Sequence[Hub], weight: s
     largest = max(hub.strength for hub in hubs)
     rows = []
     for hub in hubs:
-        of = f' <span class="of">[{html.escape(hub.column)}]</span>' if hub.column else ""
+        of = f' <span class="of">[{html.escape(printable(hub.column))}]</span>' if hub.column else ""
         bar = f'<span class="share" style="width:{100 * hub.strength / largest:.1f}%"></span>'
         counts = [f"{hub.sent if end == 'from' else hub.received:,}" for end in ends]
-        rows.append((f"{html.escape(hub.name)}{of}{bar}", *counts, short_count(hub.strength)))
+        rows.append((f"{html.escape(printable(hub.name))}{of}{bar}", *counts, short_count(hub.strength)))
     return f"<div><h3>{title}</h3>{_table(('', *ends, weight), rows)}</div>"
 
 

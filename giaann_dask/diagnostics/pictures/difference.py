@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.algebra.comparison import KINDS, NetworkDifference
 from giaann_dask.diagnostics.pictures.schemes import LIGHT
+from giaann_dask.printable import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,12 +46,14 @@ def draw_difference(difference: NetworkDifference) -> Figure:
     left.set_title("connections", loc="left", size=11)
     names = [f"{_short(each.source)} \N{RIGHTWARDS ARROW} {_short(each.target)}" for each in shown]
     right.barh(range(len(shown)), [each.change for each in shown], color=[_COLOURS[each.kind] for each in shown])
-    right.set_yticks(range(len(shown)), names, size=7)
+    right.set_yticks(range(len(shown)), names, size=7, parse_math=False)
     right.axvline(0, color=LIGHT.faint, linewidth=0.8)
     right.set_title("largest changes of strength", loc="left", size=11)
     for axes in (left, right):
         _arrange(axes)
-    figure.suptitle(f"{_short(difference.new)} against {_short(difference.old)}", x=0.01, ha="left", size=9)
+    figure.suptitle(
+        f"{_short(difference.new)} against {_short(difference.old)}", x=0.01, ha="left", size=9, parse_math=False
+    )
     return figure
 
 
@@ -63,4 +66,5 @@ def _arrange(axes: Axes) -> None:
 
 def _short(name: str) -> str:
     """Return a name that fits into the picture; of a path its end."""
+    name = printable(name)
     return name if len(name) <= _NAME else f"\N{HORIZONTAL ELLIPSIS}{name[-_NAME:]}"

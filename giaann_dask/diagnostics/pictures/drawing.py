@@ -18,6 +18,7 @@ from giaann_dask.diagnostics.pictures.files import rendered
 from giaann_dask.diagnostics.pictures.layout import LINE, MARGIN, Page, Point, curve, height_of, line_ends
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Scale, Theme, colour_graph, theme_of
+from giaann_dask.printable import printable
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.connection_table import ConnectionTable
 
@@ -59,7 +60,13 @@ def draw_text(axes: Axes, lines: list[list[Placed]], theme: Theme) -> None:
             place = x, MARGIN - 0.02 + number * TEXT_LINE
             colour = colours.get(kind, theme.text)
             axes.text(
-                *place, word, size=_SIZE, color=colour, va="center", parse_math=False, bbox=box if marked else None
+                *place,
+                printable(word),
+                size=_SIZE,
+                color=colour,
+                va="center",
+                parse_math=False,
+                bbox=box if marked else None,
             )
 
 
@@ -70,12 +77,15 @@ def width_of(word: str, size: float, weight: str) -> float:
     from matplotlib.textpath import TextPath
 
     # A dollar sign would begin a formula, and blanks have no outline; an S is about as wide.
-    outline = TextPath((0, 0), re.sub(r"[$\s]", "S", word) or "S", prop=FontProperties(size=size, weight=weight))
+    outline = TextPath(
+        (0, 0), re.sub(r"[$\s]", "S", printable(word)) or "S", prop=FontProperties(size=size, weight=weight)
+    )
     return float(outline.get_extents().width) / 72
 
 
 def draw_word(axes: Axes, word: str, middle: Point, width: float, font: dict[str, Any]) -> None:
     """Draw a word, smaller or shortened where it would be wider than its place."""
+    word = printable(word)
     # A full stop alone would be hard to see.
     size = font["size"] if any(map(str.isalnum, word)) else font["size"] + 4
 
@@ -200,7 +210,7 @@ def draw_graph(
         _draw_scale(figure, page, colouring.scale, theme, page.height - 0.1 - LINE * rows)
     for number, line in enumerate(reversed(caption)):
         place = MARGIN, MARGIN + text_height + number * LINE
-        axes.text(*place, line, size=9, color=theme.faint, va="center", parse_math=False)
+        axes.text(*place, printable(line), size=9, color=theme.faint, va="center", parse_math=False)
     draw_text(axes, running, theme)
     # A notebook knows how to show figures only after pyplot has been imported.
     figure._repr_png_ = functools.partial(rendered, figure, "png")  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from giaann_dask.errors import OptionError
+from giaann_dask.printable import xml_text
 from giaann_dask.storage import write_file
 
 if TYPE_CHECKING:
@@ -71,4 +72,4 @@ def rendered(figure: Figure, kind: str, *, text: bool = False) -> bytes:
     buffer, dates = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with matplotlib.rc_context({"svg.hashsalt": "giaann_dask", "svg.fonttype": "none" if text else "path"}):
         figure.savefig(buffer, format=kind, metadata=dates.get(kind))
-    return buffer.getvalue()
+    return xml_text(buffer.getvalue().decode()).encode() if kind == "svg" else buffer.getvalue()

@@ -21,6 +21,7 @@ from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, colour_state, find_step, graph_of
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Theme, theme_of
 from giaann_dask.lazy import import_optional
+from giaann_dask.printable import printable
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.connection_table import Neuron
 
@@ -112,7 +113,8 @@ def page_of(graph: nx.DiGraph, colouring: Colouring, options: DrawOptions, title
     follow = models.CustomJS(args={"neurons": neurons, "lines": lines, "panel": panel, "hint": _HINT}, code=_FOLLOW)
     neurons.selected.js_on_change("indices", follow)
     caption = caption or caption_of(graph, options.colour)
-    told = _head(colouring, caption, title)
+    title = printable(title)
+    told = _head(colouring, printable(caption), title)
     # No wider than the window: what is read stays in sight, and the panel goes below the figure where it must.
     head = models.Div(disable_math=True, text=told, styles={"color": theme.text, "max-width": "calc(100vw - 50px)"})
     both = layouts.row(figure, panel, styles={"flex-wrap": "wrap", "max-width": "calc(100vw - 50px)"})
@@ -143,7 +145,7 @@ def neuron_values(graph: nx.DiGraph, colouring: Colouring, page: Page) -> dict[s
         row |= {"sends": len(outgoing), "sent": round(sum(outgoing), 3)}
         row |= {"receives": len(incoming), "received": round(sum(incoming), 3)}
         for name, value in row.items():
-            values[name].append(value)
+            values[name].append(printable(value) if isinstance(value, str) else value)
     return dict(values)
 
 
@@ -166,7 +168,7 @@ def line_values(graph: nx.DiGraph, colouring: Colouring, page: Page) -> dict[str
         row |= {"source_name": both[0]["name"], "source_column": columns[both[0]["place"]]}
         row |= {"target_name": both[1]["name"], "target_column": columns[both[1]["place"]], "parts": shown + more}
         for name, value in row.items():
-            values[name].append(value)
+            values[name].append(printable(value) if isinstance(value, str) else value)
     return dict(values) or {name: [] for name in _LINE_NAMES}
 
 
@@ -237,7 +239,7 @@ def _sampled(points: Sequence[Point]) -> _Curve:
 
 def _short(word: str) -> str:
     # Two dollar signs would begin a formula, for which bokeh asks the network for a script.
-    word = word.replace("$$", "$\u200b$")
+    word = printable(word).replace("$$", "$\u200b$")
     return word if len(word) <= 14 else word[:13] + "…"
 
 
