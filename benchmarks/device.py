@@ -25,39 +25,9 @@ from giaann_dask.runs.device_sums import sum_pairs_on
 from giaann_dask.runs.pair_tables import sum_pairs
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
-from giaann_dask.text.segmentation import EncodedBlock, number_branches
+from giaann_dask.text.random_blocks import TOKENS, random_block
+from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.tasks import add_runs, pairs_of
-
-TOKENS = 25
-
-
-def make_block(sequences: int, seed: int = 1) -> EncodedBlock:
-    """Return sequences of 25 tokens in columns of 4 with words of a Zipf distribution."""
-    rng = np.random.default_rng(seed)
-    tokens = sequences * TOKENS
-    position = np.tile(np.arange(TOKENS), sequences)
-    occurrence = position // 4
-    concepts = np.minimum(rng.zipf(1.3, (sequences, TOKENS // 4 + 1)), 20_000)
-    column = concepts[np.repeat(np.arange(sequences), TOKENS), occurrence].astype(np.int32)
-    # The second token of each column is its noun; the last column has one token, its noun.
-    noun = (position % 4 == 1) | (position == TOKENS - 1)
-    feature = np.where(noun, 0, np.minimum(rng.zipf(1.4, tokens), 10_000)).astype(np.int32)
-    sequence = np.repeat(np.arange(sequences), TOKENS)
-    none = np.full(tokens, -1, np.int32)
-    return EncodedBlock(
-        offsets=np.arange(sequences + 1) * TOKENS,
-        status=np.zeros(sequences, np.uint8),
-        column=column,
-        feature=feature,
-        branch=number_branches((column.astype(np.int64) << 25) | feature, sequence, 2),
-        occurrence=occurrence.astype(np.uint16),
-        flags=(feature == 0).astype(np.uint8),
-        surface=none,
-        document=np.zeros(sequences, np.int32),
-        sentence=np.arange(sequences, dtype=np.int32),
-        surfaces=(),
-        first_sequence=0,
-    )
 
 
 def median_seconds(function: Callable[[], object], device: torch.device, runs: int) -> float:
@@ -102,7 +72,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = select_device(arguments.device) or torch.device("cpu")
     torch.set_num_threads(1)
-    block, specification = make_block(arguments.sequences), Specification()
+    block, specification = random_block(arguments.sequences), Specification()
     entries = arguments.sequences * TOKENS * (TOKENS - 1)
     keys = torch.randint(0, 1 << 50, (entries,), dtype=torch.int64, device=device)
 

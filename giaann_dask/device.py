@@ -14,6 +14,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, get_args
 
@@ -127,6 +128,27 @@ def count_devices() -> int:
     True
     """
     return torch.cuda.device_count() if _has_driver() else 0
+
+
+def device_names() -> tuple[str, ...]:
+    """Return the names of the CUDA devices that this process may use, without using them.
+
+    Examples
+    --------
+    >>> len(device_names()) == count_devices()
+    True
+    """
+    count = count_devices()
+    if not count:
+        return ()
+    try:
+        # PyTorch would begin to use the device.
+        nvml = import_module("pynvml")
+        nvml.nvmlInit()
+        return tuple(str(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(number))) for number in range(count))
+    except Exception:
+        # Not installed, or a device of AMD.
+        return count * ("unknown",)
 
 
 def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

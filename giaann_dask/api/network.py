@@ -314,6 +314,7 @@ class Network(Summarised):
         EmptyInputError
             If no sentence of the text is long enough.
         """
+        from giaann_dask.api.calibration import calibrate
         from giaann_dask.api.texts import read_inputs, sources_of
         from giaann_dask.diagnostics.progress import Workload
         from giaann_dask.inference.best.evaluation import ScoringOptions
@@ -335,6 +336,7 @@ class Network(Summarised):
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=tagged))
         workload = Workload(read, tagging.reading.text_field, chosen.maximum_sequences)
         with observe_work(client, workload, progress, observer) as (used, reporting):
+            calibrate(used, chosen.device)
             return evaluate_network(used, self._reader, read, sources, chosen, reporting)
 
     def score(

@@ -18,6 +18,7 @@ from typing import Any, Literal, overload
 from distributed import Client
 
 from giaann_dask.algebra.rejoining import rejoin
+from giaann_dask.api.calibration import calibrate
 from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
 from giaann_dask.api.texts import Inputs, TextOptions, decide_text, read_inputs, sources_of
@@ -349,6 +350,7 @@ class _Request:
                 raise StoreMissingError(
                     f"there is no network at {self.path} to have a branch", "an existing network", "train it first"
                 )
+            calibrate(client, self.options.device)
             wanted, lexicon = decide_text(client, store, self.inputs, self.specification, self.text)
             sources = sources_of(wanted, self.text, lexicon)
             target = NetworkTarget(place, wanted, sources.ever_pos, store, sources.tokenizer)

@@ -5,8 +5,9 @@ Modules that are slow to import are imported when a command runs, so that ``--he
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
@@ -42,6 +43,9 @@ from giaann_dask.cli.spelling import PLAIN, Group, section
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_training_options, training_options
 from giaann_dask.workflows.exits import DONE, TRY_AGAIN
+
+if TYPE_CHECKING:
+    from giaann_dask.cluster.stages import StageTime
 
 _COMMITS_SHOWN = 20
 _MOVED = ("increment_bytes", "column_touches", "shared_touches", "busiest_region_share")
@@ -166,12 +170,20 @@ def train(inputs: tuple[str, ...], network: Path, branch: str | None, **values: 
         memory = ("packed_bytes", "spilled_bytes") if report.packed_bytes or report.spilled_bytes else ()
         names = (*names[:3], "tokens", *names[3:], "regions", "messages", *_MOVED, *memory, *_COMMITTED, "commit")
     names = (*names, "index_bytes_per_connection") if report.index_bytes else names
+    times = _times(report.stages)
     title = f"network {network}" if report.sequences else f"network {network} held all of it already"
-    answer(counts, values["as_json"], [title, *figures(counts, *names)])
+    answer(counts, values["as_json"], [title, *figures({**counts, **times}, *names, *times)])
     if not report.stopped:
         return DONE
     say("stopped and committed; run the same command again to continue")
     return TRY_AGAIN
+
+
+def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
+    """Return how long devices have computed which stages, and with --verbose processors, too."""
+    from giaann_dask.cluster.stages import PLACES, time_rows
+
+    return dict(time_rows(stages, PLACES if is_verbose() else ["device"]))
 
 
 @giaann_dask.command()
@@ -278,7 +290,8 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     names = ("sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1")
     more = ("top_k",) if len(report.accuracy.top_k) > 1 else ()
     rows = ("rows",) if report.rows else ()
-    shown = figures(counts, *names, *more, "share_without_candidates", *rows, "seconds")
+    times = _times(report.stages)
+    shown = figures({**counts, **times}, *names, *more, "share_without_candidates", *rows, "seconds", *times)
     shown += [*report.lines(), *found.lines, *counts["reports"]]
     answer(counts, values["as_json"], [f"network {network}", *shown])
 

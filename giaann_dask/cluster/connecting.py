@@ -18,6 +18,7 @@ from typing import Any
 from distributed import Client, Scheduler, SpecCluster, TimeoutError, Worker
 from distributed.versions import VersionMismatchWarning
 
+from giaann_dask.cluster.device_speeds import describe_machine, read_speeds
 from giaann_dask.cluster.fork_server import begin_fork_server, environment_of_workers, forks, imports_main
 from giaann_dask.cluster.memory_budget import worker_allocator
 from giaann_dask.cluster.options import ClusterOptions
@@ -140,6 +141,8 @@ def wants_cuda(options: ClusterOptions) -> bool:
     """
     if options.workers == 0 or not finds_cuda(options.device):
         return False
+    if options.device == "auto" and not _devices_gain():
+        return False
     for name in ("dask_cuda", "rmm"):
         try:
             import_optional(name, "cuda")
@@ -149,6 +152,15 @@ def wants_cuda(options: ClusterOptions) -> bool:
             _LOG.warning("there is a CUDA device, but not the extra cuda; starting workers of the processor alone")
             return False
     return True
+
+
+def _devices_gain() -> bool:
+    """Return whether a stage has been found to be quicker on this machine's devices, or has not been measured."""
+    speeds = read_speeds(describe_machine())
+    gain = not speeds or max(speeds.values()) >= 1
+    if not gain:
+        _LOG.info("no stage is quicker on the GPU, by %s", speeds)
+    return gain
 
 
 def _cuda_cluster(options: ClusterOptions) -> SpecCluster:

@@ -11,7 +11,9 @@ from typing import Any
 from distributed import Client, Future, Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from giaann_dask.cluster.device_speeds import describe_machine, read_speeds
 from giaann_dask.cluster.roles import BOTH_ROLES, COMPUTE, GPU, STORAGE, Roles, roles_of
+from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.device import DeviceName
 from giaann_dask.errors import OptionError, parameter
 
@@ -40,6 +42,18 @@ def declare_roles(client: Client) -> Roles:
     return roles
 
 
+def machine_of(client: Client, roles: Roles) -> str:
+    """Return what describes the machine of a worker with a GPU, by which speeds are kept.
+
+    Raises
+    ------
+    ClusterError
+        If the worker does not answer.
+    """
+    (found,) = ask_workers(client, describe_machine, workers={roles.devices[0]}).values()
+    return str(found)
+
+
 class DeviceShare:
     """Choice of the tasks of one stage that devices compute.
 
@@ -55,22 +69,28 @@ class DeviceShare:
         self._running: list[Future] = []
 
     @classmethod
-    def of(cls, device: DeviceName, roles: Roles) -> DeviceShare:
-        """Return the share of the devices of a cluster.
+    def of(cls, client: Client, stage: str, device: DeviceName, roles: Roles) -> DeviceShare:
+        """Return the share of the devices of a cluster in a stage.
+
+        With ``auto`` they take what makes nothing slower by the speeds that are kept in the user's cache, else none.
 
         Raises
         ------
         OptionError
             If CUDA is requested, and no worker declares a GPU.
         """
-        if device == "cuda" and not roles.devices:
+        if device == "cpu" or not (roles.devices or device == "cuda"):
+            return cls()
+        if device == "auto":
+            return cls(int(read_speeds(machine_of(client, roles)).get(stage, 0.0)))
+        if not roles.devices:
             raise OptionError(
                 f"{parameter('device')} is 'cuda', and no worker of the cluster declares a GPU",
                 "workers with the resource GPU",
                 "start workers by dask-cuda that declare the resource GPU; "
                 f"or choose {parameter('device')} auto or cpu",
             )
-        return cls(math.inf if device == "cuda" else 0.0)
+        return cls(math.inf)
 
     def place(self, roles: Roles) -> dict[str, Any] | None:
         """Return the arguments of `Client.submit` for the next task on a device, None where no device is to run it."""

@@ -16,6 +16,7 @@ from distributed import Client, Future
 from giaann_dask.cluster import Roles, task_key
 from giaann_dask.cluster.devices import DeviceShare
 from giaann_dask.cluster.regions import STORED_TOGETHER, region_holders, sum_key
+from giaann_dask.cluster.stages import SUM
 from giaann_dask.cluster.submitting import Submitted, TaskSubmitter
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.merging import plan_compaction
@@ -388,7 +389,7 @@ class Regions:
             return {}
         # Without the strengths of neurons, which a device does not need.
         tables = self.submit("pairs", tasks.pairs_of, *pairs, key_of=_keys(pairs))
-        sums = self.submitter.submit(task_key("sum", tables.key), tasks.sum_on_device, tables, **where)
+        sums = self.submitter.submit(task_key(SUM, tables.key), tasks.sum_on_device, tables, **where)
         self._summing.add(sums)
         return {"sums": sums}
 

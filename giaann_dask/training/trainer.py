@@ -18,6 +18,7 @@ from distributed import Client, Future
 from giaann_dask.cluster import data_budget, results, roles_of, trim_memory, wait_all
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
 from giaann_dask.cluster.kept_runs import KEPT_SHARE
+from giaann_dask.cluster.stages import SUM, StageClock
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import JOINED, BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, StoreConflictError, StoreUnsharedError, parameter
@@ -114,7 +115,7 @@ class Trainer:
         stop: Event | None = None,
     ) -> None:
         summed = options.device if target.specification.has_columns else "cpu"
-        summing = DeviceShare.of(summed, declare_roles(client))
+        summing = DeviceShare.of(client, SUM, summed, declare_roles(client))
         self._client = client
         self._target = target
         self._options = options
@@ -181,7 +182,7 @@ class Trainer:
         GiaannError
             If inputs, cluster or store have an error; commits remain.
         """
-        started = time.perf_counter()
+        started, clock = time.perf_counter(), StageClock(self._client)
         self._marked = mark is not None
         sources = replace(sources, reading=replace(sources.reading, stop=self._stop))
         stream = EncodingStream(self._client, self._vocabulary, sources, self._stream_options(), self._ledger)
@@ -210,6 +211,7 @@ class Trainer:
             self._observer(RegionsMeasured(stored_regions(self._manifest, self._moved.region_touches)))
         # A run that was stopped immediately has nothing to commit; its network is created nevertheless.
         report = self._report(self._commit or self._target.ensure().head(), time.perf_counter() - started)
+        report = replace(report, stages=clock.times())
         self._regions.release()
         return report
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.cluster.stages import StageTime, add_times, time_rows
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.events import RoundIntegrated
 from giaann_dask.keys import unpack_neuron
@@ -67,6 +68,8 @@ class TrainingReport(Summarised):
         Bytes of the network's index of its sequences; 0 without one.
     commit_requests, commit_bytes : int
         Objects that commits wrote, a request each (in a folder files), and bytes of their chunks and manifests.
+    stages : dict of str to StageTime
+        How long workers have spent on the tasks of each stage, and whether on the processor or on devices.
     """
 
     sequences: int
@@ -90,6 +93,7 @@ class TrainingReport(Summarised):
     index_bytes: int = field(default=0)
     commit_requests: int = field(default=0)
     commit_bytes: int = field(default=0)
+    stages: dict[str, StageTime] = field(default_factory=dict, compare=False)
 
     @property
     def index_bytes_per_connection(self) -> float:
@@ -99,7 +103,8 @@ class TrainingReport(Summarised):
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         per_connection = {"index_bytes_per_connection": self.index_bytes_per_connection} if self.index_bytes else {}
-        return {**vars(self), **per_connection}
+        stages = {name: time._asdict() for name, time in self.stages.items()}
+        return {**vars(self), **per_connection, "stages": stages}
 
     def summary(self) -> Summary:
         """Return the lines that represent the training."""
@@ -110,6 +115,7 @@ class TrainingReport(Summarised):
             ("connections", format_count(self.connections)),
             *((("index", f"{self.index_bytes_per_connection:.3g} B per connection"),) if self.index_bytes else ()),
             ("seconds", f"{self.seconds:.2f}"),
+            *time_rows(self.stages, ["device"]),
             ("commit", self.commit),
         )
         return Summary("Training, stopped before the end" if self.stopped else "Training", rows)
@@ -121,7 +127,8 @@ def join_reports(reports: Sequence[TrainingReport]) -> TrainingReport:
     largest = {name: max(getattr(report, name) for report in reports) for name in _LARGEST}
     reasons = {reason for report in reports for reason in report.skipped}
     skipped = {reason: sum(report.skipped.get(reason, 0) for report in reports) for reason in sorted(reasons)}
-    return replace(reports[-1], skipped=skipped, **added, **largest)
+    stages = add_times(*(report.stages for report in reports))
+    return replace(reports[-1], skipped=skipped, stages=stages, **added, **largest)
 
 
 @register_arrays

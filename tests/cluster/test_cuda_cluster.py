@@ -124,13 +124,11 @@ class Places(SchedulerPlugin):
 def state(dask_worker):
     import os, sys
 
-    import torch
-
     return {
         "resources": dict(dask_worker.state.total_resources),
         "devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "pools": [each["initial_pool_size"] for each in getattr(sys.modules.get("rmm"), "called", [])],
-        "allocator": getattr(torch, "giaann_allocator", None),
+        "allocator": getattr(sys.modules.get("torch"), "giaann_allocator", None),
         "memory": dask_worker.memory_manager.memory_limit,
         "store": type(dask_worker.data).__name__,
         "forked": "giaann_dask.cluster.forked_modules" in sys.modules,

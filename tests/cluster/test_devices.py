@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,10 @@ from distributed import Client, Scheduler, SpecCluster, Worker
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 import giaann_dask as gd
+from giaann_dask.api import calibration
+from giaann_dask.cluster import connecting
+from giaann_dask.cluster.connecting import wants_cuda
+from giaann_dask.cluster.device_speeds import describe_machine, read_speeds, write_speeds
 from giaann_dask.cluster.devices import DeviceShare
 from giaann_dask.cluster.roles import BOTH_ROLES, GPU, Roles
 from giaann_dask.data import sample_test_text
@@ -98,6 +103,59 @@ def test_cuda_without_a_worker_that_declares_a_gpu(tmp_path: Path) -> None:
         with pytest.raises(OptionError, match=r"no worker of the cluster declares a GPU; .* the resource GPU"):
             train(client, tmp_path / "network", "cuda")
         assert not (tmp_path / "network").exists()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the file of speeds in a cache of its own, with trials of few sequences."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(calibration, "_SEQUENCES", 9)
+    return tmp_path / "giaann_dask" / "device-speeds.json"
+
+
+def test_auto_measures_once_and_then_does_what_is_quicker(cache: Path, tmp_path: Path) -> None:
+    for client, places in started({GPU: 1}, BOTH_ROLES):
+        train(client, tmp_path / "first", "cpu")
+        assert not cache.exists()
+        network, exported = train(client, tmp_path / "second", "auto")
+        (machine,) = json.loads(cache.read_text())
+        assert json.loads(machine)["versions"]["torch"] == torch.__version__
+        measured = read_speeds(describe_machine())
+        assert measured.keys() == {"sum", "infer_together"}
+        assert min(measured.values()) > 0
+        scoring = gd.EvaluationOptions(maximum_sequences=5)
+        for speed, expected in ((0.9, "processor"), (9.0, "device")):
+            write_speeds(machine, dict.fromkeys(measured, speed))
+            places.found.clear()
+            trained, same = train(client, tmp_path / expected, "auto")
+            report = network.evaluate(sample_test_text(), client=client, options=scoring)
+            assert same == exported
+            found = names(places, client)
+            assert "make" not in found, "what has been measured is not measured again"
+            on_device = {"sum", "infer_together"} if expected == "device" else set()
+            assert {prefix for prefix, its in found.items() if its == {"0 GPU"}} == on_device
+            stages = {**trained.training_report.stages, **report.stages}
+            assert {name for name, time in stages.items() if time.place == "device"} == on_device
+            assert {"tag", "connect", "pack"} <= stages.keys()
+            assert all(time.seconds > 0 for time in stages.values())
+            assert ("on devices" in str(trained.training_report)) == ("on devices" in str(report)) == bool(on_device)
+            assert json.loads(json.dumps(report.as_dict()))["stages"]["tag"]["place"] == "processor"
+
+
+def test_a_device_that_is_slower_is_not_started(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "finds_cuda", lambda name: name != "cpu")
+    monkeypatch.setattr(connecting, "import_optional", lambda *names: None)
+    cluster = {device: gd.ClusterOptions(workers=1, device=device) for device in ("auto", "cpu", "cuda")}
+    for speeds, expected in (({}, True), ({"sum": 0.9, "infer_together": 1.1}, True), ({"sum": 0.9}, False)):
+        write_speeds(describe_machine(), speeds)
+        assert wants_cuda(cluster["auto"]) == expected
+        assert wants_cuda(cluster["cuda"])
+        assert not wants_cuda(cluster["cpu"])
+    write_speeds("another machine", {"sum": 7.0})
+    assert read_speeds(describe_machine()) == {"sum": 0.9}
+    cache.write_text("damaged")
+    assert read_speeds(describe_machine()) == {}
+    assert wants_cuda(cluster["auto"])
 
 
 def test_devices_take_as_many_tasks_as_they_finish_meanwhile() -> None:

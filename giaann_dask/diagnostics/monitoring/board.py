@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from distributed import Scheduler
 
 from giaann_dask.cluster.heartbeat import DEVICE_METRIC, ROWS_METRIC
+from giaann_dask.cluster.stages import STAGES
 from giaann_dask.diagnostics.monitoring.digest import Message
 from giaann_dask.diagnostics.monitoring.histories import Histories, Sample
 
@@ -211,14 +212,6 @@ def plain_message(message: Any) -> Message | None:
     """Return an event of a topic as a message, None where it is none, as from another version of this package."""
     fits = isinstance(message, dict) and {"source", "client", "ended", "totals", "gauges"} <= message.keys()
     return message if fits else None
-
-
-# Stages of encoding, training and inference in the order of the work, by the prefixes of their tasks' keys.
-STAGES = (
-    *("tag", "read", "encode", "select", "place", "connect", "accumulate", "route", "integrate", "sum", "compact"),
-    *("split", "pack", "commit", "open", "open_run", "open_region", "infer", "infer_together", "predict", "score"),
-    "generate",
-)
 
 
 def stages_of(scheduler: Scheduler) -> list[Stage]:

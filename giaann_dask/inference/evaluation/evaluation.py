@@ -18,6 +18,7 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import Roles, query_scheduler, result, task_key
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
+from giaann_dask.cluster.stages import INFER_TOGETHER, StageClock, StageTime, time_rows
 from giaann_dask.device import DeviceName
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions, check_limits
@@ -95,6 +96,8 @@ class EvaluationReport(Summarised):
         The rules of inference.
     code_length : CodeLength or None
         Bits per byte, where they were asked for.
+    stages : dict of str to StageTime
+        How long workers have spent on the tasks of each stage, and whether on the processor or on devices.
     """
 
     sequences: int
@@ -113,11 +116,13 @@ class EvaluationReport(Summarised):
     rows: RowStatistics | None = None
     options: InferenceRules = field(default_factory=InferenceOptions)
     code_length: CodeLength | None = None
+    stages: dict[str, StageTime] = field(default_factory=dict, compare=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         values = {name: value for name, value in vars(self).items() if name != "accuracy"}
         values["options"] = asdict(self.options)
+        values["stages"] = {name: time._asdict() for name, time in self.stages.items()}
         for name in ("rows", "code_length"):
             values[name] = None if values[name] is None else values[name].as_dict()
         return values | self.accuracy.as_dict()
@@ -133,6 +138,7 @@ class EvaluationReport(Summarised):
             ("without candidates", f"{overall.share_without_candidates:.1%} of the steps"),
             *asked,
             ("seconds", f"{self.seconds:.2f}"),
+            *time_rows(self.stages, ["device"]),
         )
         return Summary("Evaluation", rows)
 
@@ -229,7 +235,7 @@ def evaluate_network(
     EmptyInputError
         If no sentence of the text passes the length filter.
     """
-    started = time.perf_counter()
+    started, clock = time.perf_counter(), StageClock(client)
     roles = declare_roles(client)
     specification = reader.manifest().specification
     inference = fitting_rules(specification, options.inference)
@@ -244,7 +250,8 @@ def evaluate_network(
     stream = EncodingStream(client, tally.vocabulary, sources, stream_options)
     pending: deque[Future] = deque()
     limit = 4 * max(1, sum(query_scheduler(client, "ncores").values()))
-    predicting = DeviceShare.of("cpu" if options.device == "auto" and inference.cpu_only else options.device, roles)
+    device = "cpu" if options.device == "auto" and inference.cpu_only else options.device
+    predicting = DeviceShare.of(client, INFER_TOGETHER, device, roles)
     rule = PredictionRule(
         specification=specification,
         options=inference,
@@ -274,7 +281,7 @@ def evaluate_network(
     accuracy = tally.counts.accuracy(options.top_k, specification.seed_tokens)
     report = tally.report(time.perf_counter() - started, reader.commit, inference, accuracy)
     reached = specification.seed_tokens * report.inferred + report.prediction_tokens
-    return replace(report, unreached=report.tokens - reached)
+    return replace(report, unreached=report.tokens - reached, stages=clock.times())
 
 
 def _submit_block(
@@ -291,7 +298,7 @@ def _submit_block(
         where = predicting.place(roles)
         its = rule if where is None else replace(rule, device="cuda")
         task = (block.encoded, span, flags, handle.placement, handle.regions.argument, its)
-        name = "infer" if where is None else "infer_together"
+        name = "infer" if where is None else INFER_TOGETHER
         key = task_key(name, flags.key, span, its, handle.regions.identity)
         future = handle.submit(infer, *task, key=key, where=where)
         if where is not None:
