@@ -222,6 +222,15 @@ class Loads(HTMLParser):
             self.found.append(named.get("src") or "")
 
 
+def test_no_script_is_published() -> None:
+    listed = re.search(r"^exclude_docs: \|\n((?:  .*\n)+)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
+    assert listed
+    excluded = [pattern.strip() for pattern in listed[1].splitlines()]
+    scripts = list(Path(__file__).parent.rglob("*.py"))
+    assert scripts
+    assert [path for path in scripts if not any(path.match(pattern) for pattern in excluded)] == []
+
+
 def test_no_page_loads_anything_from_elsewhere() -> None:
     if not SITE.is_dir():
         pytest.skip("the site has not been built: make docs")
