@@ -63,7 +63,10 @@ def read_prompts(path: Path, wanted: int, words: int) -> list[str]:
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         long = [sentence[:words] for sentence in sentences_of(file.read()) if len(sentence) > words]
-    return [detokenize(sentence, False) for sentence in long[:: max(1, len(long) // wanted)][:wanted]]
+    return [
+        detokenize(((word, "") for word in sentence), False)
+        for sentence in long[:: max(1, len(long) // wanted)][:wanted]
+    ]
 
 
 def measure(network: gd.Network, prompts: list[str], tokens: int, sentences: int) -> dict[str, Times]:

@@ -160,7 +160,7 @@ PROMPT = f"The old {NAMES[0]} carried the"
 def obeyed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network whose words have control characters, and whose folder and text have some in their names."""
     where = tmp_path_factory.mktemp("obeyed")
-    text = where / f"te{OBEYED}xt.txt"
+    text = where / f"a{OBEYED}text.txt"
     lines = [f"The old {NAMES[0]} carried the {NAMES[1]} to the {NAMES[2]} and the baker on the hill .\n"] * 4
     text.write_text("".join(lines), encoding="utf-8")
     with gd.connect(workers=0) as client:
@@ -180,7 +180,7 @@ def shown_by(arguments: Sequence[str | Path], capsys: pytest.CaptureFixture[str]
 
 
 def test_words_of_a_text_are_shown_and_not_obeyed(obeyed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = next(obeyed.parent.glob("te*"))
+    text = next(obeyed.parent.glob("a*"))
     for arguments in (
         ("generate", obeyed, PROMPT, "--explain"),
         ("trace", obeyed, PROMPT),
