@@ -18,6 +18,7 @@ from pathlib import PosixPath
 from typing import Any, Self
 
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.local_files import local_name
 
 # A file:// URL names a path of this machine (`giaann_dask.local_files`).
 _OBJECT_STORE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/", re.IGNORECASE)
@@ -68,6 +69,8 @@ class StorageOptions:
     sas_token: str | None = None
 
     def __post_init__(self) -> None:
+        if self.service_account:
+            object.__setattr__(self, "service_account", local_name(self.service_account))
         for name in self._given():
             if name not in _FLAGS and not getattr(self, name):
                 raise _refused(f"{name} is empty", "a value")

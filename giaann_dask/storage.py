@@ -33,7 +33,7 @@ from giaann_dask.errors import (
     StoreUnreachableError,
     parameter,
 )
-from giaann_dask.local_files import local_name
+from giaann_dask.local_files import BYTE_ORDER_MARK, local_name
 from giaann_dask.object_urls import ObjectPath, is_object_store, object_path
 
 CHUNK = 262_144
@@ -345,7 +345,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").replace(BYTE_ORDER_MARK, "").splitlines():
         try:
             value = json.loads(line)
         except ValueError:

@@ -20,6 +20,7 @@ from giaann_dask.api import frames
 from giaann_dask.cluster.regions import region_holders
 from giaann_dask.errors import OptionError, StoreExistsError, parameter, require_option
 from giaann_dask.keys import pack_neuron, unpack_neuron
+from giaann_dask.local_files import local_name
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.runs.run import RegionRun
 from giaann_dask.storage import create_array, writing
@@ -276,7 +277,7 @@ class Column(Summarised):
             If the disk is full.
         """
         table = self.connections
-        place = str(store) if isinstance(store, Path) else store
+        place = local_name(store) if isinstance(store, str | Path) else store
         with writing(f"column {self.name}"):
             try:
                 group = zarr.create_group(place, zarr_format=3)

@@ -9,7 +9,6 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from giaann_dask.algebra.addition import Overlap
@@ -28,6 +27,7 @@ from giaann_dask.islands.merging import merge_bundles as merge_files
 from giaann_dask.islands.packing import PackOptions, PackReport
 from giaann_dask.islands.packing import pack_bundle as pack_file
 from giaann_dask.islands.signing import is_public_key, read_private_key, read_public_key, require_cryptography
+from giaann_dask.local_files import local_path
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place, require_writable
 from giaann_dask.store.commits import CommitContent
@@ -84,7 +84,7 @@ def create_island(
     >>> join_island(folder / "village.island", folder / "mill").manifest.sequences
     0
     """
-    path, place = Path(island), absolute_place(os.fspath(network))
+    path, place = local_path(island), absolute_place(os.fspath(network))
     if path.exists():
         raise StoreExistsError(f"there is a file {path}", "a new path", "change its keys with giaann-dask island keys")
     require_writable(path)
@@ -143,7 +143,7 @@ def change_keys(island: PathLike, add: Mapping[str, PathLike] | None = None, rem
     GiaannError
         If a key cannot be read, or there is no such name.
     """
-    path = Path(island)
+    path = local_path(island)
     read = read_island(path)
     if missing := sorted(set(remove) - read.keys.keys()):
         raise OptionError(f"the island file {path} has no keys {missing}", f"some of {sorted(read.keys)}", "name these")
@@ -175,7 +175,7 @@ def join_island(island: PathLike, network: PathLike) -> Network:
     GiaannError
         If the file cannot be read, or something is at the path.
     """
-    read = read_island(Path(island))
+    read = read_island(local_path(island))
     place = absolute_place(os.fspath(network))
     store = NetworkStore.create(place, Manifest.new(read.specification), read.ever_pos)
     vocabulary = read.vocabulary()
@@ -236,8 +236,8 @@ def pack_bundle(
     GiaannError
         If the network is not the sum of what the text gives, or the key is not listed; no file is left.
     """
-    secret = read_private_key(Path(key))
-    read, path = read_island(Path(island)), Path(bundle)
+    secret = read_private_key(local_path(key))
+    read, path = read_island(local_path(island)), local_path(bundle)
     require_writable(path)
     sources, chosen = read_inputs(inputs, text)
     store = NetworkStore(os.fspath(network))
@@ -309,7 +309,7 @@ def merge_bundles(
     require_cryptography()
     if not bundles:
         raise OptionError("no bundles", "one or more", "name them")
-    read = read_island(Path(island))
+    read = read_island(local_path(island))
     sources, chosen = read_inputs([] if texts is None else texts, text)
     options = AuditOptions(
         sequences=audit,
@@ -320,7 +320,7 @@ def merge_bundles(
     store = NetworkStore(os.fspath(network))
     with observe_work(client, Workload(), progress, observer) as (used, reporting):
         reports: list[MergeReport] = merge_files(
-            used, store, read, [Path(each) for each in bundles], options, overlap, reporting
+            used, store, read, [local_path(each) for each in bundles], options, overlap, reporting
         )
     return reports
 
@@ -332,7 +332,7 @@ def _commit_of(network: PathLike | Network, store: NetworkStore) -> str:
 
 def _read_keys(keys: Mapping[str, PathLike]) -> dict[str, str]:
     """Return public keys by name, read from files where they are not spelled out."""
-    read = {name: str(key) if is_public_key(key) else read_public_key(Path(key)) for name, key in keys.items()}
+    read = {name: str(key) if is_public_key(key) else read_public_key(local_path(key)) for name, key in keys.items()}
     check_key_names(read)
     return read
 

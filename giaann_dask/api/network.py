@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from giaann_dask.api.cluster import ClientLike, connect, observe_work, use_client
 from giaann_dask.cluster import attempt, current_client, require_synchronous
@@ -64,7 +63,7 @@ def open(
     Parameters
     ----------
     path : str or path
-        Folder or URL of the network, a folder also as a ``file://`` URL.
+        Folder or URL of the network.
     ref : str, optional
         Tag, branch or identity of a commit; the last commit of ``main`` by default.
     storage_options : mapping of str to str or bool, optional
@@ -87,9 +86,7 @@ def open(
     Traceback (most recent call last):
     giaann_dask.errors.StoreMissingError: there is no network at none; ...
     """
-    given = os.fspath(reaching(path, storage_options))
-    parts = urlsplit(given)
-    return Network(unquote(parts.path) if parts.scheme == "file" else given, ref)
+    return Network(reaching(path, storage_options), ref)
 
 
 class TextPart(NamedTuple):

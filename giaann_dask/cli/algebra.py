@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from giaann_dask.cli.options import (
+    FILE_PATH,
     LOCAL,
     NETWORK,
     WRITTEN_PATH,
@@ -22,7 +23,8 @@ from giaann_dask.cli.options import (
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.spelling import Command
-from giaann_dask.errors import InputEncodingError, InputMissingError
+from giaann_dask.errors import InputMissingError
+from giaann_dask.local_files import local_path, read_utf8
 
 if TYPE_CHECKING:
     from giaann_dask.api.network import Network
@@ -34,7 +36,7 @@ def open_at_ref(name: str) -> Network:
 
     path, at, ref = name.rpartition("@")
     # An @ in a path or a URL is no reference.
-    if not at or "/" in ref or Path(name).exists():
+    if not at or "/" in ref or local_path(name).exists():
         return Network(network_path(name))
     return Network(network_path(path), ref or None)
 
@@ -48,11 +50,9 @@ def read_prompts(path: Path) -> list[str]:
         If it cannot be read, or is not UTF-8.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_utf8(path).splitlines()
     except OSError as error:
         raise InputMissingError(f"the prompts {path} cannot be read ({error.strerror})", "a text file") from error
-    except UnicodeDecodeError as error:
-        raise InputEncodingError(f"the prompts {path} are not UTF-8", "a text file in UTF-8") from error
     return [line.strip() for line in lines if line.strip()]
 
 
@@ -126,7 +126,7 @@ def add(
     "names that no remaining text has.",
 )
 @click.option("--branch", metavar="NAME", help="Branch of the network that the commit is made on.  [default: main]")
-@click.option("--certificate", type=click.Path(path_type=Path), metavar="FILE", help="Write what was removed as JSON.")
+@click.option("--certificate", type=FILE_PATH, metavar="FILE", help="Write what was removed as JSON.")
 @text_options
 @common_options
 def forget(
@@ -238,15 +238,11 @@ def prune(
 @click.option(
     "--largest", type=int, default=10, show_default=True, metavar="N", help="Name N connections of each kind."
 )
-@click.option(
-    "--prompts", type=click.Path(path_type=Path), metavar="FILE", help="Also name lines that they continue differently."
-)
+@click.option("--prompts", type=FILE_PATH, metavar="FILE", help="Also name lines that they continue differently.")
 @click.option(
     "--max-tokens", type=int, default=1, show_default=True, metavar="N", help="Tokens of each continuation at most."
 )
-@click.option(
-    "--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw the difference as .svg, .png or .pdf."
-)
+@click.option("--picture", type=FILE_PATH, metavar="FILE", help="Draw the difference as .svg, .png or .pdf.")
 @common_options
 def diff(
     old: str, new: str, largest: int, prompts: Path | None, max_tokens: int, picture: Path | None, **values: Any

@@ -14,6 +14,7 @@ import click
 from giaann_dask.cli.event_files import event_log, events_option, round_log
 from giaann_dask.cli.logs import is_verbose
 from giaann_dask.cli.options import (
+    FILE_PATH,
     INPUTS,
     LOCAL,
     NETWORK,
@@ -222,7 +223,7 @@ def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
     "--report",
     "reports",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=FILE_PATH,
     metavar="FILE",
     help="Write a page (.html) or a picture (.png, .svg, .pdf) of the accuracy; repeatable.",
 )
@@ -416,7 +417,7 @@ def inspect(network: Path, commit: str | None, parts: bool, **values: Any) -> No
 
 @giaann_dask.command()
 @NETWORK
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="File .npz or .parquet, or folder .zarr.")
+@click.option("--out", required=True, type=FILE_PATH, help="File .npz or .parquet, or folder .zarr.")
 @click.option(
     "--compression",
     type=click.Choice(("default", "none")),

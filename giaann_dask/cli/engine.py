@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.options import LOCAL, NETWORK, cluster_options, common_options
+from giaann_dask.cli.options import FILE_PATH, LOCAL, NETWORK, cluster_options, common_options
 from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.spelling import Command, CommandGroup, section
@@ -27,7 +27,7 @@ _workers, _output = section("Workers"), section("Output and logging")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port of the scheduler; any free one by default."
 )
-@click.option("--scheduler-file", type=click.Path(path_type=Path), help="Write the address to this file.")
+@click.option("--scheduler-file", type=FILE_PATH, help="Write the address to this file.")
 @_workers("--threads", type=int, default=1, show_default=True, help="Threads of each worker.")
 @_workers("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB.")
 @_workers(

@@ -12,8 +12,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, TextIO, TypeVar
 
-import click
-
+from giaann_dask.cli.options import APPENDED_FILE
 from giaann_dask.cli.spelling import section
 from giaann_dask.events import Committed, Event, Observer, RegionsMeasured, RoundIntegrated, notify_all
 
@@ -27,7 +26,7 @@ def events_option(command: Command) -> Command:
     """Add ``--events``."""
     return section("Output and logging")(
         "--events",
-        type=click.File("a", encoding="utf-8", lazy=False),
+        type=APPENDED_FILE,
         metavar="FILE",
         help="Append every event when it happens; a JSON object a line.",
     )(command)

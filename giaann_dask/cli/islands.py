@@ -8,6 +8,7 @@ from typing import Any, Literal
 import click
 
 from giaann_dask.cli.options import (
+    FILE_PATH,
     INPUTS,
     LOCAL,
     NETWORK,
@@ -24,8 +25,7 @@ from giaann_dask.cli.specification_options import read_fields, specification_opt
 from giaann_dask.cli.spelling import Group
 from giaann_dask.errors import OptionError, parameter
 
-_FILE = click.Path(path_type=Path)
-_ISLAND = click.option("--island", required=True, type=_FILE, metavar="FILE", help="The island file.")
+_ISLAND = click.option("--island", required=True, type=FILE_PATH, metavar="FILE", help="The island file.")
 
 
 @click.group(cls=Group)
@@ -34,7 +34,7 @@ def island() -> None:
 
 
 @island.command()
-@click.argument("path", type=_FILE, metavar="FILE")
+@click.argument("path", type=FILE_PATH, metavar="FILE")
 @output_options
 def key(path: Path, **values: Any) -> None:
     """Generate a pair of Ed25519 keys: the private one in FILE, the public one in FILE.pub.
@@ -49,7 +49,7 @@ def key(path: Path, **values: Any) -> None:
 
 @island.command()
 @NETWORK
-@click.argument("island", type=_FILE)
+@click.argument("island", type=FILE_PATH)
 @click.option("--key", "keys", multiple=True, metavar="NAME=PUBLIC", help="A name and the file of its public key.")
 @click.option("--ever-pos", metavar="lemminflect|FILE", help="Ever-POS lexicon of a new network.")
 @click.option("--ref", default=None, metavar="NAME", help="Begin with an older commit, tag or branch of NETWORK.")
@@ -85,7 +85,7 @@ def create(
 
 
 @island.command("keys")
-@click.argument("island", type=_FILE)
+@click.argument("island", type=FILE_PATH)
 @click.option("--key", "keys", multiple=True, metavar="NAME=PUBLIC", help="Add a name and the file of its public key.")
 @click.option("--remove", multiple=True, metavar="NAME", help="Remove a name; what was merged stays.")
 @output_options
@@ -99,7 +99,7 @@ def change_keys(island: Path, keys: tuple[str, ...], remove: tuple[str, ...], **
 
 
 @island.command()
-@click.argument("island", type=_FILE)
+@click.argument("island", type=FILE_PATH)
 @NETWORK
 @output_options
 def join(island: Path, network: Path, **values: Any) -> None:
@@ -115,8 +115,8 @@ def join(island: Path, network: Path, **values: Any) -> None:
 @NETWORK
 @INPUTS
 @_ISLAND
-@click.option("--key", required=True, type=_FILE, metavar="FILE", help="The private key.")
-@click.option("--out", required=True, type=_FILE, metavar="FILE", help="The bundle to write.")
+@click.option("--key", required=True, type=FILE_PATH, metavar="FILE", help="The private key.")
+@click.option("--out", required=True, type=FILE_PATH, metavar="FILE", help="The bundle to write.")
 @click.option("--offer-text", is_flag=True, help="Put the text into the bundle, so that it can be audited.")
 @click.option(
     "--group-characters",
@@ -173,7 +173,7 @@ def pack(
 
 @island.command()
 @NETWORK
-@click.argument("bundles", nargs=-1, required=True, type=_FILE, metavar="BUNDLE...")
+@click.argument("bundles", nargs=-1, required=True, type=FILE_PATH, metavar="BUNDLE...")
 @_ISLAND
 @click.option(
     "--audit",
@@ -246,8 +246,8 @@ def merge(
 
 
 @island.command()
-@click.argument("path", type=_FILE, metavar="FILE")
-@click.option("--island", type=_FILE, metavar="FILE", help="Verify a bundle: signature, hashes, ledger and names.")
+@click.argument("path", type=FILE_PATH, metavar="FILE")
+@click.option("--island", type=FILE_PATH, metavar="FILE", help="Verify a bundle: signature, hashes, ledger and names.")
 @output_options
 def show(path: Path, island: Path | None, **values: Any) -> None:
     """Show what is in an island file or in a bundle."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from giaann_dask.cli.options import read_toml
+from giaann_dask.cli.options import FILE_PATH, read_toml
 from giaann_dask.cli.showing import say
 from giaann_dask.cli.spelling import Command, flag
 from giaann_dask.errors import GiaannError, OptionError
@@ -68,7 +68,7 @@ def job_command(name: str, table: str) -> Callable[[Callable[..., Any]], JobComm
         dry = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
         config = click.option(
             "--config",
-            type=click.Path(path_type=Path),
+            type=FILE_PATH,
             is_eager=True,
             expose_value=False,
             callback=_read_config,

@@ -17,6 +17,7 @@ from giaann_dask.cli.event_files import round_log
 from giaann_dask.cli.job_settings import job_command
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import (
+    FILE_PATH,
     NETWORK_PATH,
     as_files,
     cluster_options,
@@ -35,10 +36,9 @@ from giaann_dask.cli.spelling import Group, section
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_training_options, training_options
 
-_PATH = click.Path(path_type=Path)
 _NETWORK = click.option("--network", required=True, type=NETWORK_PATH, help="Folder or URL of the network.")
 _job = section("Job")
-_HISTORY = _job("--history", type=_PATH, help="File of JSON lines.  [default: NETWORK.history.jsonl]")
+_HISTORY = _job("--history", type=FILE_PATH, help="File of JSON lines.  [default: NETWORK.history.jsonl]")
 _WAIT = _job("--wait", type=float, default=0.0, metavar="SECONDS", help="Wait so long for another job to end.")
 _SEQUENCES = _job("--evaluate-sequences", type=int, metavar="N", help="Evaluate no more than N sentences.")
 _TEXT: dict[str, Any] = {"multiple": True, "metavar": "INPUT", "callback": as_files}
@@ -120,7 +120,7 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
               help="By how much top-1 (0 to 1) may fall.")  # fmt: skip
 @_job("--accept", is_flag=True, help="Accept the accuracy as the new reference.")
 @_job("--ref", "commit", metavar="NAME", help="Evaluate an older commit, tag or branch.")
-@_job("--reports", type=_PATH, help="Folder for the pages.  [default: NETWORK.reports]")
+@_job("--reports", type=FILE_PATH, help="Folder for the pages.  [default: NETWORK.reports]")
 @_HISTORY
 @_WAIT
 @text_options
@@ -217,7 +217,7 @@ def backup(network: Path, destination: Path, **values: Any) -> None:
 @click.option("--profiles", default="best,v1,v2", show_default=True, metavar="NAME,...", help="Profiles to train.")
 @click.option("--tagger", default="gold", show_default=True, metavar="lexicon|spacy:MODEL|gold", help="For v1 and v2.")
 @click.option("--seed-tokens", default=8, show_default=True, help="Tokens of each sentence that are not predicted.")
-@click.option("--output", required=True, type=_PATH, help="Folder for networks, tables and plot.")
+@click.option("--output", required=True, type=FILE_PATH, help="Folder for networks, tables and plot.")
 @device_option
 @common_options
 def compare(output: Path, **values: Any) -> None:

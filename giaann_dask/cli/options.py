@@ -6,6 +6,7 @@ These say where tasks run, how text and rows are read, and what is printed. Opti
 from __future__ import annotations
 
 import logging
+import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from giaann_dask.cli.spelling import section, spelled
 from giaann_dask.device import finds_cuda
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, parameter
 from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.local_files import local_name, local_path, read_utf8
 from giaann_dask.object_urls import ObjectUrl, StorageOptions, is_in_memory, is_object_store, object_path
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def reached(url: str) -> ObjectUrl:
 
 def network_path(name: str) -> Path:
     """Return the path of a network or a corpus; a URL keeps its two slashes, and has the options of the command."""
-    return object_path(reached(name)) if is_object_store(name) else Path(name)
+    return object_path(reached(name)) if is_object_store(name) else local_path(name)
 
 
 def _read_storage(context: click.Context, _: click.Parameter, value: tuple[str, ...]) -> None:
@@ -108,6 +110,29 @@ class _WrittenPath(_NetworkPath):
         return path
 
 
+class _FilePath(click.ParamType[Path]):
+    """Path of a file or folder of this machine; see `giaann_dask.local_files`."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path, with the home folder and ``file://`` resolved."""
+        return local_path(value)
+
+
+class _AppendedFile(click.File):
+    """Text file that a command appends to, open; ``-`` is standard output."""
+
+    def __init__(self) -> None:
+        super().__init__("a", encoding="utf-8", lazy=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the file, opened; its name as that of `_FilePath`."""
+        return super().convert(local_name(value) if isinstance(value, str | os.PathLike) else value, param, ctx)
+
+
+FILE_PATH = _FilePath()
+APPENDED_FILE = _AppendedFile()
 NETWORK_PATH = _NetworkPath()
 WRITTEN_PATH = _WrittenPath()
 NETWORK = click.argument("network", type=NETWORK_PATH)
@@ -334,14 +359,14 @@ def read_toml(path: Path, option: str) -> dict[str, Any]:
 
     Raises
     ------
-    InputMissingError, InputFormatError
-        If it cannot be read, or is not TOML.
+    InputMissingError, InputEncodingError, InputFormatError
+        If it cannot be read, or is not TOML in UTF-8.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_utf8(path))
     except OSError as error:
         raise InputMissingError(f"{path} cannot be read ({error.strerror})", "", f"check {option}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise InputFormatError(f"{path} is not TOML: {error}", "TOML", "correct the file") from error
 
 

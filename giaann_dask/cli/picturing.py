@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from giaann_dask.cli.options import (
+    FILE_PATH,
     LOCAL,
     NETWORK,
     as_files,
@@ -43,7 +44,7 @@ _content, _style = section("What to draw"), section("Size and style")
 @click.option(
     "--out",
     required=True,
-    type=click.Path(path_type=Path),
+    type=FILE_PATH,
     help="The file to write: .svg, .png, .pdf, a page to zoom and follow (.html), or an animation (.gif, .mp4).",
 )
 @_content(
@@ -199,7 +200,7 @@ def _read_rules(values: dict[str, Any]) -> GenerationOptions:
 
 @click.command(cls=Command)
 @NETWORK
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The .html file to write.")
+@click.option("--out", required=True, type=FILE_PATH, help="The .html file to write.")
 @click.option(
     "--evaluate",
     "inputs",

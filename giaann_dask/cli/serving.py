@@ -30,6 +30,7 @@ from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.spelling import Command, section
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.local_files import local_path
 
 if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
@@ -51,7 +52,7 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, tuple):
             return value
         name, equals, place = value.partition("=")
-        if not equals or not name or "/" in name or Path(value).exists():
+        if not equals or not name or "/" in name or local_path(value).exists():
             return None, NETWORK_PATH.convert(value, param, ctx)
         if not place:
             self.fail(f"{value!r} names no network after the equals sign.", param, ctx)

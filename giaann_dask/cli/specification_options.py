@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import click
 
-from giaann_dask.cli.options import read_numbers, read_toml
+from giaann_dask.cli.options import FILE_PATH, read_numbers, read_toml
 from giaann_dask.cli.spelling import section
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.spec_profiles import CONTEXT_NAMES, FLAGS
@@ -44,7 +44,7 @@ _OPTIONS = (
     _new_network(
         "--specification",
         "specification_file",
-        type=click.Path(path_type=Path),
+        type=FILE_PATH,
         metavar="FILE",
         help="TOML file with fields of the specification.",
     ),

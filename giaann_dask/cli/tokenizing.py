@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.options import INPUTS, storage_option
+from giaann_dask.cli.options import FILE_PATH, INPUTS, storage_option
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.spelling import PLAIN, Group, section
@@ -25,7 +25,7 @@ def tokenizer() -> None:
 @tokenizer.command()
 @INPUTS
 @section(PLAIN)("--max-subwords", "size", type=int, default=16384, show_default=True, help="Subwords at most.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The .json file to write.")
+@click.option("--out", required=True, type=FILE_PATH, help="The .json file to write.")
 @click.option("--text-field", default="text", show_default=True, help="Field of JSON lines and of hf: datasets.")
 @click.option("--split", default="train", show_default=True, help="Split of a hf: dataset.")
 @section("Output and logging")("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")

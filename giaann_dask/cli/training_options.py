@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from giaann_dask.cli.options import read_size
+from giaann_dask.cli.options import APPENDED_FILE, read_size
 from giaann_dask.cli.specification_options import network_options
 from giaann_dask.cli.spelling import section
 
@@ -79,7 +79,7 @@ _OPTIONS = (
     ),
     section("Output and logging")(
         "--rounds",
-        type=click.File("a", encoding="utf-8", lazy=False),
+        type=APPENDED_FILE,
         metavar="FILE",
         help="Append what every round moved: bytes, messages, overlaps, busiest region; a JSON object a line.",
     ),

@@ -12,7 +12,6 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from distributed import Client, Scheduler, SpecCluster, TimeoutError, Worker
@@ -37,6 +36,7 @@ from giaann_dask.errors import (
     parameter,
 )
 from giaann_dask.lazy import import_optional
+from giaann_dask.local_files import local_path, read_utf8
 
 _LOG = logging.getLogger(__name__)
 PRELOAD = ("giaann_dask.worker_setup",)
@@ -293,7 +293,7 @@ def _scheduler_arguments(options: ClusterOptions) -> dict[str, Any]:
 
 def _join(options: ClusterOptions, *, same_versions: bool) -> Client:
     """Connect to the running cluster that options name."""
-    if options.scheduler_file is not None and not Path(options.scheduler_file).is_file():
+    if options.scheduler_file is not None and not local_path(options.scheduler_file).is_file():
         raise InputMissingError(
             f"there is no scheduler file {options.scheduler_file}",
             "the file that a running scheduler has written",
@@ -332,7 +332,7 @@ def _join(options: ClusterOptions, *, same_versions: bool) -> Client:
 def _address(file: str) -> str:
     """Return the address that a scheduler has written to a file."""
     try:
-        address = json.loads(Path(file).read_text(encoding="utf-8"))["address"]
+        address = json.loads(read_utf8(local_path(file)))["address"]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InputFormatError(
             f"the scheduler file {file} names no address",

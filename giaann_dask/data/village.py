@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from giaann_dask.local_files import local_path
+
 # Of the text, in the order in which they are drawn.
 NOUNS = [
     *("miller", "baker", "farmer", "teacher", "captain", "dog", "horse"),
@@ -50,7 +52,7 @@ def write_village(path: str | Path, sentences: int, seed: int = 1) -> Path:
     >>> print(write_village(f"{tempfile.mkdtemp()}/village.txt", 1).read_text().strip())
     The brown farmers remembered the window behind the grey captain while it remembered the river.
     """
-    path = Path(path)
+    path = local_path(path)
     choose = random.Random(seed)
     with path.open("w", encoding="utf-8") as file:
         for number in range(sentences):

@@ -16,6 +16,7 @@ from giaann_dask.diagnostics.pictures.files import SUFFIXES, rendered, save_figu
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.evaluation.accuracy import Group
 from giaann_dask.inference.evaluation.evaluation import EvaluationReport
+from giaann_dask.local_files import local_path
 from giaann_dask.printable import xml_text
 from giaann_dask.representations import bar
 from giaann_dask.storage import write_file
@@ -110,7 +111,7 @@ def save_report(report: EvaluationReport, path: str | Path) -> Path:
     StoreWriteError
         If the disk is full.
     """
-    path = Path(path)
+    path = local_path(path)
     check_report_name(path)
     if path.suffix.lower() != ".html":
         return save_figure(draw_evaluation(report), path)

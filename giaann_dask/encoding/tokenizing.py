@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.local_files import local_path
 from giaann_dask.storage import write_file
 from giaann_dask.store.corpus import is_corpus
 from giaann_dask.text.conllu import parse_spaced_conllu
@@ -101,7 +102,7 @@ def learn_tokenizer(inputs: Sequence[Source], size: int, reading: ReadOptions) -
 
 def save_tokenizer(tokenizer: SubwordTokenizer, path: Path) -> None:
     """Write a tokenizer to a file in the format of the package ``tokenizers``."""
-    write_file(path, tokenizer.content, "the tokenizer")
+    write_file(local_path(path), tokenizer.content, "the tokenizer")
 
 
 def _texts(inputs: Sequence[Source], reading: ReadOptions) -> Iterator[str]:

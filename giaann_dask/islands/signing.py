@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, StoreExistsError
 from giaann_dask.lazy import import_optional
+from giaann_dask.local_files import local_path
 from giaann_dask.storage import read_limited, require_local, writing
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def generate_key(path: Path) -> str:
     MissingDependencyError
         If ``cryptography`` is not installed.
     """
+    path = local_path(path)
     if not path.name:
         raise OptionError(f"the path {str(path)!r} of a key", "the path of a new file", "name a file")
     serialization = _serialization()

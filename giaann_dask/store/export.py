@@ -23,6 +23,7 @@ import numpy.typing as npt
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.increments.contexts import CONTEXTS, EXTENDS, word_key
 from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.local_files import local_path
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.renaming import ABSENT, Renaming, rank_names
@@ -314,7 +315,7 @@ def _contents(reader: CommitReader) -> _Contents:
 
 def export_names(path: str | Path) -> Exported:
     """Return the files of an export to a path; without a suffix of a known format it gets ``.npz``."""
-    path = Path(path)
+    path = local_path(path)
     require_local(path)
     table = path if path.suffix in SUFFIXES else path.with_name(path.name + ".npz")
     return Exported(table, table.with_suffix(".json"), table.with_suffix(f".neurons{table.suffix}"))

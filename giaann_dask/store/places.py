@@ -24,6 +24,7 @@ from giaann_dask.errors import (
     StoreWriteError,
     parameter,
 )
+from giaann_dask.local_files import local_name
 from giaann_dask.object_urls import AZURE_ACCOUNT, MEMORY, is_object_store, options_of
 from giaann_dask.storage import (
     bytes_on_disk,
@@ -74,7 +75,7 @@ class StorePlace:
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self._name = name = local_name(name)
         self._options = options_of(name)
         self._scheme, separator, rest = name.partition("://")
         self._bucket, _, self._prefix = rest.partition("/") if separator else ("", "", "")

@@ -26,6 +26,7 @@ from giaann_dask.errors import (
     StoreFormatError,
     parameter,
 )
+from giaann_dask.local_files import decode_utf8, local_path
 from giaann_dask.text.lexicon_rules import read_words
 from giaann_dask.text.lexicon_words import dictionary_lines
 from giaann_dask.text.tokens import TaggedSentence
@@ -138,10 +139,10 @@ class EverPos:
         InputFormatError
             If the file is not such an object.
         """
-        path = Path(path)
+        path = local_path(path)
         try:
             data = path.read_bytes()
-            content = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+            content = json.loads(decode_utf8(gzip.decompress(data) if path.suffix == ".gz" else data, str(path)))
         except FileNotFoundError as error:
             raise InputMissingError(f"no file {path}", "an ever-POS lexicon", "give the path of a JSON file") from error
         except (OSError, EOFError, ValueError) as error:

@@ -334,7 +334,7 @@ def content_suffix(name: str) -> str:
 def _parse_dataset(given: str) -> DatasetInput:
     """Return the dataset of ``hf:NAME[:CONFIG]``."""
     import_optional("datasets", "hub")
-    name, colon, config = given.removeprefix(DATASET_PREFIX).partition(":")
+    name, colon, config = local_name(given.removeprefix(DATASET_PREFIX)).partition(":")
     if not name or (colon and not config):
         raise InputMissingError(f"the input {given!r} names no dataset", "hf:NAME or hf:NAME:CONFIG")
     return DatasetInput(name, config or None)

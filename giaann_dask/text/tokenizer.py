@@ -20,6 +20,7 @@ from typing import Any
 
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError
 from giaann_dask.lazy import import_optional
+from giaann_dask.local_files import decode_utf8, local_path
 
 EXTRA = "subwords"
 BYTES = 256
@@ -105,10 +106,10 @@ class SubwordTokenizer:
         InputMissingError, InputFormatError
             If the file does not exist, or is not such a tokenizer.
         """
-        path = Path(path)
+        path = local_path(path)
         try:
             data = path.read_bytes()
-            content = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+            content = decode_utf8(gzip.decompress(data) if path.suffix == ".gz" else data, str(path))
         except FileNotFoundError as error:
             raise InputMissingError(
                 f"no file {path}", "a tokenizer", "give a file, learn:SIZE, tiktoken:NAME or none"

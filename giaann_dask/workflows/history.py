@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from giaann_dask.local_files import local_path
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.storage import require_local, writing
 from giaann_dask.store.beside import HISTORY
@@ -28,9 +29,10 @@ _PAUSE_S = 0.2
 
 def history_of(network: Path, given: Path | None = None) -> Path:
     """Return the file of a network's history: beside it, unless another one is named."""
-    if given is not None:
-        require_local(given)
-    return given or beside(network, HISTORY)
+    if given is None:
+        return beside(network, HISTORY)
+    require_local(given)
+    return local_path(given)
 
 
 def lock_of(network: Path) -> Path:
@@ -47,7 +49,10 @@ def beside(network: Path, suffix: str) -> Path:
     >>> beside(Path("nets/village"), ".lock"), beside(ObjectPath("s3://bucket/village"), ".lock")
     (PosixPath('nets/village.lock'), PosixPath('village.lock'))
     """
-    return Path(network.name + suffix) if is_object_store(network) else network.with_name(network.name + suffix)
+    if is_object_store(network):
+        return Path(network.name + suffix)
+    folder = local_path(network)
+    return folder.with_name(folder.name + suffix)
 
 
 @contextmanager

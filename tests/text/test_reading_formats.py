@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 from collections.abc import Iterator
 from itertools import cycle
@@ -322,6 +323,8 @@ def test_dataset_of_local_files(tmp_path: Path) -> None:
     # As the error for a table says.
     write(tmp_path / "table" / "a.csv", "id,body\n1,One.\n2,Two.\n")
     write(tmp_path / "array" / "a.json", '[{"body": "One."}, {"body": "Two."}]')
+    assert resolve_inputs([f"hf:{folder.as_uri()}"]) == [DatasetInput(str(folder))]
+    assert resolve_inputs(["hf:~/data"]) == [DatasetInput(os.path.expanduser("~/data"))]
     for kind in ("table", "array"):
         assert passages(f"hf:{tmp_path / kind}", text_field="body") == [(0, "One."), (1, "Two.")]
     with pytest.raises(InputMissingError, match="Bad split"):

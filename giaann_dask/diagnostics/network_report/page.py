@@ -28,6 +28,7 @@ from giaann_dask.diagnostics.network_report.gathering import Gathered, Hub, gath
 from giaann_dask.diagnostics.pictures.files import check_suffix
 from giaann_dask.inference.best.evaluation import ScoreReport
 from giaann_dask.inference.evaluation.evaluation import EvaluationReport
+from giaann_dask.local_files import local_path
 from giaann_dask.printable import printable, xml_text
 from giaann_dask.representations import format_bytes
 from giaann_dask.storage import write_file
@@ -101,7 +102,7 @@ class NetworkReport:
         StoreWriteError
             If the disk is full.
         """
-        path = Path(path)
+        path = local_path(path)
         check_report_path(path)
         return write_file(path, self.html, "the report")
 

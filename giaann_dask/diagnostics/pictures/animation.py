@@ -17,6 +17,7 @@ from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, draw_state, graph_of
 from giaann_dask.diagnostics.pictures.schemes import ACTIVATION, Theme, blend, theme_of
 from giaann_dask.errors import MissingDependencyError, require_option
+from giaann_dask.local_files import local_path
 from giaann_dask.storage import replacing, writing
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def check_animation(path: str | Path) -> Path:
     MissingDependencyError
         If it is an MP4, and there is no ffmpeg.
     """
-    path = Path(path)
+    path = local_path(path)
     check_suffix(path, ANIMATION_SUFFIXES)
     if path.suffix.lower() == ".mp4" and shutil.which("ffmpeg") is None:
         raise MissingDependencyError(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from giaann_dask.errors import OptionError
+from giaann_dask.local_files import local_path
 from giaann_dask.printable import xml_text
 from giaann_dask.storage import write_file
 
@@ -38,7 +39,7 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     StoreWriteError
         If the disk is full.
     """
-    path = Path(path)
+    path = local_path(path)
     suffix = path.suffix.lower()
     check_suffix(path, SUFFIXES)
     return write_picture(path, rendered(figure, suffix[1:]))

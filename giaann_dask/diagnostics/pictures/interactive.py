@@ -21,6 +21,7 @@ from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, colour_state, find_step, graph_of
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Theme, theme_of
 from giaann_dask.lazy import import_optional
+from giaann_dask.local_files import local_path
 from giaann_dask.printable import printable
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.connection_table import Neuron
@@ -68,7 +69,7 @@ def save_page(reader: CommitReader, path: str | Path, options: DrawOptions | Non
     MissingDependencyError
         If bokeh is not installed.
     """
-    path, options = Path(path), options or DrawOptions()
+    path, options = local_path(path), options or DrawOptions()
     check_suffix(path, PAGE_SUFFIXES)
     import_optional("bokeh", "pictures")
     graph, colouring = coloured_commit(reader, options)
@@ -80,7 +81,7 @@ def save_step_page(
     prediction: Prediction, path: str | Path, number: int = 1, options: DrawOptions | None = None
 ) -> Path:
     """Write a step of a prediction as a page; see `save_page` and `prediction.draw_step`."""
-    path, options = Path(path), options or DrawOptions(colour="activation")
+    path, options = local_path(path), options or DrawOptions(colour="activation")
     check_suffix(path, PAGE_SUFFIXES)
     at = find_step(prediction, number)
     graph = graph_of(prediction, [at], options)
