@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.cluster import query_scheduler, result, task_key
-from giaann_dask.cluster.devices import declare_roles
 from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.encoding.corpus_reuse import (
     CorpusReuse,
@@ -236,6 +235,9 @@ class EncodingStream:
         options: StreamOptions,
         ledger: Ledger | None = None,
     ) -> None:
+        # A prompt needs the options of this module alone, and not the cluster.
+        from giaann_dask.cluster.devices import declare_roles
+
         self._client = client
         self._submitter = TaskSubmitter(client)
         self._submitter.anywhere = declare_roles(client).anywhere()

@@ -15,8 +15,6 @@ from itertools import chain
 from numbers import Number
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from giaann_dask.errors import InputFormatError, OptionError, parameter
 
 _SPACES = re.compile(r"\s+")
@@ -126,8 +124,9 @@ def is_missing(value: object) -> bool:
     """
     if value is None or type(value).__name__ in _MISSING or getattr(value, "is_valid", True) is False:
         return True
-    # Objects such as arrays and frames compare to no single truth.
-    return isinstance(value, Number | np.datetime64 | np.timedelta64) and bool(value != value)
+    # Objects such as arrays and frames compare to no single truth. NumPy is not imported for the types of its times.
+    is_scalar = isinstance(value, Number) or type(value).__name__ in ("datetime64", "timedelta64")
+    return is_scalar and bool(value != value)
 
 
 def require_text(value: object, place: str, remedy: str = "leave out what has no text") -> str:

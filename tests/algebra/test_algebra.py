@@ -158,7 +158,7 @@ def predictions(network: gd.Network, client: Client, profile: str) -> list[objec
         rules = [gd.InferenceOptions(timing=timing, sequential=False) for timing in ("none", "biased")]
         beam = replace(plain, inference=rules[0], beam=gd.BeamOptions(width=3, depth=2))
         chosen = [plain, *(replace(plain, inference=each) for each in rules), beam]
-    timed = {"seconds", "tokens_per_second", "commit", "rows"}
+    timed = {"seconds", "tokens_per_second", "commit", "rows", "stages"}
     found: list[object] = [network.generate(p, client=client, options=each).tokens for p in PROMPTS for each in chosen]
     for each in chosen[-2:] if profile == "v1" else chosen:
         rules = gd.EvaluationOptions(inference=each.inference, top_k=(1, 3, 10), bits_per_byte=profile != "best")
@@ -345,7 +345,7 @@ def test_networks_trained_on_misses_are_no_sums(client: Client, tmp_path: Path) 
     first, second = DOCUMENTS[:2]
     missed = gd.TrainingOptions(train_on="misses")
     network = gd.train([first], tmp_path / "net", client=client, specification=specification("v1"))
-    assert "trained_on_misses" not in network.manifest.as_dict()
+    assert not network.manifest.trained_on_misses
     network.branch("whole")
     texts = write_texts(tmp_path / "texts", [second])
     network = gd.train(texts, network.path, client=client, options=missed)

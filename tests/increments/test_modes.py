@@ -107,9 +107,11 @@ def test_a_specification_without_modes_is_stored_as_it_always_was() -> None:
         "profile": "v1", "seed_tokens": 8, "branches": 2, "maximum_tokens": 80, "proximity_scale": 10.0,
         "strength_bits": 20, "regions": 8, "placement": "hash",
     }  # fmt: skip
-    assert Specification().as_dict() == stored
-    assert Manifest(specification=Specification()).as_dict()["specification"] == stored
-    assert Specification.from_dict(stored) == Specification()
+    plain = Specification(flags="history")
+    assert plain.as_dict() == stored
+    assert Manifest(specification=plain).as_dict()["specification"] == stored
+    assert Specification.from_dict(stored) == plain
+    assert Specification().as_dict() == {**stored, "flags": "canonical"}
     assert Specification(pos_factors={"VERB": 1}) == Specification()
 
 

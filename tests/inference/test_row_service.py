@@ -326,7 +326,7 @@ def evaluated(way: Any, **rows: Any) -> EvaluationOptions:
 
 def figures(report: EvaluationReport) -> dict[str, Any]:
     """Everything that does not depend on the cluster."""
-    return {name: value for name, value in report.as_dict().items() if name not in ("seconds", "rows")}
+    return {name: value for name, value in report.as_dict().items() if name not in ("seconds", "rows", "stages")}
 
 
 def test_rows_are_asked_for_where_copies_are_large(village: tuple[gd.Network, Path, EvaluationReport]) -> None:

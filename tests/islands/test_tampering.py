@@ -607,18 +607,14 @@ def poisoned(made: Packed, path: Path, *, alone: bool) -> Path:
 @pytest.mark.parametrize("alone", [False, True])
 def test_no_identity_is_taken_without_its_text(packed: Packed, client: Client, tmp_path: Path, alone: bool) -> None:
     path = poisoned(packed, tmp_path / "poisoned", alone=alone)
-    before = gd.open(packed.folder / "owner").commits()
+    owner = gd.join_island(packed.folder / "island", tmp_path / "owner")
+    before = owner.commits()
     for audit in (0, 1):
         with pytest.raises(BundleError):
             gd.merge_bundles(
-                packed.folder / "owner",
-                [path],
-                island=packed.folder / "island",
-                audit=audit,
-                audit_seed=1,
-                client=client,
+                owner.path, [path], island=packed.folder / "island", audit=audit, audit_seed=1, client=client
             )
-    assert gd.open(packed.folder / "owner").commits() == before
+    assert gd.open(owner.path).commits() == before
 
 
 def test_an_identity_stands_once(packed: Packed, tmp_path: Path) -> None:

@@ -457,6 +457,7 @@ PLACES = {
     "job compare": "--train s3://none/a.txt --evaluate s3://none/b.txt --tagger lexicon --output compared",
     "job nightly": "--network s3://none/a --text s3://none/a.txt",
     "job weekly": "--network s3://none/a --evaluate s3://none/a.txt",
+    "index": "s3://none/a s3://none/a.txt",
     "log": "s3://none/a",
     "prune": "s3://none/a --keep 0.5 --out s3://none/b",
     "report": "s3://none/a --out a.html",

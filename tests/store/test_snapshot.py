@@ -31,7 +31,7 @@ class Grown(NamedTuple):
 
 
 def figures(report: evaluation.EvaluationReport) -> dict[str, Any]:
-    return {name: value for name, value in report.as_dict().items() if name not in ("seconds", "rows")}
+    return {name: value for name, value in report.as_dict().items() if name not in ("seconds", "rows", "stages")}
 
 
 @pytest.fixture(scope="module")

@@ -182,7 +182,9 @@ def exported(network: gd.Network, scratch: Path) -> list[bytes]:
 
 
 def figures(report: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in report.items() if name not in ("seconds", "tokens_per_second", "rows")}
+    return {
+        name: value for name, value in report.items() if name not in ("seconds", "tokens_per_second", "rows", "stages")
+    }
 
 
 def damaged_copy(stores: Stores, case: Case, path: Path) -> None:

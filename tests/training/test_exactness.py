@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +88,8 @@ def test_appending_equals_training_at_once(tmp_path: Path) -> None:
         parts = gd.train([second, first], tmp_path / "parts", client=client)
         last = parts.training_report
         nothing = gd.train([first, second], tmp_path / "parts", client=client).training_report
-        again = gd.train([first, second, second], tmp_path / "parts", client=client).training_report
+        copy = shutil.copy(second, tmp_path / "c.txt")
+        again = gd.train([first, second, copy], tmp_path / "parts", client=client).training_report
     assert last.sequences == 240 - 140
     assert nothing.sequences == 0
     assert nothing.commit == last.commit

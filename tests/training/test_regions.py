@@ -114,7 +114,10 @@ def test_a_giant_column_is_split_by_feature(tmp_path: Path) -> None:
 
 def test_cold_runs_are_packed(tmp_path: Path, village: tuple[Path, Path, bytes]) -> None:
     # Text that occurs again in the input counts again, and makes more rounds: not eight, which are one run.
-    texts = [*village[:2], *village[:2], village[0]]
+    copies = [
+        Path(shutil.copy(path, tmp_path / f"{number}.txt")) for number, path in enumerate(village[:2] + village[:1])
+    ]
+    texts = [*village[:2], *copies]
     expected, _, _, measured = train(texts, tmp_path / "hot")
     hot = [e for e in measured if isinstance(e, MemoryMeasured)]
     exported, network, report, events = train(texts, tmp_path / "cold", hot_bytes=0)
