@@ -53,6 +53,7 @@ from giaann_dask.inference.v1.beam import BeamSession
 from giaann_dask.inference.v1.pull_batch import PullSession
 from giaann_dask.inference.v2.session import V2Session
 from giaann_dask.keys import pack_neuron, unpack_neuron
+from giaann_dask.local_files import BYTE_ORDER_MARK
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import MAXIMUM_TOKENS, Specification
@@ -267,7 +268,8 @@ def prepare_prompt(
     """
     require_prompt(prompt)
     base = flags or flags_of(vocabulary)
-    part = Part("the prompt", "text", (prompt,), (0,))
+    # As in files, a mark of byte order is no text.
+    part = Part("the prompt", "text", (prompt.replace(BYTE_ORDER_MARK, ""),), (0,))
     text = tag_part(part, tagger)
     limits = FilterOptions.of(specification)
     # All of the prompt is one sequence.

@@ -29,7 +29,7 @@ from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.renaming import ABSENT, Renaming, rank_names
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
-from giaann_dask.storage import replacing, require_local, writing
+from giaann_dask.storage import reading, replacing, require_local, writing
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.connection_table import ConnectionTable
 from giaann_dask.store.ordered_connections import OrderedConnections, ordered_connections
@@ -303,7 +303,8 @@ def _contents(reader: CommitReader) -> _Contents:
     renaming = None
     if specification.is_order_free:
         neurons_of = (reader.rows(run.identity, "neurons").source for run in reader.manifest().runs)
-        renaming = rank_names(reader.saved_vocabulary(), neurons_of)
+        with reading(f"network {reader.path}"):
+            renaming = rank_names(reader.saved_vocabulary(), neurons_of)
 
     @contextmanager
     def neurons(_: OrderedConnections, folder: Path) -> Iterator[Table]:

@@ -151,7 +151,7 @@ def test_a_signal_that_is_ignored_stays_ignored(handlers: None) -> None:
 
 
 # A word that clears the screen, sets a title, colours, reverses and hides, in characters of one and of two bytes.
-OBEYED = "\x1b[2J\x1b]0;a\x07\x9b31m\x7f\u202e\u2066\u200b\ufeff\ue000\x08"
+OBEYED = "\x1b[2J\x1b]0;a\x07\x9b31m\x7f\u202e\u2066\u200b\ue000\x08"
 NAMES = (f"mil{OBEYED}ler", f"flo{OBEYED}ur", "mill\x1b")
 PROMPT = f"The old {NAMES[0]} carried the"
 
