@@ -79,6 +79,7 @@ def create_island(
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> folder = Path(tempfile.mkdtemp())
     >>> island = create_island(folder / "village", folder / "village.island", {"mill": "ab" * 32})
     >>> join_island(folder / "village.island", folder / "mill").manifest.sequences
