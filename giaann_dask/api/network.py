@@ -7,6 +7,7 @@ imported by the methods that predict, so that inspecting a network does not impo
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -505,6 +506,33 @@ class Network(Summarised):
         require_index(self._reader)
         continuation = self.generate(prompt, client=client, max_tokens=max_tokens, explain=True, options=options)
         return trace_reasons(continuation, sentences, as_sources(texts))
+
+    def similar_words(self, text: str, *, most: int = 3) -> list[tuple[str, list[str]]]:
+        """Return the words of a text that the network does not know, each with the most similar ones that it knows.
+
+        Parameters
+        ----------
+        text : str
+            Such as a prompt that nothing follows.
+        most : int
+            Similar words of each at most.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import giaann_dask as gd
+        >>> with gd.connect(workers=0):
+        ...     mill = gd.train(["The old miller carried the flour to the baker."], Path(tempfile.mkdtemp()) / "mill")
+        >>> mill.similar_words("The old miler carried")
+        [('miler', ['miller'])]
+        """
+        import difflib
+
+        vocabulary = self._reader.saved_vocabulary()
+        known = {*vocabulary.concepts, *vocabulary.features[1:]}
+        unknown = [word for word in dict.fromkeys(re.findall(r"[^\W\d_]+", text.lower())) if word not in known]
+        near = [(word, difflib.get_close_matches(word, known, most)) for word in unknown]
+        return [(word, words) for word, words in near if words]
 
     def session(
         self,

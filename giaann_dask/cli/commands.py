@@ -362,7 +362,11 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
                 continuation = opened.generate(prompt, client=client, options=options)
         else:
             continuation = opened.generate(prompt, options=options)
-    answer(continuation.as_dict(), values["as_json"], continuation.lines(explain))
+    lines = continuation.lines(explain)
+    if not continuation.tokens and not values["as_json"]:
+        similar = opened.similar_words(prompt)
+        lines += [f"{word!r} is not known; similar words are: {', '.join(near)}" for word, near in similar]
+    answer(continuation.as_dict(), values["as_json"], lines)
 
 
 @giaann_dask.command()

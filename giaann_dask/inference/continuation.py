@@ -432,7 +432,10 @@ class Continuation(Summarised):
         if self.stop is not None:
             shown.append(f"(stopped after {len(self.tokens)} tokens: {self.stop})")
         if not self.tokens:
-            shown.append("No trained sentence goes on like this: begin as your text does, or train more of it.")
+            shown.append(
+                f"No trained sentence goes on after {self.prompt[-1]!r} as this one does: begin as your text does, "
+                "train more of it, or train it with profile best (train --profile best), which can continue any prompt."
+            )
         return shown
 
 

@@ -118,6 +118,14 @@ def test_generate_and_explain(trained: Path, capsys: pytest.CaptureFixture[str])
     assert "strength" in shown
 
 
+def test_a_prompt_that_nothing_follows_says_what_can_be_done(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here(["generate", str(trained / "net"), "the red rivver"]) == 0
+    shown = capsys.readouterr().out
+    assert "No trained sentence goes on after 'rivver'" in shown
+    assert "--profile best" in shown
+    assert "'rivver' is not known; similar words are: river" in shown
+
+
 def test_inspect(trained: Path, data_folder: Path) -> None:
     made = answer("inspect", trained / "net")
     expected = {"concepts": 113, "features": 25, "connections": 48590, "sequences": 200, "tokens": 3294}
