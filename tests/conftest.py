@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that start clusters: they take longest, and nothing else is left to run beside the last."""
     clusters = {item.path for item in items if item.get_closest_marker("cluster")}
     items.sort(key=lambda item: item.path not in clusters)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """Fail a test that leaves the logger of the package configured: a later test would not find what is logged."""
+    yield
+    logger = logging.getLogger(gd.__name__)
+    found = (logger.handlers, logger.level, logger.propagate, logger.disabled, logging.root.manager.disable)
+    assert found == ([], logging.NOTSET, True, False, 0), found
 
 
 @pytest.fixture(scope="session")
