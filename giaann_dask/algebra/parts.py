@@ -30,6 +30,7 @@ from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.unfinished import removed_unless_finished
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training import tasks
 from giaann_dask.training.committing import Progress, commit_regions
@@ -186,7 +187,7 @@ def write_network(
     StoreWriteError, StoreUnsharedError
         If it cannot be written, or a worker cannot access it.
     """
-    with locked(out) as held:
+    with locked(out) as held, removed_unless_finished(out):
         if open_store(out) is not None:
             raise StoreExistsError(f"{out} is a network already", "a new path", "write to another path")
         SharedPlace(client, held).require()
@@ -196,7 +197,7 @@ def write_network(
             sizes_of(runs)
             observer(StageAdvanced("write", done, len(regions.runs), "regions"))
         empty = replace(Manifest.new(like.manifest().specification), begun_with=like.manifest().begun_with)
-        store = NetworkStore.create(out, empty, like.ever_pos(), like.tokenizer(), held)
+        store = NetworkStore.create(out, empty, like.ever_pos(), like.tokenizer(), held, finished=False)
         store.held = held
         return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
 

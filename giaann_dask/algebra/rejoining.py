@@ -144,7 +144,7 @@ def _add(client: Client, store: NetworkStore, held: WriteLock, kept: _Kept) -> s
     """Add a network to the last commit of another one, whose lock this process has, as a round of training is added."""
     SharedPlace(client, held).require()
     # As it is now; the store may have been opened long ago.
-    store = NetworkStore(store.path, store.branch)
+    store = store.reopen()
     store.held = held
     tip = store.open(store.head())
     tip.manifest().require_sum(tip.path)

@@ -25,7 +25,8 @@ from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.storage import absolute_place, require_writable
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.network_store import BRANCH, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.unfinished import BRANCH
 
 if TYPE_CHECKING:
     from distributed import Client

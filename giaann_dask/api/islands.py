@@ -32,8 +32,10 @@ from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place, require_writable
 from giaann_dask.store.commits import CommitContent
 from giaann_dask.store.export import digest_of
+from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.unfinished import removed_unless_finished
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.training.target import open_store
 
@@ -178,11 +180,13 @@ def join_island(island: PathLike, network: PathLike) -> Network:
     """
     read = read_island(local_path(island))
     place = absolute_place(os.fspath(network))
-    store = NetworkStore.create(place, Manifest.new(read.specification), read.ever_pos)
     vocabulary = read.vocabulary()
-    if vocabulary.concepts or len(vocabulary.features) > 1:
-        with store.lock():
-            reader = store.open(store.head())
+    named = bool(vocabulary.concepts or len(vocabulary.features) > 1)
+    with locked(place) as held, removed_unless_finished(place):
+        new = Manifest.new(read.specification)
+        store = NetworkStore.create(place, new, read.ever_pos, held=held, finished=not named)
+        if named:
+            store.held, reader = held, store.open(store.head())
             manifest = replace(reader.manifest(), concepts=len(vocabulary.concepts), features=len(vocabulary.features))
             session = store.begin()
             store.write_content(session, reader, CommitContent(manifest, vocabulary, [], reader.placement()))

@@ -37,7 +37,7 @@ from giaann_dask.storage import absolute_place
 from giaann_dask.store.corpus import EncodedCorpus
 from giaann_dask.store.corpus_writing import require_absent
 from giaann_dask.store.locking import locked
-from giaann_dask.store.network_store import BRANCH
+from giaann_dask.store.unfinished import BRANCH, removed_unless_finished
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
@@ -342,7 +342,7 @@ class _Request:
                 ) from error
 
     def _train(self, client: Client, observer: Observer, stop: threading.Event) -> Network:
-        with locked(self.path) as held:
+        with locked(self.path) as held, removed_unless_finished(self.path):
             place = SharedPlace(client, held)
             place.require()
             store = open_store(self.path, self.branch)

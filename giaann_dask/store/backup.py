@@ -2,7 +2,7 @@
 
 Folders and S3 buckets are supported. What differs is written, every byte is compared and every run of the copy is
 decoded; only then does the copy become visible. A copy is a network of its own with commits of its own, one for each
-copying. A process that is killed while copying leaves the last complete copy, or an empty network.
+copying. A process that is killed while copying leaves the last complete copy, or what the next one replaces.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from giaann_dask.errors import (
     parameter,
 )
 from giaann_dask.runs.packing import unpack
-from giaann_dask.storage import reading, writing
+from giaann_dask.storage import absolute_place, reading, writing
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.network_store import BRANCH, resolve_reference
+from giaann_dask.store.locking import is_vacant, locked
+from giaann_dask.store.network_store import resolve_reference
 from giaann_dask.store.places import StorePlace, answering
+from giaann_dask.store.unfinished import BRANCH, is_blank, made_apart, restart
 
 # Where a copy is written and compared before the branch that is read moves to it.
 _INCOMING = "incoming"
@@ -119,6 +121,8 @@ def copy_commit(
     if keep is not None and keep < 1:
         raise OptionError(f"{parameter('keep')} is {keep}", "1 or more", "the last copy is always kept")
     original = source.repository()
+    if is_blank(original):
+        raise StoreMissingError(f"network {source} holds no commit yet", "a network with one", "make it first")
     name = resolve_reference(original, BRANCH if commit is None else commit)
     try:
         read = original.readonly_session(snapshot_id=name)
@@ -126,8 +130,7 @@ def copy_commit(
         raise StoreMissingError(f"network {source} has no commit {name}", "one of its own", "list them") from error
     # What is no network, or a damaged one, is found before anything is written.
     CommitReader(Path(str(source)), name, read)
-    target = destination.repository(make=True)
-    _check_copies(target, destination)
+    target = _open_target(destination)
     with reading(f"network {source}"), writing(f"the copy {destination}"):
         before = str(target.lookup_branch(BRANCH))
         if _INCOMING in target.list_branches():
@@ -151,15 +154,31 @@ def copy_commit(
     return CopyReport(name, made, *sizes, *counts, entries.checksum())
 
 
-def _check_copies(target: icechunk.Repository, place: StorePlace) -> None:
-    """Raise a `StoreExistsError` when the last commit at a place was made by training."""
-    last, *others = list(target.ancestry(branch=BRANCH))
-    if others and _ORIGIN not in last.metadata:
+def _open_target(place: StorePlace) -> icechunk.Repository:
+    """Return the repository of a place with copies or nothing yet.
+
+    Raises
+    ------
+    StoreExistsError
+        If the last commit there was made by training, or something else is there.
+    """
+    folder = place.folder
+    if folder is not None and is_vacant(folder):
+        with locked(folder), made_apart(folder) as new:
+            StorePlace(str(new)).repository(make=True)
+    target = place.repository(make=True)
+    if is_blank(target):
+        # Not while another process makes a network there.
+        with locked(absolute_place(str(place))):
+            restart(target)
+        return target
+    if _ORIGIN not in next(iter(target.ancestry(branch=BRANCH))).metadata:
         raise StoreExistsError(
             f"{place} is a network that was trained, not a copy",
             "a new place or earlier copies",
             "copy it to such a place",
         )
+    return target
 
 
 def _expire_copies(target: icechunk.Repository, keep: int) -> None:

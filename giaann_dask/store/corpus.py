@@ -35,6 +35,7 @@ from giaann_dask.storage import absolute_place, read_array, read_arrays, read_js
 from giaann_dask.store.checked_store import open_checked_group
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.places import SCHEMES, StorePlace
+from giaann_dask.store.unfinished import BRANCH
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES, TOO_MANY_BYTES, TOO_SHORT, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import names_text_file
@@ -48,7 +49,6 @@ from giaann_dask.text.vocabulary import Vocabulary
 
 FORMAT = "giaann-dask corpus"
 VERSION = 3
-BRANCH = "main"
 
 SURFACE = "surface"
 TOKEN_ARRAYS = {

@@ -8,7 +8,6 @@ when it is complete.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,19 +26,17 @@ from giaann_dask.errors import StoreExistsError, parameter
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.storage import CHUNK, call_concurrently, create_array, write_json, writing
 from giaann_dask.store.checked_store import RecordingStore, seal_group
-from giaann_dask.store.corpus import BRANCH, FORMAT, OFFSET, SEQUENCE_ARRAYS, TOKEN_ARRAYS, VERSION
+from giaann_dask.store.corpus import FORMAT, OFFSET, SEQUENCE_ARRAYS, TOKEN_ARRAYS, VERSION
 from giaann_dask.store.locking import (
-    UNFINISHED,
     WriteLock,
-    clear_attempt,
     is_vacant,
     locked,
-    move_into_place,
     require_text,
 )
 from giaann_dask.store.memory_places import merge_packed, pack_written
 from giaann_dask.store.places import StorePlace
 from giaann_dask.store.run_io import fork_session, open_fork
+from giaann_dask.store.unfinished import BRANCH, is_blank, made_apart
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, append_entries
 from giaann_dask.text.strings import append_strings
@@ -261,21 +258,18 @@ def new_corpus(path: Path) -> Iterator[CorpusWriter]:
                     place.remove()
                 raise
             return
-        clear_attempt(path)
-        new = path / UNFINISHED
-        try:
+        with made_apart(path) as new:
             yield CorpusWriter(new, held)
-            with writing(f"corpus {path}"):
-                move_into_place(new)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
 
 
 def _is_unfinished(path: Path) -> bool:
     """Return whether a place holds what is left of a process that was killed while it wrote a corpus there."""
     if not is_object_store(path):
         return False
-    session = StorePlace(str(path)).repository().readonly_session(BRANCH)
+    repository = StorePlace(str(path)).repository()
+    if is_blank(repository):
+        return True
+    session = repository.readonly_session(BRANCH)
     attributes = dict(zarr.open_group(session.store, mode="r").attrs)
     return bool(attributes.get("format") == _UNFINISHED_FORMAT)
 

@@ -265,10 +265,15 @@ def is_vacant(path: Path) -> bool:
 
 def clear_attempt(path: Path) -> None:
     """Remove the remains of an attempt to make a network, or of an empty one; the caller has the lock."""
+    new = path / UNFINISHED
     # There until the end, so that others see at any moment, also after a kill, what the rest is.
     with writing(f"network {path}"):
-        (path / UNFINISHED).mkdir(exist_ok=True)
-    for left in ("refs", *sorted(_PARTS - {LOCK_FILE, UNFINISHED}), UNFINISHED):
+        if (path / "refs").exists():
+            # What makes it a network goes in one step, which needs no room on a full disk.
+            shutil.rmtree(new, ignore_errors=True)
+            (path / "refs").rename(new)
+        new.mkdir(exist_ok=True)
+    for left in (*sorted(_PARTS - {LOCK_FILE, UNFINISHED}), UNFINISHED):
         shutil.rmtree(path / left, ignore_errors=True)
 
 
@@ -277,13 +282,6 @@ def require_text(path: Path) -> None:
     if (fault := text_fault(str(path))) is not None:
         received = f"the path {str(path)!r} holds {fault}"
         raise StoreRefusedError(received, "a path in UTF-8", "rename the folder, or name one in UTF-8")
-
-
-def move_into_place(new: Path) -> None:
-    """Move a complete repository from the folder where it was made to the one above; readers see all of it or none."""
-    for part in sorted(new.iterdir(), key=lambda part: part.name == "refs"):
-        part.rename(new.parent / part.name)
-    new.rmdir()
 
 
 @contextmanager

@@ -9,11 +9,9 @@ which a lock enforces (`locking`); in object stores (`places`) a commit is a con
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -44,22 +42,19 @@ from giaann_dask.store.commits import (
 )
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.locking import (
-    UNFINISHED,
     WriteLock,
-    clear_attempt,
     is_vacant,
     locked,
-    move_into_place,
     require_text,
 )
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.places import StorePlace
 from giaann_dask.store.run_io import CountingStore, WrittenObjects, fork_session, merge_written
 from giaann_dask.store.stored_repeats import StoredRepeats
+from giaann_dask.store.unfinished import BEGUN, BRANCH, is_blank, made_apart, restart
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.tokenizer import SubwordTokenizer
 
-BRANCH = "main"
 # The checksum of the message in the metadata of a commit.
 _CHECKSUM = "checksum"
 # The files of a commit besides chunks and manifests: snapshot, log of its changes, branch.
@@ -160,6 +155,7 @@ class NetworkStore:
         with reading(f"network {path}"):
             self._nodes = _NODES
             self._opened = icechunk.Repository.open(place.storage(), config=_remembering(_NODES))
+        self._begun = False
 
     @property
     def _repository(self) -> icechunk.Repository:
@@ -191,6 +187,8 @@ class NetworkStore:
         ever_pos: EverPos,
         tokenizer: SubwordTokenizer | None = None,
         held: WriteLock | None = None,
+        *,
+        finished: bool = True,
     ) -> NetworkStore:
         """Create an empty network and commit it.
 
@@ -206,6 +204,9 @@ class NetworkStore:
             Of a network of subwords.
         held : WriteLock, optional
             Write lock of the folder; acquired for the duration of the call by default.
+        finished : bool
+            Whether the empty network is one. Else a commit follows that makes it one: until then it has no head but for
+            the store that is returned, and the next call replaces it.
 
         Raises
         ------
@@ -219,18 +220,22 @@ class NetworkStore:
         with locked(place) if held is None else nullcontext(held):
             if not is_vacant(place) and not cls(place).blank():
                 raise StoreExistsError(f"{place} is a network already", "a new path", "name one where nothing is")
-            if is_object_store(place):
-                with writing(f"network {place}"):
-                    _commit_empty(StorePlace(str(place)), manifest, ever_pos, tokenizer)
-                return cls(place)
-            clear_attempt(place)
-            # Icechunk begins in empty folders only, and readers are to see a whole network or none.
-            new = place / UNFINISHED
-            with writing(f"network {place}"), _removed_on_failure(new):
-                new.mkdir()
-                _commit_empty(StorePlace(str(new)), manifest, ever_pos, tokenizer)
-                move_into_place(new)
-        return cls(place)
+            apart = nullcontext(place) if is_object_store(place) else made_apart(place)
+            with apart as new, writing(f"network {place}"):
+                repository = StorePlace(str(new)).repository(make=True)
+                restart(repository)
+                session = repository.writable_session(BRANCH)
+                write_empty(zarr.open_group(session.store, mode="a"), manifest, ever_pos, tokenizer)
+                session.commit("created", metadata={} if finished else {BEGUN: True})
+        made = cls(place)
+        made._begun = not finished
+        return made
+
+    def reopen(self) -> NetworkStore:
+        """Return the store as it is now; one that began the network sees its head still."""
+        store = NetworkStore(self.path, self.branch)
+        store._begun = self._begun
+        return store
 
     @contextmanager
     def lock(self) -> Iterator[WriteLock]:
@@ -262,15 +267,18 @@ class NetworkStore:
         Raises
         ------
         StoreMissingError
-            If there is none yet: the network is being trained for the first time, or that was killed.
+            If there is none yet: the network is being made, or that was killed.
         """
-        if self.blank():
+        self._require_commit()
+        return self._tip()
+
+    def _require_commit(self) -> None:
+        if not self._begun and self.blank():
             raise StoreMissingError(
                 f"network {self.path} holds no commit yet",
                 "a network with at least one",
-                "wait for the first commit of its training, or train it again if that has ended",
+                "wait for the command that makes it, or run that command again if it was interrupted",
             )
-        return self._tip()
 
     def _tip(self) -> str:
         """Return the snapshot that the branch is at, also where nothing has been committed yet."""
@@ -426,6 +434,8 @@ class NetworkStore:
         StoreFormatError
             If the network is of another format version.
         """
+        if commit == BRANCH:
+            self._require_commit()
         commit = self.resolve(commit)
         try:
             # What a file of another commit holds is opened under this one's name.
@@ -447,9 +457,9 @@ class NetworkStore:
         return CommitReader(self.path, str(session.snapshot_id), session)
 
     def blank(self) -> bool:
-        """Return whether a process died between making the folder and the first commit."""
+        """Return whether a network is still to be made here, or a process died while it made one."""
         with reading(f"network {self.path}"):
-            return len(list(islice(self._repository.ancestry(branch=BRANCH), 2))) == 1
+            return is_blank(self._repository)
 
     def collect(self, keep_commits: int | None = None) -> int:
         """Remove data that no commit needs; call it while holding the lock.
@@ -607,23 +617,6 @@ def resolve_reference(repository: icechunk.Repository, name: str) -> str:
 def _remembering(nodes: int) -> icechunk.RepositoryConfig:
     """Return Icechunk's options for a repository of which so many nodes of snapshots are remembered."""
     return icechunk.RepositoryConfig(caching=icechunk.CachingConfig(num_snapshot_nodes=nodes, **_CACHED))
-
-
-@contextmanager
-def _removed_on_failure(path: Path) -> Iterator[None]:
-    """Remove a folder if writing into it fails."""
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(path, ignore_errors=True)
-        raise
-
-
-def _commit_empty(place: StorePlace, manifest: Manifest, ever_pos: EverPos, tokenizer: SubwordTokenizer | None) -> None:
-    """Make a repository with the commit of an empty network."""
-    session = place.repository(make=True).writable_session(BRANCH)
-    write_empty(zarr.open_group(session.store, mode="a"), manifest, ever_pos, tokenizer)
-    session.commit("created")
 
 
 def _message_checksum(info: icechunk.SnapshotInfo) -> int:

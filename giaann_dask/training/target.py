@@ -15,8 +15,9 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.store.locking import is_vacant
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.network_store import BRANCH, NetworkStore
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import Origins
+from giaann_dask.store.unfinished import BRANCH
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.tokenizer import SubwordTokenizer
@@ -102,12 +103,14 @@ class NetworkTarget:
             return Placement(Manifest.new(self.specification).first_regions)
         return self.store.open(self.store.head()).placement()
 
-    def ensure(self) -> NetworkStore:
-        """Return the store, creating it when it does not exist."""
+    def ensure(self, *, finished: bool = True) -> NetworkStore:
+        """Return the store, creating it when it does not exist; `finished` is whether no commit follows that."""
         if self.store is None:
             manifest = Manifest.new(self.specification)
             held = self.place.held
-            self.store = NetworkStore.create(held.path, manifest, self.ever_pos, self.tokenizer, held)
+            self.store = NetworkStore.create(
+                held.path, manifest, self.ever_pos, self.tokenizer, held, finished=finished
+            )
             self.store.held = held
         return self.store
 

@@ -391,7 +391,7 @@ class Trainer:
         started = time.perf_counter()
         roles = roles_of(self._client)
         self._report_workers(roles.every)
-        store = self._target.ensure()
+        store = self._target.ensure(finished=False)
         progress = Progress(self._manifest, self._vocabulary, self._ledger, origins=self._origins)
         opens = self._stays_in_memory()
         before = self._commit or self._head or store.head()

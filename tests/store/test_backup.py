@@ -261,7 +261,7 @@ def test_refused_copies(network: NetworkStore, tmp_path: Path) -> None:
     assert not place.exists()
     (tmp_path / "empty").mkdir()
     icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "empty")))
-    with pytest.raises(StoreDamagedError):
+    with pytest.raises(StoreMissingError):
         copy_commit(StorePlace(str(tmp_path / "empty")), place)
     assert not place.exists(), "a source that is no network is found before anything is written"
     copy_commit(place_of(network), place)

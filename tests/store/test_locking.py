@@ -213,7 +213,7 @@ def test_a_second_writer_is_told_at_any_moment_that_a_network_is_being_made(
         return call
 
     with locked(place) as held:
-        monkeypatch.setattr(network_store, "_commit_empty", looking(network_store._commit_empty))
+        monkeypatch.setattr(network_store, "write_empty", looking(network_store.write_empty))
         monkeypatch.setattr(shutil, "rmtree", looking(shutil.rmtree))
         for name in ("rename", "rmdir", "mkdir"):
             monkeypatch.setattr(Path, name, looking(getattr(Path, name)))

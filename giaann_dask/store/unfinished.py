@@ -1,0 +1,78 @@
+"""Make new repositories so that what an interrupted process leaves of one is no network, and is replaced.
+
+In a folder a repository is made apart and moved into place. The commit that begins a network says so, until another one
+follows: a process that is killed between the two, or whose disk is full, leaves what readers and writers take for
+nothing. Networks without sequences that are complete, as those of new islands, do not say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+
+import icechunk
+
+from giaann_dask.errors import GiaannError
+from giaann_dask.object_urls import is_object_store
+from giaann_dask.storage import writing
+from giaann_dask.store.locking import UNFINISHED, clear_attempt
+from giaann_dask.store.places import StorePlace
+
+BRANCH = "main"
+"""Branch of the head of a network or corpus."""
+# Of the metadata of the commit that begins a network.
+BEGUN = "giaann_begun"
+
+
+def is_blank(repository: icechunk.Repository) -> bool:
+    """Return whether a repository has no commit, or none but the one that begins a network."""
+    last, *before = islice(repository.ancestry(branch=BRANCH), 2)
+    if not before:
+        return True
+    # A network whose main was set back to its beginning has commits elsewhere.
+    return bool(last.metadata.get(BEGUN)) and not repository.list_tags() and repository.list_branches() == {BRANCH}
+
+
+def restart(repository: icechunk.Repository) -> None:
+    """Make a blank repository one without any commit; the caller has the right to write it."""
+    for name in repository.list_branches() - {BRANCH}:
+        repository.delete_branch(name)
+    commits = [commit.id for commit in repository.ancestry(branch=BRANCH)]
+    if len(commits) > 1:
+        repository.reset_branch(BRANCH, commits[-1], from_snapshot_id=commits[0])
+
+
+@contextmanager
+def made_apart(path: Path) -> Iterator[Path]:
+    """Yield a new folder to make a repository in, which is moved to a path at the end; the caller has the lock.
+
+    Icechunk begins in empty folders only, and readers are to see a whole repository or none.
+    """
+    clear_attempt(path)
+    new = path / UNFINISHED
+    try:
+        with writing(f"network {path}"):
+            new.mkdir()
+        yield new
+        with writing(f"network {path}"):
+            for part in sorted(new.iterdir(), key=lambda part: part.name == "refs"):
+                part.rename(path / part.name)
+            new.rmdir()
+    except BaseException:
+        if not (path / "refs").exists():
+            clear_attempt(path)
+        raise
+
+
+@contextmanager
+def removed_unless_finished(path: Path) -> Iterator[None]:
+    """Remove what was begun in a folder if what finishes it fails; the caller has the lock."""
+    try:
+        yield
+    except BaseException:
+        with suppress(GiaannError, icechunk.IcechunkError, OSError):
+            if not is_object_store(path) and is_blank(StorePlace(str(path)).repository()):
+                clear_attempt(path)
+        raise
