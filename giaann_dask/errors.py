@@ -8,7 +8,8 @@ package stay ordinary exceptions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 from giaann_dask.printable import printable
@@ -83,6 +84,29 @@ class GiaannError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by the three parts, so that errors survive the way back from a worker."""
         return type(self), self._marked
+
+
+@contextmanager
+def spelling(**names: str) -> Iterator[None]:
+    """Let errors of a block name parameters as its caller gave them.
+
+    Parameters
+    ----------
+    **names : str
+        Names that the caller used, by those that the errors have.
+
+    Examples
+    --------
+    >>> with spelling(tokens="max_tokens"):
+    ...     require_option(False, "tokens", 0, "1 or more")
+    Traceback (most recent call last):
+    giaann_dask.errors.OptionError: max_tokens is 0; expected 1 or more; set max_tokens to such a value
+    """
+    try:
+        yield
+    except GiaannError as error:
+        error.choose_spelling(lambda name: names.get(name, name))
+        raise
 
 
 class OptionError(GiaannError, ValueError):

@@ -21,7 +21,7 @@ from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
 from giaann_dask.api.texts import TextOptions, read_inputs, sources_of
 from giaann_dask.diagnostics.progress import Workload
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError, parameter, spelling
 from giaann_dask.events import Observer, ignore
 from giaann_dask.storage import absolute_place, require_writable
 from giaann_dask.store.commits import CommitReader
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from giaann_dask.api.texts import Inputs
+    from giaann_dask.inference.continuation import GenerationOptions
     from giaann_dask.text.memory_inputs import Source
 
 NetworkLike = str | os.PathLike[str] | Network
@@ -291,22 +292,23 @@ def diff(
     GiaannError
         If one cannot be read, or they do not count alike.
     """
+    from giaann_dask.inference.continuation import GenerationOptions
+
     readers = _reader(old), _reader(new)
+    with spelling(tokens="max_tokens"):
+        options = GenerationOptions(tokens=max_tokens, runners_up=1, reasons=0)
     with observe_work(client, Workload(), progress, observer) as (used, reporting):
         difference: NetworkDifference = compare_networks(used, *readers, largest=largest, observer=reporting)
         if not prompts:
             return difference
-        changed = _changed_predictions(used, readers, list(prompts), max_tokens)
+        changed = _changed_predictions(used, readers, list(prompts), options)
     return replace(difference, prompts=len(prompts), predictions=changed)
 
 
 def _changed_predictions(
-    client: Client, readers: Sequence[CommitReader], prompts: list[str], max_tokens: int
+    client: Client, readers: Sequence[CommitReader], prompts: list[str], options: GenerationOptions
 ) -> tuple[ChangedPrediction, ...]:
     """Return the prompts that two networks continue differently."""
-    from giaann_dask.inference.continuation import GenerationOptions
-
-    options = GenerationOptions(tokens=max_tokens, runners_up=1, reasons=0)
     texts = []
     for reader in readers:
         with Network(reader.path, reader.commit).sessions(prompts, client=client, options=options) as stream:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.api.cluster import ClientLike, connect, observe_work, use_client
 from giaann_dask.cluster import attempt, current_client, require_synchronous
-from giaann_dask.errors import OptionError, ReportMissingError, parameter
+from giaann_dask.errors import OptionError, ReportMissingError, parameter, spelling
 from giaann_dask.events import Observer, ignore
 from giaann_dask.object_urls import reaching
 from giaann_dask.representations import Summarised, Summary, format_count
@@ -320,7 +320,8 @@ class Network(Summarised):
 
         chosen = options or EvaluationOptions()
         chosen = chosen if top_k is None else replace(chosen, top_k=tuple(top_k))
-        chosen = chosen if max_sequences is None else replace(chosen, maximum_sequences=max_sequences)
+        with spelling(maximum_sequences="max_sequences"):
+            chosen = chosen if max_sequences is None else replace(chosen, maximum_sequences=max_sequences)
         if not self.specification.has_columns:
             limits = {name: getattr(chosen, name) for name in ("maximum_sequences", "first_sequence", "top_k")}
             scoring = ScoringOptions(**limits)
@@ -807,7 +808,8 @@ def _generation_options(
     if seed is not None:
         wanted = replace(wanted, sampling=replace(wanted.sampling, seed=seed))
     if max_tokens is not None:
-        wanted = replace(wanted, tokens=max_tokens)
+        with spelling(tokens="max_tokens"):
+            wanted = replace(wanted, tokens=max_tokens)
     if explain is not None:
         wanted = replace(wanted, reasons=(wanted.reasons or GenerationOptions().reasons) if explain else 0)
     return wanted

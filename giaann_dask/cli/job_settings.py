@@ -1,14 +1,14 @@
 """Read a job's settings from its command line, the environment and a TOML file, in this order of precedence.
 
 Every option ``--some-name`` is also ``GIAANN_SOME_NAME`` in the environment and ``some-name`` in the TOML
-file, in the table of the job (``[train-nightly]``) or in ``[common]``, which applies to all jobs. Unknown names
-are refused. The options themselves are declared in `jobs`.
+file, in the table that has the name of the job (``[nightly]``), or in ``[common]``, which applies to all jobs. Unknown
+names are refused. The options themselves are declared in `jobs`.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +16,24 @@ import click
 
 from giaann_dask.cli.options import FILE_PATH, read_toml
 from giaann_dask.cli.showing import say
-from giaann_dask.cli.spelling import Command, flag
+from giaann_dask.cli.spelling import Command, without_dashes
 from giaann_dask.errors import GiaannError, OptionError
 from giaann_dask.workflows.exits import BAD_INPUT, message_of, status_of
 
-# Tables that the file may have.
-TABLES = ("common", "train-nightly", "evaluate-weekly", "backup", "compare-profiles")
+# Table of the file that applies to all jobs.
+COMMON = "common"
+# How alike the name of a table and that of a job are at least, so that one is suggested for the other.
+_ALIKE = 0.5
 
 
 class JobCommand(Command):
-    """A command that a scheduler runs, with a table in the file of settings and exit codes of its own.
+    """A command that a scheduler runs, with a table in the file of settings and exit codes of its own."""
 
-    Parameters
-    ----------
-    *arguments, **settings
-        Those of `click.Command`.
-    table : str
-        Its table in the TOML file.
-    """
-
-    def __init__(self, *arguments: Any, table: str, **settings: Any) -> None:
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.table = table
         for option in self.params:
             if isinstance(option, click.Option) and option.envvar is None:
-                option.envvar = "GIAANN_" + _name(option).replace("-", "_").upper()
+                option.envvar = "GIAANN_" + without_dashes(option).replace("-", "_").upper()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the job; return its exit code after errors that a scheduler treats otherwise than bad input."""
@@ -53,15 +46,13 @@ class JobCommand(Command):
             return status_of(error)
 
 
-def job_command(name: str, table: str) -> Callable[[Callable[..., Any]], JobCommand]:
+def job_command(name: str) -> Callable[[Callable[..., Any]], JobCommand]:
     """Return a decorator that makes a function with options a job.
 
     Parameters
     ----------
     name : str
-        Name of the command.
-    table : str
-        Its table in the TOML file.
+        Name of the command, and of its table in the TOML file.
     """
 
     def decorate(function: Callable[..., Any]) -> JobCommand:
@@ -74,13 +65,20 @@ def job_command(name: str, table: str) -> Callable[[Callable[..., Any]], JobComm
             callback=_read_config,
             help="TOML file with settings, which options and the environment override.",
         )
-        return click.command(name, cls=JobCommand, table=table)(config(dry(function)))
+        return click.command(name, cls=JobCommand)(config(dry(function)))
 
     return decorate
 
 
-def read_tables(path: Path) -> dict[str, dict[str, Any]]:
+def read_tables(path: Path, jobs: Collection[str]) -> dict[str, dict[str, Any]]:
     """Return the tables of a TOML file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    jobs : collection of str
+        Names of all jobs.
 
     Raises
     ------
@@ -90,9 +88,14 @@ def read_tables(path: Path) -> dict[str, dict[str, Any]]:
         If it has a table that belongs to no job, or settings outside of a table.
     """
     tables = read_toml(path, "--config")
+    known = (COMMON, *jobs)
     for name, table in tables.items():
-        if name not in TABLES or not isinstance(table, dict):
-            raise OptionError(f"{path} has {name!r}", f"tables {', '.join(TABLES)}", "move it into one of these")
+        if not isinstance(table, dict):
+            raise OptionError(f"{path} has {name!r}", f"tables {', '.join(known)}", "move it into one of these")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, cutoff=_ALIKE)
+            remedy = f"name it [{near[0]}]" if near else "name it as its job"
+            raise OptionError(f"{path} has the table {name!r}", f"tables {', '.join(known)}", remedy)
     return tables
 
 
@@ -101,10 +104,12 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     if path is None:
         return
     assert isinstance(context.command, JobCommand)
-    tables, table = read_tables(path), context.command.table
-    options = {_name(option): option for option in context.command.params if isinstance(option, click.Option)}
+    assert context.parent is not None
+    assert isinstance(context.parent.command, click.Group)
+    tables, table = read_tables(path, context.parent.command.commands), str(context.command.name)
+    options = {without_dashes(option): option for option in context.command.params if isinstance(option, click.Option)}
     chosen: dict[str, Any] = {}
-    for where in ("common", table):
+    for where in (COMMON, table):
         for name, value in tables.get(where, {}).items():
             option = options.get(name)
             if option is not None:
@@ -124,10 +129,5 @@ def _as_given(option: click.Option, value: Any, path: Path) -> Any:
     if isinstance(value, list) != option.multiple:
         if option.multiple:
             return [value]
-        raise OptionError(f"{path} has a list for {_name(option)}", "one value", "name one")
+        raise OptionError(f"{path} has a list for {without_dashes(option)}", "one value", "name one")
     return value
-
-
-def _name(option: click.Option) -> str:
-    """Return an option as the file names it, without dashes."""
-    return flag(option).lstrip("-")

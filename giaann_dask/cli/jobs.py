@@ -52,7 +52,7 @@ def job() -> None:
     """
 
 
-@job_command("nightly", "train-nightly")
+@job_command("nightly")
 @click.option("--text", "inputs", required=True, **_TEXT, help="Folder or URL to train on; repeatable.")
 @click.option("--network", required=True, type=NETWORK_PATH, help="Folder or URL of the network, new or not.")
 @click.option("--evaluate", **_TEXT, help="Held-out text to evaluate on; repeatable.")
@@ -103,7 +103,7 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
     history = history_of(network, values["history"])
     workload = Workload(inputs, values["text_field"])
     with (
-        recorded("train_nightly", network, history, values["wait"]) as entry,
+        recorded("nightly", network, history, values["wait"]) as entry,
         connect(options=where) as client,
         progress(workload) as observer,
         stop_on_signals() as stop,
@@ -112,7 +112,7 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
     answer(entry, values["as_json"], figures(entry, *entry))
 
 
-@job_command("weekly", "evaluate-weekly")
+@job_command("weekly")
 @_NETWORK
 @click.option("--evaluate", required=True, **_TEXT, help="Held-out text; repeatable.")
 @_SEQUENCES
@@ -170,7 +170,7 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
     answer(entry, values["as_json"], figures(shown, *shown))
 
 
-@job_command("backup", "backup")
+@job_command("backup")
 @click.option("--network", required=True, type=NETWORK_PATH, metavar="PLACE",
               help="The network: a folder or s3://BUCKET/PREFIX.")  # fmt: skip
 @click.option("--to", "destination", required=True, type=NETWORK_PATH, metavar="PLACE",
@@ -210,7 +210,7 @@ def backup(network: Path, destination: Path, **values: Any) -> None:
     answer(entry, values["as_json"], figures(shown, "network", "to", *entry["copied"], "seconds"))
 
 
-@job_command("compare", "compare-profiles")
+@job_command("compare")
 @click.option("--train", required=True, **_TEXT, help="Text to train on; repeatable.")
 @click.option("--evaluate", required=True, **_TEXT, help="Text to evaluate on; repeatable.")
 @click.option("--sizes", default="1000,100000000", show_default=True, metavar="N,...", help="Sentences to train on.")

@@ -16,7 +16,7 @@ import click
 
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.showing import say
-from giaann_dask.cli.spelling import section, spelled
+from giaann_dask.cli.spelling import section
 from giaann_dask.device import finds_cuda
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, parameter
 from giaann_dask.inference.state.options import InferenceOptions
@@ -67,11 +67,7 @@ def network_path(name: str) -> Path:
 
 def _read_storage(context: click.Context, _: click.Parameter, value: tuple[str, ...]) -> None:
     """Keep the storage options of a command for the URLs among its other options and arguments."""
-    try:
-        context.meta[_STORAGE] = StorageOptions.parse(value)
-    except OptionError as error:
-        error.choose_spelling(lambda name: spelled(name, context))
-        raise
+    context.meta[_STORAGE] = StorageOptions.parse(value)
 
 
 def storage_option(command: Command) -> Command:

@@ -7,14 +7,14 @@ distributed and committed is read by `training_options`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import click
 
 from giaann_dask.cli.options import FILE_PATH, read_numbers, read_toml
-from giaann_dask.cli.spelling import section
+from giaann_dask.cli.spelling import FILE_FIELDS, section
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.spec_profiles import CONTEXT_NAMES, FLAGS
 
@@ -103,15 +103,25 @@ def read_fields(values: dict[str, Any]) -> dict[str, Any]:
         If the file cannot be read or is not TOML.
     """
     fields = {} if values["specification_file"] is None else _read_file(values["specification_file"])
+    in_file = set(fields)
+    options: dict[str, Any] = {}
     if values["profile"] is not None:
-        fields["profile"] = values["profile"]
+        options["profile"] = values["profile"]
     if values["flags"] is not None:
-        fields["flags"] = values["flags"]
+        options["flags"] = values["flags"]
     if values.get("trace"):
-        fields["trace"] = True
+        options["trace"] = True
     if values["tokenizer"] is not None:
-        fields["tokens"] = "words" if values["tokenizer"] == "none" else "subwords"
-    return fields | _read_settings(values["settings"])
+        options["tokens"] = "words" if values["tokenizer"] == "none" else "subwords"
+    settings = _read_settings(values["settings"])
+    _name_by_key(in_file - {*options, *settings})
+    return fields | options | settings
+
+
+def _name_by_key(names: Set[str]) -> None:
+    """Let errors about fields name them as the file of this command does."""
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.meta[FILE_FIELDS] = names
 
 
 def read_specification(network: Path, values: dict[str, Any]) -> Specification | None:
@@ -158,6 +168,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     read = {name.replace("-", "_"): value for name, value in read_toml(path, "--specification").items()}
     for name in read:
         _require_field(name, f"{path} has {name!r}")
+    _name_by_key(set(read))
     return {name: _read_value(name, _as_text(value)) for name, value in read.items()}
 
 

@@ -7,11 +7,13 @@ are in `giaann_dask.errors`, exit codes in `giaann_dask.cli`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from giaann_dask.errors import GiaannError
 
@@ -25,6 +27,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # The option of commands that define a network.
 _DEFINES = "specification_file"
+# The one that sets a field of it.
+_SETS = "settings"
+# Fields of the specification that a file of this command sets, in `click.Context.meta`.
+FILE_FIELDS = "giaann_dask.file_fields"
 # Parameters that a command sets with options of other names, in order of preference.
 _OTHERWISE = {
     "body_bytes": ("max_body",),
@@ -47,6 +53,8 @@ _OTHERWISE = {
     "width": ("beam_width",),
     "width_inches": ("width",),
 }
+# End of the names of parameters in seconds, which options leave out.
+_SECONDS = "_s"
 
 
 class Option(click.Option):
@@ -109,13 +117,30 @@ class Command(click.Command):
         shown = not self._long or bool(ctx.meta.get(_ALL))
         return not shown and isinstance(each, Option) and not (each.first or each.required)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options; errors name them as they were given."""
+        try:
+            with _naming_options(ctx):
+                return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            if isinstance(error.param, click.Option) and error.param_hint is None:
+                error.param_hint = f"'{_as_given(error.param, ctx)}'"
+            raise
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; errors of this package that it raises name options."""
-        try:
+        with _naming_options(ctx):
             return super().invoke(ctx)
-        except GiaannError as error:
-            error.choose_spelling(lambda name: spelled(name, ctx))
-            raise
+
+
+@contextmanager
+def _naming_options(ctx: click.Context) -> Iterator[None]:
+    """Let errors of this package name the options of a command."""
+    try:
+        yield
+    except GiaannError as error:
+        error.choose_spelling(lambda name: spelled(name, ctx))
+        raise
 
 
 def _show_all(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -149,6 +174,8 @@ class CommandGroup(Command, click.Group):
 def spelled(name: str, context: click.Context) -> str:
     """Return the option that sets a parameter: of this command, else of another one, else the parameter's name.
 
+    An option of this command is named as it was given: in a file by its key, in the environment by its variable.
+
     Parameters
     ----------
     name : str
@@ -156,24 +183,37 @@ def spelled(name: str, context: click.Context) -> str:
     context : click.Context
         That of the command that failed.
     """
+    if name in context.meta.get(FILE_FIELDS, ()):
+        return name
     commands = [
         {option.name: option for option in command.params if isinstance(option, click.Option)}
         for command in (context.command, *_commands(context.find_root().command))
     ]
     for options in commands:
-        for candidate in (name, *_OTHERWISE.get(name, ())):
+        for candidate in (name, *_OTHERWISE.get(name, ()), name.removesuffix(_SECONDS)):
             if candidate in options:
-                return flag(options[candidate])
+                return _as_given(options[candidate], context)
         if _DEFINES in options and name in _specification_fields():
             # Some fields have an option of their own, not in every command that defines networks.
             own = [each[name] for each in commands if _DEFINES in each and name in each]
-            return flag(own[0]) if own else f"--set {name}"
+            return _as_given(own[0], context) if own else f"{_as_given(options[_SETS], context)} {name}"
     return name
 
 
-def flag(option: click.Option) -> str:
-    """Return an option as errors name it."""
+def _as_given(option: click.Option, context: click.Context) -> str:
+    """Return an option as the call of a command spelled it; with its dashes where it did not name it."""
+    own = any(option is each for each in context.command.params)
+    match context.get_parameter_source(str(option.name)) if own else None:
+        case ParameterSource.DEFAULT_MAP:
+            return without_dashes(option)
+        case ParameterSource.ENVIRONMENT:
+            return str(option.envvar)
     return max(option.opts, key=len)
+
+
+def without_dashes(option: click.Option) -> str:
+    """Return an option as a file of settings names it."""
+    return max(option.opts, key=len).lstrip("-")
 
 
 def _specification_fields() -> set[str]:

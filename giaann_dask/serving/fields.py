@@ -41,10 +41,13 @@ def read_integer(fields: dict[str, Any], name: str, default: int, least: int, mo
     return value
 
 
-def read_capped(fields: dict[str, Any], name: str, default: int, least: int, most: int) -> tuple[int, bool]:
-    """Return a whole number, at most the limit, and whether it was larger; the default where it is null or missing."""
+def read_capped(fields: dict[str, Any], name: str, default: int, least: int, most: int) -> tuple[int, str]:
+    """Return a whole number, at most the limit, and the name of the field where it was larger, else an empty string.
+
+    It is the default where the field is null or missing.
+    """
     value = read_integer(fields, name, default, least, None)
-    return min(value, most), fields.get(name) is not None and value > most
+    return min(value, most), name if fields.get(name) is not None and value > most else ""
 
 
 def read_number(fields: dict[str, Any], name: str, default: float, least: float, most: float) -> float:

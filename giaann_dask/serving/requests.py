@@ -73,8 +73,8 @@ class CompletionRequest:
         Whether it was sent to the chat endpoint.
     model : str or None
         Requested name of the model.
-    capped : bool
-        Whether more tokens were requested than the server generates.
+    capped : str
+        Field in which more tokens were requested than the server generates; empty where they were not.
     ignored : tuple of str
         Fields that would change the choice of words, and have no effect here.
     """
@@ -88,7 +88,7 @@ class CompletionRequest:
     echo: bool = False
     chat: bool = False
     model: str | None = None
-    capped: bool = False
+    capped: str = ""
     ignored: tuple[str, ...] = ()
 
     @property
@@ -99,7 +99,9 @@ class CompletionRequest:
     @property
     def headers(self) -> dict[str, str]:
         """Headers of the response: warnings of ignored fields, and of fewer tokens than requested, if there are any."""
-        warnings = [f"max_tokens is {self.options.tokens}, the most that this server generates"] if self.capped else []
+        warnings = []
+        if self.capped:
+            warnings.append(f"{self.capped} is {self.options.tokens}, the most that this server generates")
         if self.ignored:
             warnings.append(f"without effect on a network of this profile: {', '.join(self.ignored)}")
         return {"Warning": ", ".join(f'299 giaann-dask "{text}"' for text in warnings)} if warnings else {}

@@ -17,6 +17,7 @@ from distributed import Client
 from giaann_dask.api.network import Network
 from giaann_dask.api.texts import TextOptions
 from giaann_dask.diagnostics.evaluation_report import save_report
+from giaann_dask.errors import require_option
 from giaann_dask.events import Observer, ignore
 from giaann_dask.inference.best.evaluation import ScoreReport
 from giaann_dask.inference.evaluation.evaluation import EvaluationReport
@@ -38,11 +39,20 @@ class Measure:
         How it is read.
     maximum_sequences : int, optional
         Sequences to read.
+
+    Raises
+    ------
+    OptionError
+        If that is none.
     """
 
     inputs: tuple[str, ...]
     text: TextOptions
     maximum_sequences: int | None = None
+
+    def __post_init__(self) -> None:
+        valid = self.maximum_sequences is None or self.maximum_sequences >= 1
+        require_option(valid, "evaluate_sequences", self.maximum_sequences, "1 or more")
 
     def identity(self) -> str:
         """Return a hash of the text and how it is read; only evaluations with the same hash can be compared."""

@@ -87,12 +87,9 @@ class NightlyOptions:
                 f"{parameter('keep_commits')} is {self.keep_commits}", "1 or more", "the last commit is always kept"
             )
         require_option(0 <= self.least_top1 <= 1, "least_top1", self.least_top1, "a share from 0 to 1")
-        if self.settle_s < 0 or (self.maximum_s is not None and self.maximum_s <= 0):
-            raise OptionError(
-                f"{parameter('settle_s')} or {parameter('maximum_s')} is out of range",
-                "seconds, 0 or more",
-                f"set {parameter('settle_s')} to such values",
-            )
+        require_option(self.settle_s >= 0, "settle_s", self.settle_s, "seconds, 0 or more")
+        valid = self.maximum_s is None or self.maximum_s > 0
+        require_option(valid, "maximum_s", self.maximum_s, "seconds, more than 0")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from giaann_dask.storage import read_json_lines, require_local
 from giaann_dask.workflows.exits import CheckFailedError
 from giaann_dask.workflows.measuring import Measure, has_fallen, last_passed, measure
 
-JOB = "evaluate_weekly"
+JOB = "weekly"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,6 +117,19 @@ def test_python_names_its_parameter(make: Callable[..., Any], name: str, value: 
     assert not OPTION.search(str(caught.value))
 
 
+def test_python_names_the_keyword_that_was_given(network: Path) -> None:
+    opened = gd.open(network)
+    for call in (
+        lambda: opened.generate("The miller", max_tokens=0),
+        lambda: opened.session("The miller", max_tokens=0),
+        lambda: gd.diff(opened, opened, prompts=["The miller"], max_tokens=0),
+    ):
+        with pytest.raises(OptionError, match=r"^max_tokens is 0; expected 1 or more; set max_tokens"):
+            call()
+    with pytest.raises(OptionError, match=r"^max_sequences is 0; expected 1 or more; "):
+        opened.evaluate(["The miller."], max_sequences=0)
+
+
 def test_errors_about_text_name_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.jsonl").write_text('{"body": "The miller carried the flour."}\n')
     assert run(["train", str(tmp_path / "a.jsonl"), "--network", str(tmp_path / "net"), "--workers", "0"]) == 2

@@ -144,6 +144,6 @@ def test_a_job(run: Run, tmp_path: Path) -> None:
     places = ["--text", str(text.parent), "--network", str(tmp_path / "net"), "--evaluate", str(sample_test_text())]
     rules = ["--settle", "0", "--evaluate-sequences", "2", "--workers", "0", "--json"]
     entry = json.loads(run("-m", "giaann_dask", "job", "nightly", *places, *rules))
-    assert (entry["job"], entry["exit"], entry["new_files"]) == ("train_nightly", 0, [str(text)])
+    assert (entry["job"], entry["exit"], entry["new_files"]) == ("nightly", 0, [str(text)])
     assert entry["training"]["sequences"] > 10
     assert entry["evaluation"]["prediction_tokens"] > 0

@@ -142,15 +142,16 @@ def test_errors_name_the_wrong_field(field: str, value: object) -> None:
 def test_more_tokens_than_the_limit_are_capped_with_a_warning(requested: int) -> None:
     limits = Limits(tokens=10)
     chat = {"messages": [{"role": "user", "content": "the mill"}]}
-    for request in (
-        read(limits, max_tokens=requested),
-        read_chat_request(json.dumps({**chat, "max_tokens": requested}).encode(), limits),
-        read_chat_request(json.dumps({**chat, "max_tokens": 5, "max_completion_tokens": requested}).encode(), limits),
+    newer = {"max_tokens": 5, "max_completion_tokens": requested}
+    for request, name in (
+        (read(limits, max_tokens=requested), "max_tokens"),
+        (read_chat_request(json.dumps({**chat, "max_tokens": requested}).encode(), limits), "max_tokens"),
+        (read_chat_request(json.dumps({**chat, **newer}).encode(), limits), "max_completion_tokens"),
     ):
-        assert (request.options.tokens, request.capped) == (10, True)
-        assert "max_tokens is 10" in request.headers["Warning"]
+        assert (request.options.tokens, request.capped) == (10, name)
+        assert f'"{name} is 10' in request.headers["Warning"]
     for request in (read(limits, max_tokens=10), read(limits), read(limits, max_tokens=None)):
-        assert (request.options.tokens, request.capped, request.headers) == (10, False, {})
+        assert (request.options.tokens, request.capped, request.headers) == (10, "", {})
 
 
 def test_seeds_of_other_servers_are_accepted() -> None:

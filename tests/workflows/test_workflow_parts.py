@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import tomllib
@@ -17,7 +18,7 @@ import pytest
 import giaann_dask as gd
 from giaann_dask import new_inputs
 from giaann_dask.cli import run
-from giaann_dask.cli.job_settings import TABLES, JobCommand, job_command
+from giaann_dask.cli.job_settings import COMMON, JobCommand, job_command
 from giaann_dask.cli.jobs import job
 from giaann_dask.data import sample_text
 from giaann_dask.errors import (
@@ -39,7 +40,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, Any]]:
     """A job that keeps what it was given."""
     given: dict[str, Any] = {}
 
-    @job_command("told", "backup")
+    @job_command("told")
     @click.option("--keep", type=int, default=1)
     @click.option("--some-text", multiple=True)
     @click.option("--json", "as_json", is_flag=True)
@@ -55,7 +56,7 @@ def test_flag_then_environment_then_file(
 ) -> None:
     command, given = told
     file = tmp_path / "s.toml"
-    file.write_text('[common]\nkeep = 2\nworkers = 3\n[backup]\nkeep = 3\nsome-text = ["a b", "c"]\njson = true\n')
+    file.write_text('[common]\nkeep = 2\nworkers = 3\n[told]\nkeep = 3\nsome-text = ["a b", "c"]\njson = true\n')
     assert run(["job", command, "--config", str(file)]) == 0
     assert given == {"keep": 3, "some_text": ("a b", "c"), "as_json": True, "dry_run": False}
     monkeypatch.setenv("GIAANN_CONFIG", str(file))
@@ -71,11 +72,13 @@ def test_flag_then_environment_then_file(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[backup]\nkepe = 1", "such as keep"),
-        ("[backups]\nkeep = 1", "tables common"),
+        ("[told]\nkepe = 1", "such as keep"),
+        ("[backups]\nkeep = 1", "name it [backup]"),
+        ("[train-nightly]\nkeep = 1", "name it [nightly]"),
+        ("[xyz]\nkeep = 1", "tables common, nightly, weekly, backup, compare, told; name it as its job"),
         ("keep = 1", "tables common"),
-        ("[backup]\nkeep = [1, 2]", "one value"),
-        ("[backup]\nkeep = 'x'", "not a valid int"),
+        ("[told]\nkeep = [1, 2]", "one value"),
+        ("[told]\nkeep = 'x'", "Invalid value for 'keep': 'x' is not a valid int"),
         ("keep = ", "is not TOML"),
     ],
 )
@@ -103,13 +106,62 @@ def test_the_settings_of_the_documentation_are_settings() -> None:
         .partition("```")[0]
     )
     tables = tomllib.loads(example)
-    assert set(tables) < set(TABLES)
-    jobs = {each.table: each for each in job.commands.values() if isinstance(each, JobCommand)}
-    assert {"common", *jobs} == set(TABLES)
-    for table in set(tables) - {"common"}:
+    jobs = {name: each for name, each in job.commands.items() if isinstance(each, JobCommand)}
+    assert set(tables) < {COMMON, *jobs}
+    for table in set(tables) - {COMMON}:
         options = {flag.lstrip("-") for option in jobs[table].params for flag in option.opts}
         assert set(tables[table]) <= options
         assert {"network", "config", "dry-run", "verbose", "json", "history"} <= options
+
+
+@pytest.mark.parametrize(
+    ("job_name", "key", "value"),
+    [
+        *(("nightly", key, "-1") for key in ("settle", "max-seconds", "least-top1", "evaluate-sequences")),
+        *(("nightly", key, "0") for key in ("batch-sequences", "keep-commits")),
+        *(("weekly", key, "-1") for key in ("tolerance", "evaluate-sequences")),
+        ("nightly", "threads", "many"),
+        ("nightly", "device", "none"),
+    ],
+)
+def test_an_error_names_a_setting_as_it_was_given(
+    job_name: str,
+    key: str,
+    value: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = str(sample_text())
+    options = ["--network", str(tmp_path / "net"), "--evaluate", text, "--workers", "0"]
+    begun = ["job", job_name, *options, *(["--text", text] if job_name == "nightly" else [])]
+    file = tmp_path / "s.toml"
+    file.write_text(f"[{job_name}]\n{key} = {value if value[-1].isdigit() else repr(value)}\n")
+    variable = "GIAANN_" + key.replace("-", "_").upper()
+
+    def said(*arguments: str) -> str:
+        assert run([*begun, *arguments]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        return line.removeprefix("giaann-dask: ").removeprefix("Invalid value for ").replace("'", "")
+
+    assert re.match(rf"--{key}( is|:) ", on_command_line := said(f"--{key}={value}"))
+    assert re.match(rf"{key}( is|:) ", in_file := said("--config", str(file)))
+    monkeypatch.setenv(variable, value)
+    assert re.match(rf"{variable}( is|:) ", in_environment := said())
+    assert on_command_line.replace(f"--{key}", key) == in_file == in_environment.replace(variable, key)
+
+
+def test_an_error_about_a_file_of_the_specification_names_its_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "s.toml"
+    begun = ["train", str(sample_text()), "--network", str(tmp_path / "net"), "--workers", "0"]
+    for value in ("0", "'few'"):
+        file.write_text(f"seed-tokens = {value}\n")
+        assert run([*begun, "--specification", str(file)]) == 2
+        assert capsys.readouterr().err.startswith("giaann-dask: seed_tokens is ")
+        assert run([*begun, "--specification", str(file), "--set", "seed_tokens=0"]) == 2
+        assert "--set seed_tokens is 0" in capsys.readouterr().err or value == "'few'"
 
 
 def test_exit_codes() -> None:

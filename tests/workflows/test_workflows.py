@@ -78,7 +78,7 @@ def test_nights_weeks_and_backups(tmp_path: Path, capsys: pytest.CaptureFixture[
     file = settings(
         tmp_path,
         common={"network": str(network), "workers": 0, "evaluate": UNSEEN, "evaluate_sequences": 4},
-        train_nightly={"text": str(texts), "settle": 0},
+        nightly={"text": str(texts), "settle": 0},
         backup={"to": str(tmp_path / "copy")},
     )
     common = ("--config", file, "--json")
@@ -132,8 +132,8 @@ def test_nights_weeks_and_backups(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run("backup", "--keep", "1")["copied"]["written"] == 0
     assert "no network" in run("backup", "--network", tmp_path / "none", code=2)["error"]
     assert [(line["job"], line["exit"]) for line in read_json_lines(history)] == [
-        *(("train_nightly", code) for code in (75, 0, 2, 0, 3, 2)),
-        *(("evaluate_weekly", code) for code in (0, 0, 3, 0)),
+        *(("nightly", code) for code in (75, 0, 2, 0, 3, 2)),
+        *(("weekly", code) for code in (0, 0, 3, 0)),
         *(("backup", code) for code in (0, 0)),
     ]
 
