@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from giaann_dask.device import device_names
-from giaann_dask.user_cache import user_cache
+from giaann_dask.user_cache import private_cache, user_cache
 
 _LOG = logging.getLogger(__name__)
 _FILE = "device-speeds.json"
@@ -56,7 +56,7 @@ def write_speeds(machine: str, speeds: Mapping[str, float]) -> None:
     path = user_cache() / _FILE
     text = json.dumps({**_read(), machine: dict(speeds)}, indent=2)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_cache("")
         # Another process may read it meanwhile.
         made = path.with_name(f"{_FILE}.{os.getpid()}")
         made.write_text(text, encoding="utf-8")

@@ -197,6 +197,10 @@ def check_numba_cache() -> Finding:
     if not os.access(existing(place), os.W_OK | os.X_OK):
         remedy = "set NUMBA_CACHE_DIR to a folder that can be written; every process compiles for a minute otherwise"
         return Finding("compiled code", "bad", f"{place} cannot be written", remedy)
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    if named and Path(named) != place:
+        found = f"kept below {place}, as {named} in NUMBA_CACHE_DIR cannot be written"
+        return Finding("compiled code", "note", found, "set NUMBA_CACHE_DIR to a folder that can be written")
     if is_temporary(place):
         found = f"kept below {place}, as neither the package's folder nor the user's can be written"
         return Finding("compiled code", "note", found, "set NUMBA_CACHE_DIR to a folder that stays")

@@ -95,11 +95,15 @@ def test_compiled_code_has_a_folder_where_nothing_else_can_be_written(
     monkeypatch.delenv("NUMBA_CACHE_DIR")
 
 
-def test_importing_compiles_where_the_installation_and_the_home_are_read_only(tmp_path: Path) -> None:
+def test_importing_compiles_where_the_installation_is_read_only_and_the_home_may_not_be_entered(tmp_path: Path) -> None:
     root = Path(gd.__file__).parents[1]
+    home = tmp_path / "home"
+    home.mkdir(mode=0)
     view = f'mount --make-rprivate / && mount --bind {root} {root} && mount -o remount,ro,bind {root} && exec "$@"'
-    command = ["unshare", "--mount", "sh", "-c", view, "sh", sys.executable, "-c"]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(root), "TMPDIR": str(tmp_path)}
+    # Root enters any folder but for this.
+    plain = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    command = ["unshare", "--mount", "sh", "-c", view, "sh", *plain, sys.executable, "-c"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(tmp_path)}
     probe = subprocess.run([*command, "pass"], env=environment, capture_output=True, check=False, timeout=60)
     if probe.returncode:
         pytest.skip("needs the right to mount (root)")
