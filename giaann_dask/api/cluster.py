@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from giaann_dask.cluster import attempt, current_client, require_synchronous
+from giaann_dask.cluster import attempt, beside_tasks, find_client, require_synchronous
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, notify_all
 
@@ -94,7 +94,8 @@ def use_client(client: ClientLike | None = None) -> Iterator[Client]:
     ----------
     client : Client, cluster or str, optional
         A synchronous client, a cluster object, or the address of a scheduler. Without it the current Dask client is
-        used; where there is none, workers are started on this machine, once, and stay until this process ends.
+        used, within a task that of its worker; where there is none, workers are started on this machine, once, and
+        stay until this process ends.
 
     Yields
     ------
@@ -108,14 +109,23 @@ def use_client(client: ClientLike | None = None) -> Iterator[Client]:
     ClusterError
         If no scheduler answers at the address, or the cluster has other versions than this process.
     """
-    from distributed import Client
-
-    from giaann_dask.cluster.versions import require_versions
     from giaann_dask.dask_types import register
 
     register()
+    with ExitStack() as opened:
+        opened.enter_context(beside_tasks())
+        yield opened.enter_context(_provided(client))
+
+
+@contextmanager
+def _provided(client: ClientLike | None) -> Iterator[Client]:
+    """Provide a client as `use_client` does."""
+    from distributed import Client
+
+    from giaann_dask.cluster.versions import require_versions
+
     if client is None:
-        current = current_client()
+        current = find_client()
         if current is not None:
             require_versions(current)
         yield current or _start_default()

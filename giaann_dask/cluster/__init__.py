@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from giaann_dask.cluster.options import ClusterOptions
     from giaann_dask.cluster.roles import Roles, WorkerMemory, assign_regions, directed, roles_of
     from giaann_dask.cluster.waiting import (
+        beside_tasks,
         current_client,
+        find_client,
         query_scheduler,
         require_synchronous,
         result,
@@ -34,7 +36,9 @@ _MODULES = {
     "assign_regions": "giaann_dask.cluster.roles",
     "attempt": "giaann_dask.cluster.lost",
     "connect": "giaann_dask.cluster.connecting",
+    "beside_tasks": "giaann_dask.cluster.waiting",
     "current_client": "giaann_dask.cluster.waiting",
+    "find_client": "giaann_dask.cluster.waiting",
     "data_budget": "giaann_dask.cluster.memory_budget",
     "directed": "giaann_dask.cluster.roles",
     "driver_allocator": "giaann_dask.cluster.memory_budget",
@@ -62,7 +66,9 @@ __all__ = [
     "require_synchronous",
     "attempt",
     "connect",
+    "beside_tasks",
     "current_client",
+    "find_client",
     "data_budget",
     "assign_regions",
     "directed",

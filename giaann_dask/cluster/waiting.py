@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence, Set
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from giaann_dask.cluster.lost import closed_client, lost_cluster
@@ -58,11 +59,56 @@ def current_client() -> Client | None:
     return None if client.asynchronous else client
 
 
-def require_synchronous(client: AnyClient) -> AnyClient:
+def find_client() -> Client | None:
+    """Return the client of a call that names none: the current one, within a task its worker's; None without any.
+
+    Raises
+    ------
+    OptionError
+        If it is asynchronous.
+    """
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import default_client, get_client, get_worker
+
+    try:
+        get_worker()
+        found = get_client
+    except ValueError:
+        found = default_client
+    try:
+        client = found()
+    except ValueError:
+        return None
+    return require_synchronous(client, "the current Dask client")
+
+
+@contextmanager
+def beside_tasks() -> Iterator[None]:
+    """Leave the threads of a worker's tasks while a task waits for others, which may need its thread."""
+    left = None
+    if "distributed" in sys.modules:
+        from distributed import secede
+
+        # Outside of tasks, or in one that has left them.
+        with suppress(ValueError, KeyError, AttributeError):
+            secede()
+            left = threading.get_ident()
+    try:
+        yield
+    finally:
+        # Training in the background ends in another thread.
+        if left == threading.get_ident():
+            from distributed import rejoin
+
+            rejoin()
+
+
+def require_synchronous(client: AnyClient, what: str = "") -> AnyClient:
     """Return a client or a cluster object; raise an `OptionError` if it is asynchronous."""
     if getattr(client, "asynchronous", False):
         raise OptionError(
-            f"{parameter('client')} is asynchronous",
+            f"{what or parameter('client')} is asynchronous",
             "a synchronous distributed.Client, as of Client(address)",
             "make one in another thread; train with it and wait=False to await the training",
         )

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,9 @@ from distributed import Client, LocalCluster
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.api.cluster import current_client, use_client
+from giaann_dask.api import cluster as api_cluster
+from giaann_dask.api.cluster import use_client
+from giaann_dask.cluster import current_client
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import EmptyInputError, OptionError, ReportMissingError
 from giaann_dask.events import Committed, Event
@@ -82,6 +84,50 @@ def test_asynchronous_clients_are_refused(cluster: LocalCluster, tmp_path: Path)
     with pytest.raises(OptionError, match="client is of type int"):
         gd.train(sample_test_text(), tmp_path / "net", client=7)  # type: ignore[call-overload]
     assert not (tmp_path / "net").exists()
+
+
+def test_an_asynchronous_current_client_is_refused_and_no_workers_are_started(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_cluster, "_start_default", lambda: pytest.fail("workers are started"))
+
+    async def call(work: Callable[[], object]) -> None:
+        async with Client(cluster.scheduler_address, asynchronous=True):
+            work()
+
+    for work in (
+        lambda: gd.train(sample_test_text(), tmp_path / "net"),
+        lambda: gd.train(sample_test_text(), tmp_path / "net", wait=False),
+        lambda: gd.encode(sample_test_text(), tmp_path / "corpus"),
+    ):
+        with pytest.raises(OptionError, match=r"^the current Dask client is asynchronous; expected a synchronous"):
+            asyncio.run(call(work))
+    assert not list(tmp_path.iterdir())
+
+
+def train_and_evaluate(path: Path) -> tuple[float, str]:
+    """Use a cluster from within one of its tasks."""
+    network = gd.train(sample_test_text(), path)
+    found = network.evaluate(sample_test_text()).top1, network.generate(PROMPT, max_tokens=1).text
+    assert gd.train(sample_text(), path, wait=False).result(100).manifest.sequences > network.manifest.sequences
+    with use_client() as used, use_client(used) as again:
+        assert again is used
+    return found
+
+
+def test_a_task_uses_the_client_of_its_worker(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_cluster, "_start_default", lambda: pytest.fail("workers are started"))
+    # Not the current one of this process, which is that of its worker, too. The worker has one thread.
+    with Client(cluster, set_as_default=False) as client:
+        tasks = [client.submit(train_and_evaluate, tmp_path / name) for name in ("one", "two")]
+        found = client.gather(tasks)
+        assert found[0] == found[1]
+        assert found[0][1] == "to"
+        with pytest.raises(OptionError, match="the current Dask client is asynchronous"):
+            client.run(train_and_evaluate, tmp_path / "three")
+        assert client.submit(sum, [1, 2]).result() == 3
 
 
 @pytest.mark.cluster
