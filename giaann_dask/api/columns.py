@@ -21,6 +21,7 @@ from giaann_dask.cluster.regions import region_holders
 from giaann_dask.errors import OptionError, StoreExistsError, parameter, require_option
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.local_files import local_name
+from giaann_dask.printable import xml_text
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.runs.run import RegionRun
 from giaann_dask.storage import create_array, writing
@@ -305,19 +306,21 @@ class Column(Summarised):
         Returns
         -------
         networkx.MultiDiGraph
-            Nodes are (column, feature) with their names ``concept`` and ``feature``. Edges have the key (branch,
-            segment) and the attributes ``branch``, ``segment`` and ``strength``.
+            Nodes are (column, feature) with their names ``concept`` and ``feature``, in which characters that XML
+            does not have are escaped. Edges have the attributes ``branch``, ``segment`` and ``strength``, and the key
+            ``branch * segments + segment``, an integer, so that networkx writes them in all its formats.
         """
         import networkx as nx
 
-        table = self.connections
-        graph = nx.MultiDiGraph(concept=self.name, commit=self._reader.commit)
+        table, segments = self.connections, self._reader.manifest().specification.segments
+        graph = nx.MultiDiGraph(concept=xml_text(self.name), commit=self._reader.commit)
         rows = zip(*(getattr(table, name).tolist() for name in (*COORDINATES, "strength")), strict=True)
         for source, feature, branch, segment, *target, strength in rows:
             values = {"branch": branch, "segment": segment, "strength": strength}
-            graph.add_edge((source, feature), tuple(target), key=(branch, segment), **values)
+            graph.add_edge((source, feature), tuple(target), key=branch * segments + segment, **values)
         for (column, feature), node in graph.nodes(data=True):
-            node.update(concept=self._vocabulary.concepts[column], feature=self._word(column, feature))
+            names = self._vocabulary.concepts[column], self._word(column, feature)
+            node.update(zip(("concept", "feature"), map(xml_text, names), strict=True))
         return graph
 
     def summary(self) -> Summary:

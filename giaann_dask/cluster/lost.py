@@ -12,6 +12,9 @@ from contextlib import contextmanager
 
 from giaann_dask.errors import ClusterError, GiaannError
 
+# Reasons that Dask gives for cancelled tasks.
+_CONNECTION_LOST, _RESTARTED, _UNKNOWN = "scheduler-connection-lost", "scheduler-restart", "unknown"
+
 
 @contextmanager
 def lost_cluster() -> Iterator[None]:
@@ -41,6 +44,12 @@ def _translated(error: BaseException) -> ClusterError | None:
     match error:
         case ClosedClientError():
             return closed_client()
+        case CancelledError() if reasons := _reasons(error) - {_CONNECTION_LOST, _UNKNOWN}:
+            return ClusterError(
+                f"{'' if _RESTARTED in reasons else 'tasks were cancelled, as where '}the workers were restarted",
+                "workers that keep their results, and no client.restart() or client.cancel() meanwhile",
+                "what was committed is kept; run the same command again to go on",
+            )
         case CancelledError() | CommClosedError():
             return ClusterError(
                 "the connection to the scheduler is lost",
@@ -58,6 +67,12 @@ def _translated(error: BaseException) -> ClusterError | None:
                 "no worker was there for too long", "workers", "start workers and run the same command again to go on"
             )
     return None
+
+
+def _reasons(error: BaseException) -> set[str]:
+    """Return the reasons that Dask gives for cancelled futures; none where it gives none."""
+    groups = getattr(error, "error_groups", [error])
+    return {reason for each in groups if (reason := getattr(each, "reason", None))}
 
 
 def closed_client() -> ClusterError:

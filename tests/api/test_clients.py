@@ -12,14 +12,16 @@ from pathlib import Path
 
 import pytest
 from distributed import Client, LocalCluster
+from distributed.client import CancelledFuturesGroup, FutureCancelledError, FuturesCancelledError
 from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.api import cluster as api_cluster
 from giaann_dask.api.cluster import use_client
 from giaann_dask.cluster import current_client
+from giaann_dask.cluster.lost import lost_cluster
 from giaann_dask.data import sample_test_text, sample_text
-from giaann_dask.errors import EmptyInputError, OptionError, ReportMissingError
+from giaann_dask.errors import ClusterError, EmptyInputError, OptionError, ReportMissingError
 from giaann_dask.events import Committed, Event
 from giaann_dask.text.reading import ReadOptions
 
@@ -128,6 +130,39 @@ def test_a_task_uses_the_client_of_its_worker(
         with pytest.raises(OptionError, match="the current Dask client is asynchronous"):
             client.run(train_and_evaluate, tmp_path / "three")
         assert client.submit(sum, [1, 2]).result() == 3
+
+
+def test_a_restart_of_the_workers_is_said_so(cluster: LocalCluster, tmp_path: Path) -> None:
+    async def restarted(client: Client) -> None:
+        # What the scheduler tells all of its clients when one of them restarts it.
+        client._handle_restart()
+
+    with Client(cluster, set_as_default=False) as client:
+
+        def restart(event: Event) -> None:
+            if isinstance(event, Committed):
+                client.sync(restarted, client)
+
+        with pytest.raises(ClusterError, match=r"^the workers were restarted; .*run the same command again"):
+            gd.train(sample_text(), tmp_path / "net", client=client, text=SMALL, options=MANY, observer=restart)
+    assert gd.Network(tmp_path / "net").manifest.sequences, "what was committed is kept"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        (["scheduler-restart", "lost dependencies"], "^the workers were restarted"),
+        (["lost dependencies"], "^tasks were cancelled, as where the workers were restarted"),
+        (["scheduler-connection-lost"], "the connection to the scheduler is lost"),
+        ([None], "the connection to the scheduler is lost"),
+    ],
+)
+def test_why_tasks_were_cancelled(reasons: list[str | None], said: str) -> None:
+    errors = [FutureCancelledError("a", reason) for reason in reasons]
+    groups = [CancelledFuturesGroup([error], error.reason) for error in errors]
+    for error in (FuturesCancelledError(groups), *errors[:1]):
+        with pytest.raises(ClusterError, match=said), lost_cluster():
+            raise error
 
 
 @pytest.mark.cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import sys
 from collections import Counter, defaultdict
@@ -219,12 +220,37 @@ def test_a_graph_has_an_edge_for_every_connection(network: gd.Network) -> None:
     graph, table = column.to_networkx(), column.connections
     assert isinstance(graph, nx.MultiDiGraph)
     rows = zip(*(getattr(table, name).tolist() for name in FIELDS), strict=True)
-    expected = {((a, b), (c, d), (branch, segment)): strength for a, b, branch, segment, c, d, strength in rows}
+    segments = network.specification.segments
+    expected = {((a, b), (c, d), branch * segments + seg): strength for a, b, branch, seg, c, d, strength in rows}
     edges = list(graph.edges(keys=True, data=True))
     assert {(s, t, key): data["strength"] for s, t, key, data in edges} == expected
-    assert all((data["branch"], data["segment"]) == key for *_, key, data in edges)
+    assert all(data["branch"] * segments + data["segment"] == key for *_, key, data in edges)
     assert graph.nodes[column.index, 0] == {"concept": "miller", "feature": "miller"}
     assert {data["feature"] for _, data in graph.nodes(data=True)} >= {"old", "the", "flour"}
+
+
+@pytest.mark.parametrize("form", ["gexf", "graphml", "gml", "pajek", "node_link", "cytoscape", "adjacency"])
+@pytest.mark.filterwarnings("ignore:Edge attribute:UserWarning")
+def test_networkx_writes_and_reads_a_graph_in_all_its_formats(network: gd.Network, tmp_path: Path, form: str) -> None:
+    columns = gd.Network(network.path).columns
+    # What XML does not have, and what its markup is made of.
+    columns._vocabulary.concepts[columns["miller"].index] = "mi\x1b<&\ufffe"
+    graph = columns["miller"].to_networkx()
+    if hasattr(nx, f"write_{form}"):
+        getattr(nx, f"write_{form}")(graph, tmp_path / "graph")
+        read = getattr(nx, f"read_{form}")(tmp_path / "graph")
+    else:
+        document = getattr(nx, f"{form}_data")(graph)
+        assert json.dumps(document, allow_nan=False)
+        read = getattr(nx, f"{form}_graph")(document)
+    assert read.is_directed()
+    assert read.number_of_edges() == graph.number_of_edges()
+    # The format of Pajek has numbers as weights alone.
+    if form != "pajek":
+        strengths = [sorted(each["strength"] for *_, each in one.edges(data=True)) for one in (graph, read)]
+        assert strengths[0] == pytest.approx(strengths[1])
+        names = {each["concept"] for _, each in read.nodes(data=True)}
+        assert r"mi\x1b<&\ufffe" in names
 
 
 def test_features_branches_segments_and_targets(network: gd.Network) -> None:
