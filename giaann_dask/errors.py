@@ -240,6 +240,10 @@ class BundleError(GiaannError, ValueError):
     """A bundle of increments that is not accepted: changed, not signed by a listed key, or not what its text gives."""
 
 
+class ResourceLimitError(GiaannError, OSError):
+    """The system allows a process too few open files or threads, or too little memory."""
+
+
 class StoreMissingError(GiaannError, FileNotFoundError):
     """No network or corpus at the given path."""
 

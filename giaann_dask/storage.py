@@ -33,6 +33,7 @@ from giaann_dask.errors import (
     StoreUnreachableError,
     parameter,
 )
+from giaann_dask.limits import causes_of, matches, resource_limit
 from giaann_dask.local_files import BYTE_ORDER_MARK, local_name
 from giaann_dask.object_urls import ObjectPath, is_object_store, object_path
 
@@ -58,7 +59,10 @@ _UNREACHABLE = (
 )
 # What they say where they look for credentials in vain: the addresses are those of the services of virtual machines.
 _CREDENTIALS = ("loading credentials", "credential provider", "169.254.169.254", "metadata.google.internal")
-_REFUSED = ("permission denied", "os error 13", "not permitted", "not a directory", "is a directory")
+_REFUSED = (
+    *("permission denied", "os error 13", "not permitted", "not a directory", "is a directory"),
+    *("too many levels of symbolic links", "file name too long"),
+)
 
 
 # What to do about a store that is not what was written.
@@ -226,7 +230,8 @@ def absolute_place(path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     OptionError
-        If the path is relative to a working directory that does not exist any more, or holds a NUL character.
+        If the path is relative to a working directory that does not exist any more, holds a NUL character or a name
+        that is too long, or links lead in a circle.
 
     Examples
     --------
@@ -238,9 +243,15 @@ def absolute_place(path: str | os.PathLike[str]) -> Path:
     if is_object_store(path):
         return path if isinstance(path, ObjectPath) else object_path(str(path))
     try:
-        return Path(os.path.realpath(local_name(path)))
+        found = os.path.realpath(local_name(path))
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            os.stat(found)
     except (OSError, ValueError) as error:
-        raise OptionError(f"the path {str(path)!r} leads nowhere ({error})", "a folder", "give another path") from error
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(
+            f"the path {str(path)!r} leads nowhere ({reason})", "a folder", "give another path"
+        ) from error
+    return Path(found)
 
 
 def require_local(path: Path) -> None:
@@ -258,12 +269,19 @@ def require_writable(path: Path) -> None:
     """
     require_local(path)
     with writing(str(path)):
+        _require_end(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not os.access(path if path.exists() else path.parent, os.W_OK):
             reason = errno.EROFS if os.statvfs(path.parent).f_flag & os.ST_RDONLY else errno.EACCES
             raise OSError(reason, os.strerror(reason), str(path))
+
+
+def _require_end(path: Path) -> None:
+    """Raise the system's error where the links of a path lead in a circle; one of them would be replaced."""
+    with suppress(FileNotFoundError):
+        path.stat()
 
 
 @contextmanager
@@ -280,6 +298,7 @@ def replacing(path: Path) -> Iterator[Path]:
         The file that is to be there in the end; a link to it stays a link.
     """
     require_local(path)
+    _require_end(path)
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists():
@@ -365,7 +384,9 @@ def writing(what: str) -> Iterator[None]:
     except Exception as error:
         if is_unreachable(error):
             raise unreachable(what, error) from error
-        if _matches(error, (errno.EROFS,), _READ_ONLY):
+        if (limit := resource_limit(error)) is not None:
+            raise limit from error
+        if matches(error, (errno.EROFS,), _READ_ONLY):
             raise StoreRefusedError(
                 f"{what} could not be written: {first_line(error)}",
                 "a file system that may be written to",
@@ -377,7 +398,7 @@ def writing(what: str) -> Iterator[None]:
                 "a path that may be written",
                 "name such a path, or change who may write there",
             ) from error
-        if _matches(error, (errno.EDQUOT,), _QUOTA):
+        if matches(error, (errno.EDQUOT,), _QUOTA):
             raise StoreFullError(
                 f"{what} could not be written: {first_line(error)}",
                 "room within the disk quota",
@@ -405,6 +426,8 @@ def reading(what: str) -> Iterator[None]:
     except Exception as error:
         if is_unreachable(error):
             raise unreachable(what, error) from error
+        if (limit := resource_limit(error)) is not None:
+            raise limit from error
         raise StoreDamagedError(
             f"{what} cannot be read: {first_line(error)}",
             "an intact store",
@@ -423,7 +446,7 @@ def _says(error: BaseException, signs: Sequence[str]) -> bool:
         type(seen).__module__.partition(".")[0] in ("icechunk", "obstore")
         and any(sign in str(seen).lower() for sign in signs)
         and not isinstance(seen, GiaannError)
-        for seen in _causes(error)
+        for seen in causes_of(error)
     )
 
 
@@ -446,7 +469,7 @@ def unreachable(what: str, error: BaseException) -> StoreUnreachableError:
 
 def is_disk_failure(error: BaseException) -> bool:
     """Return whether an error, or one that caused it, says that the disk is full or a file may grow no further."""
-    return _matches(error, (errno.ENOSPC, errno.EFBIG), _FULL)
+    return matches(error, (errno.ENOSPC, errno.EFBIG), _FULL)
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -459,24 +482,9 @@ def is_refusal(error: BaseException) -> bool:
     """
     # The last one comes of making a folder where a file is.
     kinds = (PermissionError, NotADirectoryError, IsADirectoryError, FileNotFoundError, FileExistsError)
-    return any(
-        isinstance(seen, kinds) or any(sign in str(seen).lower() for sign in _REFUSED) for seen in _causes(error)
+    return any(isinstance(seen, kinds) for seen in causes_of(error)) or matches(
+        error, (errno.ELOOP, errno.ENAMETOOLONG), _REFUSED
     )
-
-
-def _matches(error: BaseException, numbers: Sequence[int], signs: Sequence[str]) -> bool:
-    """Return whether an error, or one that caused it, has one of some error numbers or says so in words."""
-    return any(
-        (isinstance(seen, OSError) and seen.errno in numbers) or any(sign in str(seen).lower() for sign in signs)
-        for seen in _causes(error)
-    )
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
 
 
 def first_line(error: BaseException) -> str:

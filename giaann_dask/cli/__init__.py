@@ -31,6 +31,7 @@ from giaann_dask.cli.streams import OUTPUT, provide_streams
 from giaann_dask.cli.tokenizing import tokenizer
 from giaann_dask.cli.tracing import trace
 from giaann_dask.errors import GiaannError
+from giaann_dask.limits import require_resources, resource_limit
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -40,7 +41,7 @@ _ALLOCATIONS = 10_000
 # A file without write permission, a folder that is a file, a full disk.
 _SYSTEM_ERRORS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ELOOP, errno.ENAMETOOLONG),
 )
 
 for command in (
@@ -48,6 +49,7 @@ for command in (
     *(forget, index, island, job, log, prune, report, serve, tag, tokenizer, trace),
 ):
     giaann_dask.add_command(command)
+_NO_MEMORY = "the memory is not enough; expected more memory; close other programs, or raise the limit with ulimit -v"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -72,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; failures are one line on standard error."""
     try:
+        require_resources()
         status = giaann_dask.main(args=arguments, prog_name="giaann-dask", standalone_mode=False)
     except GiaannError as error:
         return _fail(str(error), BAD_INPUT)
@@ -86,7 +89,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(error.format_message(), BAD_INPUT)
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted; what was committed is kept, run the command again to continue", INTERRUPTED)
+    except MemoryError:
+        return _fail(_NO_MEMORY, BAD_INPUT)
     except Exception as error:
+        if (limit := resource_limit(error)) is not None:
+            return _fail(str(limit), BAD_INPUT)
         if isinstance(error, OSError) and (error.errno in _SYSTEM_ERRORS or error.filename == OUTPUT):
             where = error.filename or OUTPUT
             return _fail(
@@ -97,6 +104,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise
         detail = " ".join(str(error).split())[:300]
         return _fail(f"{type(error).__name__}: {detail} (set GIAANN_TRACEBACK=1 for the traceback)", DEFECT)
+    except BaseException as error:
+        # Of Icechunk, whose panics are no exceptions.
+        if (limit := resource_limit(error)) is None:
+            raise
+        return _fail(str(limit), BAD_INPUT)
     return status if isinstance(status, int) else 0
 
 

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import shutil
+import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 SCHEMES = ("s3", "gs", "az", MEMORY)
 """Schemes of the URLs of places that hold networks and corpora."""
 _NO_REGION = "region must be set"
+# A worker that was writing when a call was interrupted makes a folder anew: it is removed until it stays gone so long.
+_QUIET_S, _LONGEST_S = 0.5, 10.0
 # Where clients look for credentials that no options give.
 _VARIABLES = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL",
@@ -281,6 +286,8 @@ def answering(what: str = "the network") -> Iterator[None]:
 def scratch_place(path: Path, purpose: str, *, held: bool = False) -> Iterator[Path]:
     """Yield a place beside a network that all who see the network see, and remove what is there at the end.
 
+    A folder has a random name, is made here and belongs to this user alone, so that nobody can name another one.
+
     Parameters
     ----------
     path : Path
@@ -290,16 +297,56 @@ def scratch_place(path: Path, purpose: str, *, held: bool = False) -> Iterator[P
     held : bool
         Whether the caller has the right to write the network: what a call that was killed has left is removed, too.
     """
-    place = place_beside(path, purpose)
-    if held:
-        # Always the same one, which nobody else would name so.
+    place, made = place_beside(path, purpose), list[Path]()
+    if not is_object_store(path):
+        for left in _left_beside(path, purpose) if held else ():
+            remove_place(left)
+        made = [folder for folder in place.parents if not folder.exists()]
+        with writing(f"network {place}"):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.mkdir(mode=0o700)
+    elif held:
+        # Always the same one, so that what is left is found without a list of the bucket.
         number = hashlib.blake2b(f"{path.name}.{purpose}".encode(), digest_size=4).hexdigest()
         place = path.parent / f"{path.name}.{purpose}-{number}"
         remove_place(place)
     try:
         yield place
+    except BaseException:
+        _remove_written(place)
+        raise
     finally:
-        remove_place(place)
+        try:
+            remove_place(place)
+        except KeyboardInterrupt:
+            remove_place(place)
+            raise
+        with suppress(OSError):
+            for folder in made:
+                folder.rmdir()
+
+
+def _left_beside(path: Path, purpose: str) -> list[Path]:
+    """Return the folders that calls of this user that were killed have left beside a network."""
+    named = re.compile(re.escape(f"{path.name}.{purpose}-") + "[0-9a-f]{8}")
+    found = []
+    with suppress(OSError):
+        for each in path.parent.iterdir():
+            if named.fullmatch(each.name) and stat.S_ISDIR((state := each.lstat()).st_mode):
+                found += [each] if state.st_uid == os.geteuid() else []
+    return found
+
+
+def _remove_written(place: Path) -> None:
+    """Remove a place to which workers may still write, until they write no more."""
+    begun = changed = time.monotonic()
+    while (now := time.monotonic()) < min(changed + _QUIET_S, begun + _LONGEST_S):
+        if is_object_store(place):
+            remove_place(place)
+        elif os.path.lexists(place):
+            changed = now
+            remove_place(place)
+        time.sleep(_QUIET_S / 10)
 
 
 def place_beside(path: Path, purpose: str) -> Path:

@@ -1,8 +1,10 @@
 """The hostile matrix: a seed, which of its cases a run tries, and how a case that failed is tried again alone.
 
 Its parts are tests of their own: damage (`test_hostile_damage`), settings that may change no result
-(`test_hostile_settings`), kills (`test_hostile_kills`), forged bundles (`test_hostile_bundles`) and what a purge leaves
-(`test_hostile_residue`). A new part draws its sample by `drawn` as these do.
+(`test_hostile_settings`), kills (`test_hostile_kills`) and what a purge leaves (`test_hostile_residue`). A new part
+draws its sample by `drawn` as these do. Terminals (`test_hostile_terminals`), home folders (`test_hostile_homes`) and
+limits of the system (`test_hostile_limits`) are tried as a whole; forged bundles are in
+``tests/islands/test_tampering.py``.
 
 The environment decides what is tried:
 
