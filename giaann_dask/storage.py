@@ -52,6 +52,8 @@ _FULL = (
     "os error 27",
     "errno 27",
 )
+# What Icechunk says where the clock of this machine is wrong.
+_CLOCK = ("snapshot timestamp is invalid", "invalid snapshot timestamp")
 # What Icechunk and obstore say of a request that came to nothing.
 _UNREACHABLE = (
     *("dispatch failure", "timed out", "connection refused", "connection reset"),
@@ -386,6 +388,12 @@ def writing(what: str) -> Iterator[None]:
             raise unreachable(what, error) from error
         if (limit := resource_limit(error)) is not None:
             raise limit from error
+        if matches(error, (), _CLOCK):
+            raise StoreRefusedError(
+                f"{what} could not be written: {first_line(error)}",
+                "a clock that differs from that of the store, and of those who wrote before, by less than ten minutes",
+                "set the clock of this machine, and run the same command again",
+            ) from error
         if matches(error, (errno.EROFS,), _READ_ONLY):
             raise StoreRefusedError(
                 f"{what} could not be written: {first_line(error)}",

@@ -34,7 +34,7 @@ from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import is_vacant, locked
 from giaann_dask.store.network_store import resolve_reference
 from giaann_dask.store.places import StorePlace, answering
-from giaann_dask.store.unfinished import BRANCH, is_blank, made_apart, restart
+from giaann_dask.store.unfinished import BRANCH, CLOCKS_DIFFER, is_blank, made_apart, restart
 
 # Where a copy is written and compared before the branch that is read moves to it.
 _INCOMING = "incoming"
@@ -185,7 +185,7 @@ def _expire_copies(target: icechunk.Repository, keep: int) -> None:
     copies = list(target.ancestry(branch=BRANCH))
     if keep < len(copies):
         target.expire_snapshots(copies[keep - 1].written_at)
-    target.garbage_collect(datetime.now(UTC))
+    target.garbage_collect(datetime.now(UTC) + CLOCKS_DIFFER)
 
 
 def _write(read: icechunk.Session, session: icechunk.Session) -> tuple[_Entries, int]:

@@ -51,7 +51,7 @@ from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.places import StorePlace
 from giaann_dask.store.run_io import CountingStore, WrittenObjects, fork_session, merge_written
 from giaann_dask.store.stored_repeats import StoredRepeats
-from giaann_dask.store.unfinished import BEGUN, BRANCH, is_blank, made_apart, restart
+from giaann_dask.store.unfinished import BEGUN, BRANCH, CLOCKS_DIFFER, is_blank, made_apart, restart
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.tokenizer import SubwordTokenizer
 
@@ -483,8 +483,8 @@ class NetworkStore:
             commits = list(self._repository.ancestry(branch=self.branch))
             if keep_commits is not None and keep_commits < len(commits):
                 self._repository.expire_snapshots(commits[keep_commits - 1].written_at)
-            # With the lock, everything that is older than now and belongs to no commit is left over.
-            summary = self._repository.garbage_collect(datetime.now(UTC))
+            # With the lock, everything that belongs to no commit is left over, however new it is by the store's clock.
+            summary = self._repository.garbage_collect(datetime.now(UTC) + CLOCKS_DIFFER)
         return int(summary.bytes_deleted)
 
     def other_commits(self) -> set[str]:

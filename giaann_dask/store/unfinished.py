@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from giaann_dask.store.places import StorePlace
 
 BRANCH = "main"
 """Branch of the head of a network or corpus."""
+CLOCKS_DIFFER = timedelta(days=1)
+"""More than the clocks of this machine and of a store may differ: Icechunk commits nothing from ten minutes on."""
 # Of the metadata of the commit that begins a network.
 BEGUN = "giaann_begun"
 

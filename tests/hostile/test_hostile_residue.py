@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from distributed import Client
 from support.hostile_matrix import CASES, drawn, repeated_by
 from support.residue import residue
+from support.stored_networks import RUNS, commit_runs, create_network
 from support.village import write_village
 
 import giaann_dask as gd
@@ -102,6 +105,20 @@ def check(case: Case, client: Client, folder: Path, monkeypatch: pytest.MonkeyPa
     assert (str(folder / "copy") in report.elsewhere) == (case.kept_by == "copy")
     assert (str(document) in report.elsewhere) == case.trace
     assert report.caches[0]["commits"] == (0 if columns else len(cached) + 1)
+
+
+def test_a_purge_removes_what_is_newer_by_the_clock_of_the_store(tmp_path: Path) -> None:
+    store = create_network(tmp_path / "net")
+    for runs in (RUNS[:2], RUNS[1:]):
+        commit_runs(store, runs)
+    snapshots = tmp_path / "net" / "snapshots"
+    assert len(list(snapshots.iterdir())) == 4
+    later = time.time() + 300
+    for file in snapshots.parent.rglob("*"):
+        os.utime(file, (later, later))
+    with store.lock():
+        store.purge()
+    assert len(list(snapshots.iterdir())) == 2, "the last one, and the one that Icechunk begins with"
 
 
 def test_a_sample_of_purges(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

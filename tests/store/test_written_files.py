@@ -50,6 +50,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
     ("error", "kind", "said"),
     [
         (OSError(errno.EROFS, "Read-only file system"), StoreRefusedError, "file system that may be written"),
+        (RuntimeError("x session error: snapshot timestamp is invalid, please"), StoreRefusedError, "set the clock of"),
+        (RuntimeError("x session error: invalid snapshot timestamp ordering"), StoreRefusedError, "set the clock of"),
         (RuntimeError("x object store: Read-only file system (os error 30)"), StoreRefusedError, "file system that"),
         (OSError(errno.EACCES, "Permission denied"), StoreRefusedError, "a path that may be written"),
         (RuntimeError("x object store: Permission denied (os error 13)"), StoreRefusedError, "a path that may"),
