@@ -223,12 +223,15 @@ class Manifest:
         values["specification"] = Specification.from_dict(values["specification"])
         values["by_status"] = check.integers("by_status", values["by_status"], len(STATUS_NAMES))
         values["runs"] = check.rows("runs", StoredRun, values["runs"])
-        values["splits"] = tuple(Split(*check.integers("splits", split, 2)) for split in check.items("splits", values))
+        values["splits"] = tuple(
+            Split(*check.integers("splits", split, 2, _LARGEST)) for split in check.items("splits", values)
+        )
         values["load"] = check.integers("load", values["load"])
         counted = check.rows("counts", _StoredCount, values["counts"])
         values["counts"] = {count.region: RunSize(count.neurons, count.connections) for count in counted}
         for name in _COUNTS:
             check.integer(name, values[name])
+        check.integer("pruned_below", values["pruned_below"], most=_LARGEST)
         check.integer("last_trained", values["last_trained"], -1)
         for name in ("exact", "trained_on_misses"):
             check(type(values[name]) is bool, name, values[name], "true or false")
@@ -249,8 +252,9 @@ _COUNTS = (
     "neurons",
     "connections",
     "rounds",
-    "pruned_below",
 )
+# Largest number of a manifest, so that sums of them fit into 64 bits; that of keys of neurons and of strengths.
+_MOST, _LARGEST = 1 << 48, (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -284,15 +288,17 @@ class _Check:
             field = f"{name} in the manifest" if name else "the manifest"
             raise StoreDamagedError(f"{field} of {self._what} is {str(found)[:200]}", expected, RESTORE)
 
-    def integer(self, name: str, value: object, least: int = 0) -> int:
-        """Return a value that has to be an integer of at least so much."""
+    def integer(self, name: str, value: object, least: int = 0, most: int = _MOST) -> int:
+        """Return a value that has to be an integer of at least and at most so much."""
         self(type(value) is int and value >= least, name, repr(value), f"a whole number of at least {least}")
-        return cast(int, value)
+        found = cast(int, value)
+        self(found <= most, name, f"{found:,}", f"a whole number of at most {most:,}")
+        return found
 
-    def integers(self, name: str, values: object, length: int | None = None) -> tuple[int, ...]:
-        """Return values that have to be integers of at least 0, as many as this where a length is given."""
+    def integers(self, name: str, values: object, length: int | None = None, most: int = _MOST) -> tuple[int, ...]:
+        """Return values that have to be integers from 0 to so much, as many as this where a length is given."""
         self(isinstance(values, Sequence) and not isinstance(values, str), name, repr(values), "a list of numbers")
-        found = tuple(self.integer(name, value) for value in cast(Sequence[object], values))
+        found = tuple(self.integer(name, value, most=most) for value in cast(Sequence[object], values))
         self(length in (None, len(found)), name, found, f"{length} numbers")
         return found
 
