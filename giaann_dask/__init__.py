@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions, roles_of, start_cluster
     from giaann_dask.diagnostics.evaluation_report import save_report
     from giaann_dask.diagnostics.pictures.difference import draw_difference
+    from giaann_dask.diagnostics.pictures.options import DrawOptions
+    from giaann_dask.errors import GiaannError
     from giaann_dask.inference.batch import BatchOptions
     from giaann_dask.inference.best.evaluation import ScoreReport, ScoringOptions
     from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from giaann_dask.spec import Specification
     from giaann_dask.store.corpus import EncodedCorpus
     from giaann_dask.text.inputs import Files
+    from giaann_dask.text.reading import ReadOptions
     from giaann_dask.training.options import TrainingOptions
     from giaann_dask.training.selection import SelectionOptions
 
@@ -51,10 +54,12 @@ _MODULES = {
     "BatchOptions": "giaann_dask.inference.batch",
     "BeamOptions": "giaann_dask.inference.v1.beam",
     "ClusterOptions": "giaann_dask.cluster",
+    "DrawOptions": "giaann_dask.diagnostics.pictures.options",
     "EncodedCorpus": "giaann_dask.store.corpus",
     "EvaluationOptions": "giaann_dask.inference.evaluation.evaluation",
     "Files": "giaann_dask.text.inputs",
     "GenerationOptions": "giaann_dask.inference.continuation",
+    "GiaannError": "giaann_dask.errors",
     "InferenceOptions": "giaann_dask.inference.state.options",
     "Island": "giaann_dask.islands.definition",
     "MergeReport": "giaann_dask.islands.merging",
@@ -62,6 +67,7 @@ _MODULES = {
     "NetworkDifference": "giaann_dask.algebra.comparison",
     "PackOptions": "giaann_dask.islands.packing",
     "PackReport": "giaann_dask.islands.packing",
+    "ReadOptions": "giaann_dask.text.reading",
     "RemovalReport": "giaann_dask.algebra.certificates",
     "RowOptions": "giaann_dask.inference.rows.remote",
     "SamplingOptions": "giaann_dask.inference.continuation",
@@ -99,10 +105,12 @@ __all__ = [
     "BatchOptions",
     "BeamOptions",
     "ClusterOptions",
+    "DrawOptions",
     "EncodedCorpus",
     "EvaluationOptions",
     "Files",
     "GenerationOptions",
+    "GiaannError",
     "InferenceOptions",
     "Island",
     "MergeReport",
@@ -110,6 +118,7 @@ __all__ = [
     "NetworkDifference",
     "PackOptions",
     "PackReport",
+    "ReadOptions",
     "RemovalReport",
     "RowOptions",
     "SamplingOptions",

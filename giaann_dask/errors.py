@@ -7,9 +7,14 @@ package stay ordinary exceptions.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import takewhile
+from types import TracebackType
 from typing import Any, Self
 
 from giaann_dask.printable import printable
@@ -17,6 +22,8 @@ from giaann_dask.printable import printable
 # Around the name of a parameter in the text of an error; no text of a user holds it.
 _MARK = "\x1f"
 _PARAMETER = re.compile(f"{_MARK}([^{_MARK}]+){_MARK}")
+# Folder of this package, whose frames notebooks leave out.
+_PACKAGE = os.path.dirname(__file__)
 # Characters of a value that an error shows.
 _SHOWN = 200
 
@@ -81,9 +88,31 @@ class GiaannError(Exception):
         """Let ``str(error)`` be the message with every parameter as `spelling` writes its name."""
         self.args = (self.spelled(spelling),)
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows instead of a traceback: the lines that called this package, and the message.
+
+        ``GIAANN_TRACEBACK=1`` in the environment shows all.
+        """
+        if os.environ.get("GIAANN_TRACEBACK"):
+            return "".join(traceback.format_exception(self)).splitlines()
+        return [*_calling_lines(self.__traceback__), f"{type(self).__name__}: {self}"]
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by the three parts, so that errors survive the way back from a worker."""
         return type(self), self._marked
+
+
+def _calling_lines(trace: TracebackType | None) -> list[str]:
+    """Return the frames before the first one of this package, those of IPython left out."""
+    frames = list(takewhile(lambda each: not _is_of(_PACKAGE, each), traceback.extract_tb(trace)))
+    shell = sys.modules.get("IPython")
+    folder = "" if shell is None else os.path.dirname(str(shell.__file__))
+    return "".join(traceback.format_list([each for each in frames if not _is_of(folder, each)])).splitlines()
+
+
+def _is_of(package: str, frame: traceback.FrameSummary) -> bool:
+    """Return whether a frame runs code of a package in a folder."""
+    return frame.filename.startswith(package + os.sep)
 
 
 @contextmanager
@@ -202,6 +231,10 @@ class ConceptMissingError(OptionError, KeyError):
 
     # That of KeyError shows the message in quotes.
     __str__ = Exception.__str__
+
+
+class KeywordError(GiaannError, TypeError):
+    """A keyword argument that a function does not have."""
 
 
 class ReportMissingError(GiaannError, AttributeError):

@@ -18,6 +18,7 @@ from pathlib import PosixPath
 from typing import Any, Self
 
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_name
 
 # A file:// URL names a path of this machine (`giaann_dask.local_files`).
@@ -292,6 +293,7 @@ def is_in_memory(path: str | os.PathLike[str]) -> bool:
     return str(path).startswith(f"{MEMORY}:/")
 
 
+@names_keywords
 def place(url: str | os.PathLike[str], storage_options: Mapping[str, object]) -> ObjectUrl:
     """Return the URL of a network, a corpus or text with the options of reaching it, for every function that takes one.
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import SpecificationError, parameter
+from giaann_dask.keywords import names_keywords
 from giaann_dask.spec_profiles import (
     BEST_OPTIONS,
     FLAGS,
@@ -73,6 +74,7 @@ _MODES = (
 HISTORY: Flags = "history"
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class Specification:
     """Specification of a network: the numbers that define training, stored with the network.

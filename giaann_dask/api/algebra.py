@@ -23,6 +23,7 @@ from giaann_dask.api.texts import TextOptions, read_inputs, sources_of
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import OptionError, parameter, spelling
 from giaann_dask.events import Observer, ignore
+from giaann_dask.keywords import names_keywords
 from giaann_dask.storage import absolute_place, require_writable
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 NetworkLike = str | os.PathLike[str] | Network
 
 
+@names_keywords
 def add(
     networks: Sequence[NetworkLike],
     out: str | Path,
@@ -107,6 +109,7 @@ def add(
     return Network(out, commit)
 
 
+@names_keywords
 def forget(
     network: NetworkLike,
     documents: Inputs,
@@ -190,6 +193,7 @@ def forget(
     return report
 
 
+@names_keywords
 def index(
     network: NetworkLike,
     texts: Inputs,
@@ -253,6 +257,7 @@ def index(
     return Network(os.fspath(network), commit)
 
 
+@names_keywords
 def diff(
     old: NetworkLike,
     new: NetworkLike,
@@ -316,6 +321,7 @@ def _changed_predictions(
     return tuple(ChangedPrediction(*each) for each in zip(prompts, *texts, strict=True) if each[1] != each[2])
 
 
+@names_keywords
 def prune(
     network: NetworkLike,
     out: str | Path,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from giaann_dask.cluster import attempt, beside_tasks, find_client, require_synchronous
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, notify_all
+from giaann_dask.keywords import names_keywords
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -33,6 +34,7 @@ class Cluster(Protocol):
 ClientLike: TypeAlias = "Client | Cluster | str"
 
 
+@names_keywords
 def connect(
     scheduler: str | None = None,
     *,

@@ -20,6 +20,7 @@ from giaann_dask.api import frames
 from giaann_dask.cluster.regions import region_holders
 from giaann_dask.errors import OptionError, StoreExistsError, parameter, require_option
 from giaann_dask.keys import pack_neuron, unpack_neuron
+from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_name
 from giaann_dask.printable import xml_text
 from giaann_dask.representations import Summarised, Summary, format_count
@@ -85,6 +86,7 @@ class ColumnTarget(NamedTuple):
     strength: float
 
 
+@names_keywords
 class Column(Summarised):
     """A concept column of a network at a commit; made by `Columns` and ``network["miller"]``.
 
@@ -389,7 +391,7 @@ class Columns(Summarised, Mapping[str, Column]):
         ConceptMissingError
             If there is no such concept; the message names those that are spelled alike. It is a KeyError.
         """
-        if concept not in self._index:
+        if not isinstance(concept, str) or concept not in self._index:
             raise missing_concept(concept, self._index)
         return Column(self._reader, self._vocabulary, self._index[concept])
 

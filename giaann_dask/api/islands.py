@@ -27,6 +27,7 @@ from giaann_dask.islands.merging import merge_bundles as merge_files
 from giaann_dask.islands.packing import PackOptions, PackReport
 from giaann_dask.islands.packing import pack_bundle as pack_file
 from giaann_dask.islands.signing import is_public_key, read_private_key, read_public_key, require_cryptography
+from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place, require_writable
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 
+@names_keywords
 def create_island(
     network: PathLike | Network,
     island: PathLike,
@@ -125,6 +127,7 @@ def create_island(
     return made
 
 
+@names_keywords
 def change_keys(island: PathLike, add: Mapping[str, PathLike] | None = None, remove: Sequence[str] = ()) -> Island:
     """Add public keys to an island file and remove others; what was merged stays.
 
@@ -158,6 +161,7 @@ def change_keys(island: PathLike, add: Mapping[str, PathLike] | None = None, rem
     return changed
 
 
+@names_keywords
 def join_island(island: PathLike, network: PathLike) -> Network:
     """Create the empty network of an island, to be trained with `train`.
 
@@ -194,6 +198,7 @@ def join_island(island: PathLike, network: PathLike) -> Network:
     return Network(place)
 
 
+@names_keywords
 def pack_bundle(
     network: PathLike | Network,
     inputs: Inputs,
@@ -258,6 +263,7 @@ def pack_bundle(
     return report
 
 
+@names_keywords
 def merge_bundles(
     network: PathLike | Network,
     bundles: Sequence[PathLike],

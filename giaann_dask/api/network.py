@@ -18,6 +18,7 @@ from giaann_dask.api.cluster import ClientLike, connect, observe_work, use_clien
 from giaann_dask.cluster import attempt, current_client, require_synchronous
 from giaann_dask.errors import OptionError, ReportMissingError, parameter, spelling
 from giaann_dask.events import Observer, ignore
+from giaann_dask.keywords import names_keywords
 from giaann_dask.object_urls import reaching
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from giaann_dask.training.training_report import TrainingReport
 
 
+@names_keywords
 def open(
     path: str | os.PathLike[str],
     ref: str | None = None,
@@ -112,8 +114,9 @@ class TextPart(NamedTuple):
     place: str | None
 
 
-class Network(Summarised):
-    """A trained network at one commit.
+@names_keywords
+class Network(Summarised, Mapping[str, "Column"]):
+    """A trained network at one commit; a mapping of concepts to columns.
 
     Parameters
     ----------
@@ -631,8 +634,21 @@ class Network(Summarised):
         """Return a concept column; see `columns`."""
         return self.columns[concept]
 
-    # Python would otherwise iterate over a network by asking for column 0, 1 and so on.
-    __iter__ = None
+    def __iter__(self) -> Iterator[str]:
+        """Return an iterator of the concepts, in the order of their columns."""
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        """Return the number of columns."""
+        return len(self.columns)
+
+    def __bool__(self) -> bool:
+        """Return True: a network without columns is a network, too."""
+        return True
+
+    # Two networks are not compared by reading their columns.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def to_dask_dataframe(self, *, names: bool = True) -> dd.DataFrame:
         """Return all connections as a Dask data frame with a partition for each region; nothing is gathered.

@@ -17,6 +17,7 @@ from giaann_dask.encoding.lexicon import DEFAULT, check_ever, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.tokenizing import LEARN, check_tokenizer, choose_tokenizer
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.keywords import names_keywords
 from giaann_dask.object_urls import reaching
 from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
@@ -33,6 +34,7 @@ from giaann_dask.training.target import require_tokenizer
 Inputs: TypeAlias = str | os.PathLike[str] | Iterable[Any]
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
     """Options of reading and tagging text.

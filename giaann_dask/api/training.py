@@ -29,6 +29,7 @@ from giaann_dask.encoding.stream import JOINED, StreamOptions
 from giaann_dask.encoding.unseen_inputs import UnseenInput, find_unseen_inputs
 from giaann_dask.errors import OptionError, SpecificationError, StoreConflictError, StoreMissingError, parameter
 from giaann_dask.events import Committed, Event, Observer, RoundIntegrated, ignore, notify_all
+from giaann_dask.keywords import names_keywords
 from giaann_dask.object_urls import reaching
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
@@ -65,6 +66,7 @@ def require_encodable(specification: Specification, out: str | Path) -> None:
     require_absent(absolute_place(out))
 
 
+@names_keywords
 def encode(
     inputs: Inputs,
     out: str | Path,
@@ -188,6 +190,7 @@ def train(
 ) -> Training: ...
 
 
+@names_keywords
 def train(
     inputs: Inputs,
     network: str | Path,
@@ -364,6 +367,7 @@ class _Request:
         return Network(self.path, report.commit, training_report=report, held=run.held)
 
 
+@names_keywords
 class Training(Summarised):
     """Training that runs in a thread of this process.
 
@@ -477,6 +481,7 @@ class Training(Summarised):
         return Summary(f"Training of {self._request.path}", rows)
 
 
+@names_keywords
 def new_inputs(
     inputs: Inputs,
     network: str | Path,

@@ -35,6 +35,7 @@ from giaann_dask.errors import (
     OptionError,
     parameter,
 )
+from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import local_path, read_utf8
 
@@ -402,6 +403,7 @@ def _refuse_while_importing() -> None:
         )
 
 
+@names_keywords
 def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int = 0) -> SpecCluster:
     """Start a scheduler and workers with roles on this machine.
 

@@ -11,11 +11,13 @@ from typing import Literal
 
 from giaann_dask.device import DEVICE_NAMES, DeviceName
 from giaann_dask.errors import OptionError, parameter, require_at_least, require_one_of, require_option
+from giaann_dask.keywords import names_keywords
 
 Protocol = Literal["tcp", "ucx"]
 PROTOCOLS = ("tcp", "ucx")
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
     """A running scheduler to join, or workers to start on this machine.

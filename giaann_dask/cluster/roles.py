@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster.waiting import query_scheduler
+from giaann_dask.keywords import names_keywords
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -105,6 +106,7 @@ class Roles:
         return {"resources": {role: _SHARE}} if role in self.restricted else {}
 
 
+@names_keywords
 def roles_of(client: Client) -> Roles:
     """Return the present workers of a cluster by role."""
     workers = query_scheduler(client, "identity", n_workers=-1)["workers"]

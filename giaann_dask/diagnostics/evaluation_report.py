@@ -16,6 +16,7 @@ from giaann_dask.diagnostics.pictures.files import SUFFIXES, rendered, save_figu
 from giaann_dask.errors import OptionError
 from giaann_dask.inference.evaluation.accuracy import Group
 from giaann_dask.inference.evaluation.evaluation import EvaluationReport
+from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
 from giaann_dask.printable import xml_text
 from giaann_dask.representations import bar
@@ -88,6 +89,7 @@ def draw_evaluation(report: EvaluationReport) -> Figure:
     return figure
 
 
+@names_keywords
 def save_report(report: EvaluationReport, path: str | Path) -> Path:
     """Write the report of an evaluation; the same report gives the same bytes.
 

@@ -19,8 +19,10 @@ from giaann_dask.inference.state.name_order import NameOrder
 from giaann_dask.inference.state.options import StateOptions
 from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.keys import Integers
+from giaann_dask.keywords import names_keywords
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions:
     """Options of a batch: how many sequences advance together.

@@ -20,6 +20,7 @@ from giaann_dask.inference.profiles import RequestedRules, fitting_rules, requir
 from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.inference.v1.beam import BeamOptions
+from giaann_dask.keywords import names_keywords
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
 from giaann_dask.text.detokenizer import detokenize
@@ -36,6 +37,7 @@ MOST_SEED = (1 << 63) - 1
 _DRAWN_BITS = 53
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
     """Sampling options of networks whose words have probabilities: profile ``best``.
@@ -106,6 +108,7 @@ class SamplingOptions:
         return replace(self, seed=int(drawn) >> 64 - _DRAWN_BITS)
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
     """Options of continuing a prompt.

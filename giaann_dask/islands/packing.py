@@ -34,6 +34,7 @@ from giaann_dask.islands.bundle import BundleWriter, Group, writing_bundle
 from giaann_dask.islands.counting import CountedGroup, count_block_apart
 from giaann_dask.islands.definition import Island
 from giaann_dask.islands.signing import public_of
+from giaann_dask.keywords import names_keywords
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.renaming import find_names
 from giaann_dask.runs.run import RunSize
@@ -85,6 +86,7 @@ class PackReport:
         return dict(vars(self))
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class PackOptions:
     """Options of packing text.

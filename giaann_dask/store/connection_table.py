@@ -300,8 +300,12 @@ class ConnectionTable(Summarised):
         return graph
 
 
-def missing_concept(name: str, concepts: Iterable[str]) -> ConceptMissingError:
+def missing_concept(name: object, concepts: Iterable[str]) -> ConceptMissingError:
     """Return the error for a name that is no concept's; it names those that are spelled alike."""
+    if not isinstance(name, str):
+        received = f"no concept {name!r}, which is of type {type(name).__name__}, in the network"
+        first = next(iter(concepts), "miller")
+        return ConceptMissingError(received, "the name of one concept", f"name it as text, such as {first!r}")
     close = difflib.get_close_matches(name.lower(), concepts, n=5)
     remedy = f"did you mean {', '.join(close)}?" if close else "concepts are lemmas of nouns"
     return ConceptMissingError(f"no concept {name!r} in the network", "one of its concepts", remedy)

@@ -28,6 +28,7 @@ from giaann_dask.errors import (
     StoreMissingError,
     StoreUnreachableError,
 )
+from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_name
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
@@ -68,6 +69,7 @@ _TRAINED_ARRAYS = ("column", "feature", "branch", "occurrence")
 _CACHED_BYTES = 1 << 25
 
 
+@names_keywords
 class EncodedCorpus(Summarised):
     """An encoded corpus, opened for reading.
 

@@ -31,6 +31,7 @@ from giaann_dask.errors import (
     parameter,
     require_at_least,
 )
+from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import BYTE_ORDER_MARK
 from giaann_dask.text.conllu import SentenceLines, malformed_line, malformed_sentence
@@ -54,6 +55,7 @@ _BEGINNING = TextPlace(0, 0)
 _SENTENCE_END = re.compile(r"[.!?][\"'”’»)\]]*\s")
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
     """Options of reading inputs.

@@ -11,12 +11,14 @@ from typing import Literal, get_args
 from giaann_dask.device import DeviceName
 from giaann_dask.encoding.stream import check_limits
 from giaann_dask.errors import require_at_least, require_one_of, require_option
+from giaann_dask.keywords import names_keywords
 from giaann_dask.training.selection import SelectionOptions
 
 TrainOn = Literal["all", "misses"]
 TRAIN_ON: tuple[TrainOn, ...] = get_args(TrainOn)
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
     """Options of dividing training into tasks, and of commits.

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import require_one_of, require_option
 from giaann_dask.keys import Integers
+from giaann_dask.keywords import names_keywords
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.selection_kernels import LEVELS, RANKS, Batches, Sequences, Window, choose, count_pairs, group
@@ -36,6 +37,7 @@ _EFFORT, _PASSES = 512, 4
 _EVERYWHERE = 16
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class SelectionOptions:
     """Options of the selection.

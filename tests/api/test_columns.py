@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
@@ -304,9 +304,26 @@ def test_columns_are_a_mapping(network: gd.Network, table: ConnectionTable) -> N
             network[wrong]
     with pytest.raises(KeyError):
         columns["xyzzy"]
-    with pytest.raises(TypeError, match="not iterable"):
-        iter(network)  # type: ignore[call-overload]
     assert f"concepts  {len(columns)}" in repr(columns)
+
+
+def test_a_network_is_the_mapping_of_its_columns(network: gd.Network) -> None:
+    columns = network.columns
+    assert isinstance(network, Mapping)
+    assert (list(network), len(network)) == (list(columns), len(columns))
+    assert [concept in network for concept in ("miller", "Miller", 0, None)] == [True, False, False, False]
+    assert [column.index for column in network.values()] == list(range(len(network)))
+    assert network.get("Miller") is None
+    for wrong in (0, -1, None, ("miller", "mill"), slice(0, 2), ["miller"], b"miller"):
+        with pytest.raises(ConceptMissingError, match=r"expected the name of one concept; .* such as '\w+'$"):
+            network[wrong]  # type: ignore[index]
+        with pytest.raises(KeyError):
+            columns[wrong]  # type: ignore[index]
+    # It is an object, nevertheless, that is not compared by its content.
+    assert network
+    assert network == network
+    assert network != gd.Network(network.path)
+    assert {network: 1}[network] == 1
 
 
 def test_a_column_shows_itself_with_a_picture(network: gd.Network) -> None:

@@ -7,6 +7,7 @@ import logging
 import pickle
 import re
 from collections.abc import Callable, Iterator
+from inspect import isfunction, signature
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from distributed.client import AllExit
 
 import giaann_dask as gd
 from giaann_dask import errors
+from giaann_dask.api.columns import Column
 from giaann_dask.cli import giaann_dask as command_line
 from giaann_dask.cli import run
 from giaann_dask.cli.spelling import _OTHERWISE, Command, _commands
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.data import sample_test_text
+from giaann_dask.diagnostics.pictures.gallery import Pictures
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import GiaannError, OptionError, parameter
@@ -128,6 +131,75 @@ def test_python_names_the_keyword_that_was_given(network: Path) -> None:
             call()
     with pytest.raises(OptionError, match=r"^max_sequences is 0; expected 1 or more; "):
         opened.evaluate(["The miller."], max_sequences=0)
+
+
+def callables() -> Iterator[Any]:
+    """Yield the public functions, the options, and the constructors and methods of objects."""
+    reports = {"Files", "GiaannError", "Island", "NetworkDifference"}
+    for name in gd.__all__:
+        each = getattr(gd, name)
+        if name not in reports and not name.endswith("Report"):
+            yield each
+    for kind in (gd.Network, gd.Training, Column, Pictures):
+        members = [member for name, member in vars(kind).items() if isfunction(member) and not name.startswith("_")]
+        yield from [each for each in members if len(signature(each).parameters) > 1]
+
+
+@pytest.mark.parametrize("function", [pytest.param(each, id=each.__qualname__) for each in callables()])
+def test_a_misspelt_keyword_names_the_parameter(function: Any) -> None:
+    named = [each for each in signature(function).parameters if each != "self"]
+    wrong = named[-1][:-1] + "zz"
+    with pytest.raises(gd.GiaannError, match=rf"^[\w.]+ has no parameter '{wrong}'; expected {named[-1]}=\.\.\."):
+        function(**{wrong: 1})
+    with pytest.raises(TypeError, match=rf"expected one of {', '.join(named)}$"):
+        function(**{"q" * 30: 1})
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "written"),
+    [
+        (gd.train, "profil", "profile=..."),
+        (gd.train, "text_field", "text=gd.TextOptions(reading=gd.ReadOptions(text_field=...))"),
+        (gd.train, "batch_sequence", "options=gd.TrainingOptions(batch_sequences=...)"),
+        (gd.train, "max_sequences", "options=gd.TrainingOptions(maximum_sequences=...)"),
+        (gd.train, "window", "options=gd.TrainingOptions(selection=gd.SelectionOptions(window=...))"),
+        (gd.train, "workers", "client=gd.connect(options=gd.ClusterOptions(workers=...))"),
+        (gd.encode, "seed_tokens", "specification=gd.Specification(seed_tokens=...)"),
+        (gd.TextOptions, "text_field", "reading=gd.ReadOptions(text_field=...)"),
+        (gd.Network.evaluate, "tagger", "text=gd.TextOptions(tagger=...)"),
+        (gd.Network.generate, "width", "options=gd.GenerationOptions(beam=gd.BeamOptions(width=...))"),
+        (gd.Network.draw, "colour", "options=gd.DrawOptions(colour=...)"),
+    ],
+)
+def test_a_keyword_of_nested_options_names_them(function: Any, name: str, written: str) -> None:
+    with pytest.raises(GiaannError, match=re.escape(f" has no parameter {name!r}; expected {written}")):
+        function(**{name: 1})
+
+
+def test_ipython_shows_the_calling_lines_and_the_message(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shells = pytest.importorskip("IPython.core.interactiveshell")
+    settings = pytest.importorskip("traitlets.config").Config()
+    settings.HistoryManager.enabled = False
+    shell = shells.InteractiveShell(config=settings)
+
+    def shown(cell: str) -> str:
+        shell.run_cell(cell)
+        return capsys.readouterr().out
+
+    shown("import giaann_dask as gd\ndef mine():\n    return gd.open('none')")
+    for cell, source in (
+        ("mine()", "gd.open('none')"),
+        ("gd.train('a', 'b', profil=1)", "gd.train('a', 'b', profil=1)"),
+    ):
+        said = shown(cell)
+        assert source in said
+        assert str(ROOT / "giaann_dask") not in said
+        assert "site-packages" not in said
+        assert re.fullmatch(r"\w+Error: (there is no network at none|train has no parameter).*", said.splitlines()[-1])
+    monkeypatch.setenv("GIAANN_TRACEBACK", "1")
+    assert str(ROOT / "giaann_dask") in shown("mine()")
 
 
 def test_errors_about_text_name_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

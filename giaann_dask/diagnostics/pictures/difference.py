@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.algebra.comparison import KINDS, NetworkDifference
 from giaann_dask.diagnostics.pictures.schemes import LIGHT
+from giaann_dask.keywords import names_keywords
 from giaann_dask.printable import printable
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ _COLOURS = dict(zip(KINDS, ("#0072b2", "#d55e00", "#56b4e9", "#e69f00"), strict=
 _NAME = 44
 
 
+@names_keywords
 def draw_difference(difference: NetworkDifference) -> Figure:
     """Return a picture of a difference.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.errors import OptionError, parameter
+from giaann_dask.keywords import names_keywords
 from giaann_dask.store.commits import CommitReader
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from giaann_dask.inference.continuation import GenerationOptions
 
 
+@names_keywords
 class Pictures:
     """Pictures of a commit of a network of profile ``v1`` or ``v2``.
 

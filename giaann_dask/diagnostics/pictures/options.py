@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
+from giaann_dask.keywords import names_keywords
 
 COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activation")
 _LIMITS = (("maximum_columns", 1, 12), ("maximum_features", 0, 40), ("maximum_connections", 1, 5000))
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class DrawOptions:
     """Options of a picture: which part of a network is drawn, and how large.

@@ -33,6 +33,7 @@ from giaann_dask.inference.best.ngram import backoff_matches, baseline_lines, sm
 from giaann_dask.inference.best.scores import BEST, PooledModel, PoolingOptions, ScoreSummary, TextScores, join_scores
 from giaann_dask.inference.best.span_kernel import MOST_RANK
 from giaann_dask.inference.best.tables import PooledTables, build_tables
+from giaann_dask.keywords import names_keywords
 from giaann_dask.representations import Summarised, Summary, finite, format_count
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.memory_inputs import Source
@@ -45,6 +46,7 @@ TOKENS_PER_TASK = 8192
 NGRAM = "ngram"
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class ScoringOptions:
     """Options of scoring.

@@ -43,6 +43,7 @@ from giaann_dask.inference.profiles import (
 from giaann_dask.inference.rows.cache import RowStatistics
 from giaann_dask.inference.rows.remote import RowOptions
 from giaann_dask.inference.state.options import InferenceOptions
+from giaann_dask.keywords import names_keywords
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
@@ -148,6 +149,7 @@ class EvaluationReport(Summarised):
         return [*coded, *self.accuracy.lines()]
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions:
     """Options of an evaluation.

@@ -22,6 +22,7 @@ from giaann_dask.inference.rows.cache import RowCache, RowCounter, Rows, RowStat
 from giaann_dask.inference.rows.messages import NAME, OPERATION, RowProjection, RowRequest, RowResponse
 from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.keys import Integers
+from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import LazyModule
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
@@ -42,6 +43,7 @@ _FIRST_PAUSE_S = 0.02
 _LAST_PAUSE_S = 1.0
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class RowOptions:
     """Options of the access of inference tasks to rows.

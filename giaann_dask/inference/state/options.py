@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
+from giaann_dask.keywords import names_keywords
 
 # Of a key, a value and a time.
 ENTRY_BYTES = 16
@@ -18,6 +19,7 @@ Activations = Literal["boolf", "boolf+c", "intf+c"]
 Feed = Literal["target", "prediction"]
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class InferenceOptions:
     """Rules of inference (contract, section 8). The defaults predict best on text that was not trained on.

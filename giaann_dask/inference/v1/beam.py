@@ -41,6 +41,7 @@ from giaann_dask.inference.state.sequence import FlagTable, StepResult
 from giaann_dask.inference.state.session import DecodingStrategy, Token
 from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, feature_of
+from giaann_dask.keywords import names_keywords
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 
 Score = Literal["activation", "connection", "both"]
@@ -49,6 +50,7 @@ MAXIMUM_WIDTH = 100
 MAXIMUM_DEPTH = 20
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class BeamOptions:
     """Options of beam search (see `giaann_dask.inference.v1.beam`).

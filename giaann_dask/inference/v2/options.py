@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, get_args
 
 from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
 from giaann_dask.inference.state.options import Feed, Timing
+from giaann_dask.keywords import names_keywords
 from giaann_dask.text.attachments import check_kinds
 
 Settings = Literal["train", "test"]
@@ -197,6 +198,7 @@ class V2Options:
         return isinstance(self.dynamics, LifOptions)
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class V2Settings:
     """A choice of rules of profile ``v2`` that fits networks with a soma and without one.
