@@ -7,9 +7,11 @@ import shlex
 from pathlib import Path
 
 import click
+import pytest
 from support.fences import fenced
 
 from giaann_dask.cli import giaann_dask as command_line
+from giaann_dask.cli import run
 from giaann_dask.cli.spelling import Command
 
 ROOT = Path(__file__).parent.parent
@@ -33,6 +35,26 @@ def test_the_command_line_has_every_command_and_option_that_is_named() -> None:
             command = command.commands[given.pop(0)]
         known = {name for option in command.params for name in option.opts}
         assert {word for word in given if word.startswith("--")} <= known, row
+
+
+def test_the_first_commands_run_as_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    block = next(block for language, block in fenced(README) if language == "sh")
+    install, compiles, assigned, commands = (line.partition("    #")[0].strip() for line in block.strip().splitlines())
+    assert install.startswith("pip install --constraint constraints.txt")
+    # It is what `tests/cluster/test_compilation.py` runs.
+    assert compiles == "giaann-dask compile"
+    name, python = re.fullmatch(r"(\w+)=\$\(python -c '(.+)'\)", assigned).groups()  # type: ignore[union-attr]
+    exec(python)
+    value = capsys.readouterr().out.strip()
+    monkeypatch.chdir(tmp_path)
+    for command in commands.split(" && "):
+        program, *arguments = shlex.split(command.replace(f"${name}", value))
+        assert program == "giaann-dask"
+        # Processes of workers would take seconds longer and change nothing.
+        assert run([*arguments, "--workers", "0"]) == 0, capsys.readouterr().err
+    assert "to the baker ." in capsys.readouterr().out
 
 
 def modules_of(layout: str) -> list[str]:
