@@ -36,6 +36,7 @@ from giaann_dask.store.export import digest_of
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.places import remove_place
 from giaann_dask.store.unfinished import removed_unless_finished
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.training.target import open_store
@@ -95,6 +96,7 @@ def create_island(
     require_writable(path)
     listed = _read_keys(keys)
     store = open_store(place)
+    new = store is None
     if store is None:
         made = Island(
             specification=specification or Specification(),
@@ -123,7 +125,13 @@ def create_island(
         digest=digest_of(reader),
         keys=listed,
     )
-    write_island(made, path)
+    try:
+        write_island(made, path)
+    except BaseException:
+        if new:
+            # The same call makes both, perhaps with another specification.
+            remove_place(place)
+        raise
     return made
 
 

@@ -115,6 +115,22 @@ def test_a_full_disk_leaves_nothing_of_a_new_network(
     assert gd.Network(out).digest()
 
 
+def test_an_island_whose_file_cannot_be_written_has_no_network(
+    given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreWriteError("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("giaann_dask.api.islands.write_island", full)
+        for network in (tmp_path / "net", given.one):
+            with pytest.raises(StoreWriteError):
+                create_island(network, tmp_path / "a.island", {}, specification=Specification(profile="best"))
+    assert list(tmp_path.iterdir()) == []
+    assert gd.Network(given.one).manifest.sequences, "a network that was there stays"
+    create_island(tmp_path / "net", tmp_path / "a.island", {}, specification=Specification(profile="best", regions=2))
+
+
 def begin(place: str) -> NetworkStore:
     return NetworkStore.create(place, Manifest(specification=Specification()), EverPos(), finished=False)
 
