@@ -12,15 +12,21 @@ import importlib
 import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from giaann_dask.errors import MissingDependencyError
+from giaann_dask.user_cache import code_cache
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# Said once where functions are compiled; seconds for which no other process says it, and the file that tells them.
+_COMPILING = "giaann-dask: compiling for this installation, which takes about a minute, once (giaann-dask compile)\n"
+_LATELY_S, _MARK = 300, "giaann-compiling"
 # What loads each function of `compiled`.
 _COMPILED: list[Callable[[], None]] = []
 
@@ -137,6 +143,37 @@ def load_registries() -> None:
         cpu_target.target_context.refresh()
 
 
+@contextmanager
+def _saying_what_takes_long() -> Iterator[None]:
+    """Say on a terminal when a function is compiled in the block, not where its code is read from the cache."""
+    from numba.core import event
+
+    class Compiling(event.Listener):  # type: ignore[misc]
+        def on_start(self, event: object) -> None:
+            if sys.stderr is not None and sys.stderr.isatty() and _is_first():
+                sys.stderr.write(_COMPILING)
+
+        def on_end(self, event: object) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Compiling()):
+        yield
+
+
+def _is_first() -> bool:
+    """Return whether no process has compiled into this cache lately: workers compile at the same time."""
+    mark = code_cache() / _MARK
+    try:
+        if mark.exists() and time.time() - mark.stat().st_mtime < _LATELY_S:
+            return False
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    except OSError:
+        # A cache that cannot be written is empty at the next function, too.
+        return False
+    return True
+
+
 def load_compiled() -> None:
     """Compile all functions of `compiled` in modules that are imported, or load their code where it is cached."""
     for load in tuple(_COMPILED):
@@ -166,8 +203,9 @@ def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 # Another thread may have compiled it in the meantime.
                 if not ready:
                     load_registries()
-                    for signature in signatures:
-                        dispatcher.compile(signature)
+                    with _saying_what_takes_long():
+                        for signature in signatures:
+                            dispatcher.compile(signature)
                     dispatcher.disable_compile()
                     ready = True
 

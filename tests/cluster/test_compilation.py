@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import runpy
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
+from giaann_dask import lazy
 from giaann_dask.cluster import ClusterOptions, compilation, connect
 from giaann_dask.cluster.compilation import compile_here, compile_on_workers, dask_setup
 from giaann_dask.errors import ClusterError
@@ -57,6 +60,33 @@ def test_a_host_that_cannot_compile_is_named(compiled: Path, monkeypatch: pytest
     # A worker joins its cluster nevertheless.
     asyncio.run(dask_setup(None))  # type: ignore[arg-type]
     assert "nothing was compiled ahead" in said[0]
+
+
+def test_compiling_is_said_once_on_a_terminal_where_code_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("giaann_dask.lazy._COMPILED", [])
+    source = tmp_path / "kernels_of_a_test.py"
+    names = ("first", "second")
+    functions = (f"@compiled('int64(int64)')\ndef {name}(a):\n    return a + 1\n" for name in names)
+    source.write_text("from giaann_dask.lazy import compiled\n" + "\n".join(functions), encoding="utf-8")
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def said() -> str:
+        module, stream = runpy.run_path(str(source), run_name=source.stem), Terminal()
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert [module[name](1) for name in names] == [2, 2]
+        return stream.getvalue()
+
+    (line,) = said().splitlines()
+    assert "giaann-dask compile" in line
+    (tmp_path / "cache" / lazy._MARK).unlink()
+    assert said() == "", "the code is cached"
 
 
 _THREADS_LOAD = """
