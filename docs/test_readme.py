@@ -1,4 +1,4 @@
-"""What the README says is there and works."""
+"""What the README and the reference of commands say is there and works."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from giaann_dask.cli.spelling import Command
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
 
 
 def test_make_has_every_target_that_is_named() -> None:
@@ -26,7 +27,7 @@ def test_make_has_every_target_that_is_named() -> None:
 
 
 def test_the_command_line_has_every_command_and_option_that_is_named() -> None:
-    rows = re.findall(r"^\| `giaann-dask ([^`]+)`", README, re.MULTILINE)
+    rows = re.findall(r"^\| `giaann-dask ([^`]+)`", COMMANDS, re.MULTILINE)
     assert {row.split()[0] for row in rows} == {*command_line.commands} - {"compile"}
     for row in rows:
         given = shlex.split(row)
@@ -102,7 +103,7 @@ def test_a_module_that_is_missing_from_the_layout_or_does_not_exist_is_found() -
 
 
 def test_the_commands_that_take_a_cluster_are_those_that_the_pages_name() -> None:
-    """README and reference say: every command takes --json, and which of them take --scheduler and --workers."""
+    """The reference says: every command takes --json, and which of them take --scheduler and --workers."""
     taking = set()
     for path, command in leaves():
         options = {name for option in command.params for name in option.opts}
@@ -111,10 +112,8 @@ def test_the_commands_that_take_a_cluster_are_those_that_the_pages_name() -> Non
             taking.add(path)
     jobs = {path for path in taking if path.startswith("job ")}
     assert jobs == {"job nightly", "job weekly", "job compare"}
-    reference = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
-    for text in (README, reference):
-        (said,) = re.findall(r"a log\. ((?:`[\w ]+`[,\s]+)+`\w+`) and the jobs that train or evaluate take", text)
-        assert set(re.findall(r"`([^`]+)`", said)) == taking - jobs
+    (said,) = re.findall(r"a log\. ((?:`[\w ]+`[,\s]+)+`\w+`) and the jobs that train or evaluate take", COMMANDS)
+    assert set(re.findall(r"`([^`]+)`", said)) == taking - jobs
 
 
 def leaves() -> list[tuple[str, click.Command]]:

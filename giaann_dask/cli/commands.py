@@ -334,8 +334,9 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
 def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: Any) -> None:
     """Generate the continuation of a PROMPT.
 
-    All words of the prompt are used as seed. Of equally active neurons the first in the order of column
-    and feature is taken. With --beam-width and --beam-depth, the first token of the best path is.
+    All words of the prompt are used as seed. Of equally active neurons the first by name is taken, with flags
+    of history the first in the order of column and feature. With --beam-width and --beam-depth, the first token of the
+    best path is.
     """
     from giaann_dask.api.network import Network
     from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions

@@ -172,9 +172,9 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
 
 @job_command("backup")
 @click.option("--network", required=True, type=NETWORK_PATH, metavar="PLACE",
-              help="The network: a folder or s3://BUCKET/PREFIX.")  # fmt: skip
+              help="The network: a folder or a URL.")  # fmt: skip
 @click.option("--to", "destination", required=True, type=NETWORK_PATH, metavar="PLACE",
-              help="The copies: a folder or s3://BUCKET/PREFIX.")  # fmt: skip
+              help="The copies: a folder or a URL.")  # fmt: skip
 @_job("--ref", "commit", metavar="NAME", help="Copy an older commit, tag or branch.")
 @click.option("--keep", type=int, metavar="N", help="Delete all but the last N copies.")
 @_HISTORY

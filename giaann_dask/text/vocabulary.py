@@ -2,9 +2,9 @@
 
 Implements rule 3 of the contract as an ordered merge of blocks, so that blocks can be prepared in parallel.
 Dictionaries only grow, in order of first appearance in the text. The delimiter flag of a feature is that of its first
-occurrence; its probable flag is stored as the number of the sequence that first set it, so the state after any earlier
-sequence can be reconstructed. With subwords, the dictionary of features is complete from the beginning, and delimiter
-flags are stored by sequence numbers, too.
+occurrence, with canonical flags that of its word; its probable flag is stored as the number of the sequence that first
+set it, so the state after any earlier sequence can be reconstructed. With subwords, the dictionary of features is
+complete from the beginning, and delimiter flags are stored by sequence numbers, too.
 
 Does not cover: applying the flags to sentences (`segmentation`) and storing them
 (`giaann_dask.store.commits`).
