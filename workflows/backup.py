@@ -1,4 +1,4 @@
-"""Copy a commit to a folder or an S3 bucket, and compare the copy with it byte by byte: ``giaann-dask job backup``."""
+"""Copy a commit to a folder or an object store, and compare the two byte by byte: ``giaann-dask job backup``."""
 
 import sys
 

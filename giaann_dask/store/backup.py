@@ -1,6 +1,6 @@
 """Copy a commit of a network to another store, and verify the copy.
 
-Folders and S3 buckets are supported. What differs is written, every byte is compared and every run of the copy is
+Folders and object stores are supported. What differs is written, every byte is compared and every run of the copy is
 decoded; only then does the copy become visible. A copy is a network of its own with commits of its own, one for each
 copying. A process that is killed while copying leaves the last complete copy, or what the next one replaces.
 """
