@@ -145,6 +145,8 @@ class RegionMeasured:
     task : str
         Key of the task whose result is its largest run, so that it can be found on the cluster; empty
         where there is none, as at the end of training.
+    owner : str
+        Address of the worker that the region is assigned to; empty without workers.
     """
 
     region: int
@@ -154,6 +156,7 @@ class RegionMeasured:
     runs: int
     touches: int
     task: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,11 @@ class NetworkHandle:
             self.rows = RemoteRows.of_client(client, reader.placement(), opened.keys, projection=projection)
 
     @property
+    def profile(self) -> str:
+        """Profile of the network."""
+        return self.specification.profile
+
+    @property
     def subwords(self) -> bool:
         """Whether tokens are subwords."""
         return self.specification.tokens == "subwords"
@@ -196,9 +201,14 @@ def columns_on_workers(client: Client, reader: CommitReader, options: Generation
     kinds = fitting_rules(handle.specification, options.inference).auxiliary
     flags = handle.flags(kinds)
     arguments = (str(reader.path), reader.commit, handle.regions.argument, kinds, flags, options.reasons > 0)
-    subwords = handle.specification.tokens == "subwords"
     return WorkerOpening(
-        open_columns, arguments, subwords=subwords, draws=False, trouble=handle.trouble, lost=handle.lost
+        open_columns,
+        arguments,
+        profile=handle.specification.profile,
+        subwords=handle.specification.tokens == "subwords",
+        draws=False,
+        trouble=handle.trouble,
+        lost=handle.lost,
     )
 
 

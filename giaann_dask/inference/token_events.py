@@ -149,6 +149,11 @@ class OpenNetwork(Protocol):
         ...  # pragma: no cover
 
     @property
+    def profile(self) -> str:
+        """Profile of the network."""
+        ...  # pragma: no cover
+
+    @property
     def subwords(self) -> bool:
         """Whether tokens are subwords."""
         ...  # pragma: no cover
@@ -198,6 +203,8 @@ class WorkerOpening:
         Top-level function that returns the `OpenNetwork`, called with `arguments` in a task.
     arguments : tuple
         Its arguments; futures among them stand for their results.
+    profile : str
+        As of the `OpenNetwork`.
     subwords, draws : bool
         As of the `OpenNetwork`.
     trouble : callable
@@ -208,6 +215,7 @@ class WorkerOpening:
 
     task: Callable[..., OpenNetwork]
     arguments: tuple[object, ...]
+    profile: str
     subwords: bool
     draws: bool
     trouble: Callable[[float], str | None]

@@ -128,11 +128,18 @@ class Handlers:
 
     def _model(self, source: ModelSource) -> dict[str, object]:
         named = {"id": source.name, "object": "model", "created": self._created, "owned_by": "giaann-dask"}
+        limits = self._options.limits
         return {
             **named,
             "commit": source.commit,
+            "profile": source.profile,
+            "probabilities": source.draws,
             "open": source.name in self._models.open_names,
             "traced": source.traces,
+            "max_tokens": limits.tokens,
+            "max_prompt": limits.prompt_characters,
+            "max_candidates": limits.candidates,
+            "max_columns": 0 if source.draws else limits.columns,
         }
 
 

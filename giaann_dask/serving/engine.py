@@ -148,6 +148,11 @@ class CompletionEngine(Protocol):
         ...  # pragma: no cover
 
     @property
+    def profile(self) -> str:
+        """Profile of the network."""
+        ...  # pragma: no cover
+
+    @property
     def draws(self) -> bool:
         """Whether words have probabilities, by which they can be drawn."""
         ...  # pragma: no cover
@@ -255,6 +260,11 @@ class Engine:
     def commit(self) -> str:
         """Identity of the commit that predicts."""
         return self._network.commit
+
+    @property
+    def profile(self) -> str:
+        """Profile of the network."""
+        return self._network.profile
 
     @property
     def draws(self) -> bool:

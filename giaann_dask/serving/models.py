@@ -29,6 +29,8 @@ class ModelSource:
         Name of the model in requests.
     commit : str
         Identity of the commit that predicts.
+    profile : str
+        Its profile.
     draws : bool
         Whether words have probabilities, by which they can be drawn.
     subwords : bool
@@ -43,6 +45,7 @@ class ModelSource:
 
     name: str
     commit: str
+    profile: str
     draws: bool
     subwords: bool
     nbytes: int
@@ -139,6 +142,7 @@ class Models:
         source = ModelSource(
             name=name,
             commit=engine.commit,
+            profile=engine.profile,
             draws=engine.draws,
             subwords=engine.subwords,
             nbytes=0,

@@ -64,6 +64,7 @@ class EngineOpener:
         return ModelSource(
             name=name or escaped(reader.path.resolve().name),
             commit=reader.commit,
+            profile=specification.profile,
             draws=not specification.has_columns,
             subwords=specification.has_columns and specification.tokens == "subwords",
             nbytes=opened_bytes(reader),

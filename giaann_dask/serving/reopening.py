@@ -118,6 +118,11 @@ class ReopenedEngine:
         return self._first.commit
 
     @property
+    def profile(self) -> str:
+        """Profile of the network."""
+        return self._first.profile
+
+    @property
     def draws(self) -> bool:
         """Whether words have probabilities, by which they can be drawn."""
         return self._first.draws

@@ -199,7 +199,7 @@ class WorkerEngine:
                 f"leave {parameter('compute_workers')} out to use all workers",
             )
         self._client, self._opening, self._settings, self._observer = client, opening, settings, observer
-        self.name, self.commit = settings.name, commit
+        self.name, self.commit, self.profile = settings.name, commit, opening.profile
         self.draws, self.subwords = opening.draws, opening.subwords
         self._most, self._tracer = workers, SharedTracer(reader)
         self._numbers, self._identity = itertools.count(), uuid.uuid4().hex

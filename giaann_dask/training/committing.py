@@ -217,8 +217,10 @@ def _continued(
     }
 
 
-def stored_regions(manifest: Manifest, touches: Mapping[int, int]) -> tuple[RegionMeasured, ...]:
-    """Return the stored contents of the regions of a commit, with the column touches by region."""
+def stored_regions(
+    manifest: Manifest, touches: Mapping[int, int], owners: Mapping[int, str]
+) -> tuple[RegionMeasured, ...]:
+    """Return the stored contents of the regions of a commit, with the column touches and the owners by region."""
     by_region: dict[int, list[StoredRun]] = {}
     for run in manifest.runs:
         by_region.setdefault(run.region, []).append(run)
@@ -230,6 +232,7 @@ def stored_regions(manifest: Manifest, touches: Mapping[int, int]) -> tuple[Regi
             sum(run.nbytes for run in runs),
             len(runs),
             touches.get(region, 0),
+            owner=owners.get(region, ""),
         )
         for region, runs in sorted(by_region.items())
     )

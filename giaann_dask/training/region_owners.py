@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from distributed import Client, Future
@@ -34,6 +35,11 @@ class RegionOwners:
         # Values that are kept at the owners, for tasks that depend on them.
         self._anchors: dict[int, Future] = {}
         self.roles = roles_of(client)
+
+    @property
+    def addresses(self) -> Mapping[int, str]:
+        """Address of the owner of each region that has one."""
+        return MappingProxyType(self._owners)
 
     def begin_with(self, owners: Mapping[int, str]) -> None:
         """Assign some regions to workers that have them in memory; `assign` keeps those that store columns."""

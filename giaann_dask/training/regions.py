@@ -101,6 +101,11 @@ class Regions:
         """Workers at the last assignment of regions."""
         return self._owners.roles
 
+    @property
+    def owners(self) -> Mapping[int, str]:
+        """Address of the worker that each region is assigned to."""
+        return self._owners.addresses
+
     def now(self) -> Snapshot:
         """Return the runs of all regions as of now; later rounds do not change it."""
         return Snapshot(dict(self._runs), self.rounds, self.splits)
@@ -312,6 +317,7 @@ class Regions:
             len(runs),
             touches,
             str(largest[0].future.key) if largest else "",
+            self.owners.get(region, ""),
         )
 
     def packed(self, run: RunReference) -> RunReference:

@@ -208,7 +208,8 @@ class Trainer:
             self._commit_runs(self._regions.snapshot(whole=True), last=True)
             self._observer(self._moves.since(max(self._regions.rounds - 1, 0)))
             self._observer(self._memory())
-            self._observer(RegionsMeasured(stored_regions(self._manifest, self._moved.region_touches)))
+            regions = stored_regions(self._manifest, self._moved.region_touches, self._regions.owners)
+            self._observer(RegionsMeasured(regions))
         # A run that was stopped immediately has nothing to commit; its network is created nevertheless.
         report = self._report(self._commit or self._target.ensure().head(), time.perf_counter() - started)
         report = replace(report, stages=clock.times())

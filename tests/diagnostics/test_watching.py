@@ -134,7 +134,7 @@ def test_a_worker_that_begins_anew_is_counted_on() -> None:
 def test_regions_have_workers_and_shares_of_the_last_minute() -> None:
     board, digest = Board(), Digest("a", "client")
     digest.add(RegionsMeasured((region(0, 640, 30, "x"), region(3, 1280, 10, "y"))))
-    board.take(digest.message(), 0.0, {"x": "storage-0", "y": "storage-1"}.__getitem__)
+    board.take(digest.message(), 0.0, lambda task, owner: {"x": "storage-0", "y": "storage-1"}[task])
     assert [(r.region, r.nbytes, r.share, r.worker) for r in board.regions] == [
         (0, 640, 0.75, "storage-0"),
         (3, 1280, 0.25, "storage-1"),
@@ -144,7 +144,7 @@ def test_regions_have_workers_and_shares_of_the_last_minute() -> None:
     assert [each.share for each in board.regions] == [0.75, 0.25], "a short training is told of as a whole"
     for minute in range(1, 20):
         digest.add(RegionsMeasured((region(0, 640, 30, "x"), region(3, 1280, 10 + 5 * minute, ""))))
-        board.take(digest.message(), 0.0, lambda task: "")
+        board.take(digest.message(), 0.0)
     assert [(r.share, r.worker) for r in board.regions] == [(0.0, "storage-0"), (1.0, "storage-1")]
     assert "regions" not in digest.message(), "regions are told once"
 
@@ -229,7 +229,9 @@ def test_memory_and_stages_are_those_of_the_cluster() -> None:
     assert memory_of(scheduler) == {"process_bytes": 150, "spilled_bytes": 7, "device_bytes": 1 << 30}
     assert rows_of(scheduler) == {"tcp://1": {"row_requests": 3}}
     assert stages_of(scheduler) == [("connect", 6, 4, 1.5)]
-    assert [holder_of(scheduler, task) for task in ("big", "gone", "none")] == ["worker 1", "", ""]
+    places = (("big", ""), ("big", "tcp://2"), ("gone", "tcp://2"), ("none", "tcp://1"), ("", "tcp://9"), ("none", ""))
+    expected = ["worker 1", "worker 1", "worker 2", "worker 1", "", ""]
+    assert [holder_of(scheduler, *place) for place in places] == expected
 
 
 @pytest.fixture(scope="module")
@@ -260,6 +262,7 @@ def test_the_scheduler_knows_what_was_trained(trained: dict[str, Any]) -> None:
     assert board.commits[-1].commit == report.commit
     assert board.commits[-1].sequences == 240
     assert board.totals["commits"] == len(board.commits) > 1
+    assert {each.worker for each in board.regions} == {"worker 0"}, "a short training told of no run in memory"
     # All runs of a region are one at the end, so connections are counted once.
     assert sum(each.connections for each in board.regions) >= report.connections
     assert board.gauges(0) == {}, "the training has ended"

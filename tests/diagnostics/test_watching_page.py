@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.browsers import NEEDS_BROWSER, WIDTHS, errors, keep_picture, open_browser, overlapping, set_width
 from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.text.reading import ReadOptions
 
 pytest.importorskip("bokeh", reason="needs bokeh (extra dashboard)")
-webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
-from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
+from selenium.webdriver.support.ui import WebDriverWait
 
-from giaann_dask.diagnostics.monitoring.board import Board, RegionState  # noqa: E402
-from giaann_dask.diagnostics.monitoring.histories import Sample  # noqa: E402
-from giaann_dask.diagnostics.monitoring.page import MonitoringPage, region_columns, short, time_columns  # noqa: E402
+from giaann_dask.diagnostics.monitoring.board import Board, Commit, RegionState, Stage
+from giaann_dask.diagnostics.monitoring.histories import Sample
+from giaann_dask.diagnostics.monitoring.page import MonitoringPage, region_columns, short, time_columns
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-# No word to the outside; started as root only where tests are.
-FLAGS = (
-    *("--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--window-size=1280,900", "--hide-scrollbars"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *(("--no-sandbox",) if os.geteuid() == 0 else ()),
-)
-# Where pictures of the page are left, for those who want to look at it.
-PICTURES = os.environ.get("GIAANN_PICTURES")
 _COLUMN = "return Array.from(Bokeh.documents[0].get_model_by_name(arguments[0]).get_array(arguments[1]))"
 _TEXT = "return Bokeh.documents[0].get_model_by_name(arguments[0]).text"
 _FITS = (
@@ -41,26 +31,37 @@ _FITS = (
 )
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    driver.set_page_load_timeout(60)
-    yield driver
-    driver.quit()
+# Legends that are wider than their plots, and names below bars that are wider than these.
+_CUT = """
+return Bokeh.documents[0].roots().flatMap((root) => [...root.references()])
+  .filter((model) => model.type === "Figure")
+  .flatMap((plot) => {
+    const view = Bokeh.index.find_one(plot);
+    const title = view.canvas_view.el.ownerDocument.createElement("canvas").getContext("2d");
+    title.font = `bold ${plot.title.text_font_size} ${plot.title.text_font}`;
+    const written = title.measureText(plot.title.text).width;
+    const found = view.frame.bbox.left + written > view.bbox.width ? [plot.title.text] : [];
+    for (const legend of plot.legend ?? plot.above.filter((each) => each.type === "Legend")) {
+      const box = legend.visible ? Bokeh.index.find_one(legend).bbox : null;
+      if (box && box.right > view.bbox.width + 1) found.push(`${plot.title.text}: legend`);
+    }
+    return found;
+  })
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with open_browser(tmp_path_factory.mktemp("profile"), 1280) as opened:
+        yield opened
 
 
 @pytest.mark.cluster
-@pytest.mark.skipif(
-    not (BROWSER and DRIVER), reason="needs Chromium and its driver (Debian: chromium, chromium-driver)"
-)
+@NEEDS_BROWSER
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_running_training_is_seen(browser: Any, tmp_path: Path, workers: int) -> None:
     text, stop = write_village(tmp_path / "village.txt", 2_000), threading.Event()
+    set_width(browser, 1280)
     options = gd.TrainingOptions(batch_sequences=50, block_characters=20_000, commit_sequences=400)
     reading = gd.TextOptions(reading=ReadOptions(part_characters=8_000))
     reports = []
@@ -75,8 +76,7 @@ def test_a_running_training_is_seen(browser: Any, tmp_path: Path, workers: int) 
         try:
             browser.get(f"http://127.0.0.1:{client.cluster.scheduler.http_server.port}/giaann")
             see_training(browser, {f"worker {number}" for number in range(max(workers, 1))})
-            if PICTURES:
-                browser.save_screenshot(str(Path(PICTURES) / "watching.png"))
+            keep_picture(browser, "watching")
         finally:
             stop.set()
             work.join(120)
@@ -109,7 +109,45 @@ def see_training(browser: Any, workers: set[str]) -> None:
     assert shown["regions"] == "8"
     assert re.fullmatch(r"\d+ s ago", shown["last commit"])
     assert browser.execute_script(_FITS) == [True, True], "a window of 1280 by 900 shows all of it"
-    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert errors(browser) == []
+
+
+@NEEDS_BROWSER
+@pytest.mark.parametrize("workers", [2, 11, 24])
+def test_nothing_overlaps(browser: Any, tmp_path: Path, workers: int) -> None:
+    from bokeh.embed import file_html
+    from bokeh.resources import INLINE
+
+    page = MonitoringPage(busy_board(workers))
+    (tmp_path / "page.html").write_text(file_html(page.root, INLINE, "page"), encoding="utf-8")
+    for width in WIDTHS:
+        set_width(browser, width, 2200 if width < 1280 else 900)
+        browser.get((tmp_path / "page.html").as_uri())
+        wait(browser, lambda b: b.execute_script("return Bokeh.documents[0]?.is_idle"))
+        keep_picture(browser, f"watching-{workers}-{width}")
+        assert overlapping(browser) == [], width
+        assert browser.execute_script(_CUT) == [], width
+    assert browser.execute_script(_FITS) == [True, True]
+
+
+def busy_board(workers: int) -> Board:
+    """Return a board on which everything is shown, of as many storage workers."""
+    board, now = Board(), time.time()
+    board.regions = [
+        RegionState(n, 1000 * n, 10, 65536 + 1024 * n, 1, n, 1 / 24, f"storage-{n % workers}") for n in range(24)
+    ]
+    board.region_count = 24
+    names = ("tag", "read", "encode", "select", "place", "connect", "accumulate", "route", "integrate", "compact")
+    board.stages = [Stage(name, 3, 2, 4.0) for name in names]
+    board.commits.extend(Commit(f"COMMIT{n}ABCDEF", 123_456 * n, 12.3, now - 100 * n) for n in range(6))
+    board.totals |= {"commits": 6, "sequences": 12_345_678, "rounds": 1234}
+    for n in range(30):
+        counts = {"sequences": 50 * n, "connections": 10**6 * n, "rounds": n, "data_stayed_bytes": 10**6 * n}
+        rows = {"row_requests": 20 * n, "row_seconds": 0.05 * n, "asked_requests": n, "asked_seconds": 0.1 * n}
+        board.histories.add(
+            Sample(now - 60 + 2 * n, {**counts, **rows, "decoded_bytes": 1e6 * n, "process_bytes": 3e8})
+        )
+    return board
 
 
 def wait(browser: Any, condition: Any) -> Any:

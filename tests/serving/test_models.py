@@ -36,7 +36,8 @@ class Networks:
                 yield engine
             self.events.append(f"-{name}")
 
-        return ModelSource(name=name, commit=f"COMMIT {name}", draws=False, subwords=False, nbytes=10, opening=opening)
+        fields = {"commit": f"COMMIT {name}", "profile": "v1", "draws": False, "subwords": False, "nbytes": 10}
+        return ModelSource(name=name, opening=opening, **fields)
 
 
 @contextmanager

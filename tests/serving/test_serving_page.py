@@ -2,70 +2,65 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
-from support.serving_engines import ScriptedEngine
+from support.browsers import NEEDS_BROWSER, WIDTHS, errors, keep_picture, open_browser, overlapping, set_width
+from support.serving_engines import DrawingNetwork, ScriptedEngine
 
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.options import ServingOptions
+from giaann_dask.serving.models import Models, ModelSource
+from giaann_dask.serving.options import Limits, ServingOptions
 from giaann_dask.serving.server import address_of, bind, serve
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (BROWSER and DRIVER), reason="needs Chromium and its driver (Debian: chromium, chromium-driver)"
-)
-# No word to the outside; started as root only where tests are.
-FLAGS = (
-    *("--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--window-size=1000,900"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *(("--no-sandbox",) if os.geteuid() == 0 else ()),
-)
-# Where pictures of the page are left, for those who want to look at it.
-PICTURES = os.environ.get("GIAANN_PICTURES")
+pytestmark = NEEDS_BROWSER
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    driver.set_page_load_timeout(60)
-    yield driver
-    driver.quit()
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with open_browser(tmp_path_factory.mktemp("profile"), 1000) as opened:
+        yield opened
+
+
+@pytest.fixture
+def browser(driver: Any) -> Any:
+    set_width(driver, 1000)
+    return driver
 
 
 @contextmanager
-def serving(engine: ScriptedEngine, **fields: Any) -> Iterator[str]:
+def serving(*engines: ScriptedEngine, **fields: Any) -> Iterator[str]:
     options, stop, ready = ServingOptions(port=0, drain_s=5, **fields), threading.Event(), threading.Event()
-    with bind(options) as bound:
+    served = engines[0] if len(engines) == 1 else Models([source_of(engine) for engine in engines])
+    with bind(options) as bound, ExitStack() as opened:
+        for engine in engines:
+            opened.enter_context(closing(engine))
         url = address_of(bound)
         arguments = {"stop": stop, "ready": ready.set}
-        thread = threading.Thread(target=serve, args=(build_app(engine, options), bound, options), kwargs=arguments)
+        thread = threading.Thread(target=serve, args=(build_app(served, options), bound, options), kwargs=arguments)
         thread.start()
         try:
             assert ready.wait(60)
             yield url
         finally:
-            engine.network.released.set()
+            for engine in engines:
+                engine.network.released.set()
             stop.set()
             thread.join(60)
-            engine.close()
+
+
+def source_of(engine: ScriptedEngine) -> ModelSource:
+    known = {name: getattr(engine, name) for name in ("name", "commit", "profile", "draws", "subwords")}
+    return ModelSource(**known, nbytes=0, traces=engine.traces, opening=partial(nullcontext, engine))
 
 
 def wait(browser: Any, condition: Any) -> Any:
@@ -87,16 +82,11 @@ def write(browser: Any, prompt: str) -> None:
     area.send_keys(prompt)
 
 
-def keep_picture(browser: Any, name: str) -> None:
-    if PICTURES:
-        browser.save_screenshot(str(Path(PICTURES) / f"{name}.png"))
-
-
 def test_a_prompt_is_continued_and_explained(browser: Any) -> None:
     with serving(ScriptedEngine()) as url:
         browser.get(url)
         assert browser.title == "giaann_dask"
-        wait(browser, lambda b: text(b, "network") == "network scripted, commit COMMIT")
+        wait(browser, lambda b: text(b, "network") == "network scripted, profile v1, commit COMMIT")
         write(browser, "the old mill")
         browser.find_element(By.ID, "go").click()
         wait(browser, lambda b: text(b, "status").startswith("8 tokens"))
@@ -110,7 +100,7 @@ def test_a_prompt_is_continued_and_explained(browser: Any) -> None:
         assert rows(browser, "columns") == [["baker", "9.000"], ["mill", "3.000"]]
         bars = [bar.rect["width"] for bar in browser.find_elements(By.CSS_SELECTOR, "#columns .bar")]
         assert bars[1] == pytest.approx(bars[0] / 3, rel=0.02)
-        assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+        assert errors(browser) == []
         loaded = browser.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
         assert loaded
         assert all(name.startswith(url) for name in loaded)
@@ -133,6 +123,92 @@ def test_training_sentences_are_shown_under_a_token(browser: Any) -> None:
             "50.0 % The <b>miller</b> sings. <a>.txt, character 1,200",
         ]
         keep_picture(browser, "sentences")
+
+
+def continued(browser: Any) -> None:
+    """Continue the prompt, and wait until that is done."""
+    browser.find_element(By.ID, "go").click()
+    wait(browser, lambda b: " tokens" in text(b, "status"))
+
+
+def heads(browser: Any) -> list[str]:
+    return [head.text for head in browser.find_elements(By.CSS_SELECTOR, "#candidates-title ~ table th") if head.text]
+
+
+def shown_fields(browser: Any) -> set[str]:
+    fields = browser.find_elements(By.CSS_SELECTOR, "#form input, #form select, #form textarea")
+    return {field.get_attribute("id") for field in fields if field.is_displayed()}
+
+
+def test_a_model_is_chosen_and_draws_where_it_has_probabilities(browser: Any) -> None:
+    drawing = ScriptedEngine(DrawingNetwork(), "drawing")
+    with serving(ScriptedEngine(), drawing) as url:
+        browser.get(url)
+        wait(browser, lambda b: "scripted" in text(b, "network"))
+        model = Select(browser.find_element(By.ID, "model"))
+        assert [option.text for option in model.options] == ["scripted", "drawing"]
+        assert shown_fields(browser) == {"prompt", "model", "tokens"}
+        assert "at least one noun" in text(browser, "prompt-help")
+        continued(browser)
+        assert heads(browser) == ["Word", "Column", "Activation"]
+        assert "no probability" in text(browser, "candidates-note")
+
+        model.select_by_visible_text("drawing")
+        assert text(browser, "network") == "network drawing, profile best, commit COMMIT"
+        assert shown_fields(browser) == {"prompt", "model", "tokens", "temperature", "seed"}
+        assert "noun" not in text(browser, "prompt-help")
+        assert heads(browser) == ["Word", "Column", "Activation"], "what is shown is of the other model still"
+        continued(browser)
+        assert heads(browser) == ["Word", "Probability"]
+        assert rows(browser, "candidates")[0] == ["home", "62.5 %"]
+        assert "Probability of each word" in text(browser, "candidates-note")
+        assert not browser.find_element(By.ID, "columns-section").is_displayed()
+        first = drawing.network.sampled[-1]
+        assert first.temperature == 0.8, "the most probable words alone repeat themselves"
+        assert f"drawn with seed {first.seed}." in text(browser, "status")
+
+        for name, value in (("temperature", "0.25"), ("seed", "7")):
+            field = browser.find_element(By.ID, name)
+            field.clear()
+            field.send_keys(value)
+        continued(browser)
+        wait(browser, lambda b: "drawn with seed 7." in text(b, "status"))
+        assert (drawing.network.sampled[-1].temperature, drawing.network.sampled[-1].seed) == (0.25, 7)
+        assert errors(browser) == []
+
+
+def test_the_page_keeps_to_the_limits_of_the_server(browser: Any) -> None:
+    limits = Limits(tokens=3, candidates=1, columns=1, prompt_characters=50)
+    with serving(ScriptedEngine(), limits=limits) as url:
+        browser.get(url)
+        wait(browser, lambda b: "scripted" in text(b, "network"))
+        tokens = browser.find_element(By.ID, "tokens")
+        assert (tokens.get_attribute("max"), tokens.get_attribute("value")) == ("3", "3")
+        assert browser.find_element(By.ID, "prompt").get_attribute("maxlength") == "50"
+        continued(browser)
+        assert text(browser, "status") == "3 tokens."
+        assert (len(rows(browser, "candidates")), len(rows(browser, "columns"))) == (1, 1)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_overlaps(browser: Any, width: int) -> None:
+    traced = ScriptedEngine(name="a-very-long-name-of-a-network-in-a-folder-of-many-novels")
+    traced.network.traced = True
+    set_width(browser, width)
+    with serving(traced, ScriptedEngine(DrawingNetwork(), "drawing"), api_key="secret") as url:
+        browser.get(url)
+        key = browser.find_element(By.ID, "key")
+        wait(browser, lambda _: key.is_displayed())
+        key.send_keys("secret", Keys.TAB)
+        wait(browser, lambda b: "a-very-long" in text(b, "network"))
+        for name in (traced.name, "drawing"):
+            Select(browser.find_element(By.ID, "model")).select_by_visible_text(name)
+            continued(browser)
+            browser.find_elements(By.CSS_SELECTOR, "#tokens-out button")[2].click()
+            if name == traced.name:
+                wait(browser, lambda b: b.find_element(By.ID, "sentences-section").is_displayed())
+            keep_picture(browser, f"{name}-{width}")
+            assert overlapping(browser) == []
 
 
 def test_a_continuation_is_stopped_and_errors_are_shown(browser: Any) -> None:
@@ -181,7 +257,7 @@ def test_light_and_dark_can_be_read_and_every_field_has_a_name(browser: Any) -> 
             worst = browser.execute_script(CONTRAST)
             assert worst[0] >= 4.5, worst
         names = browser.execute_script(
-            "return [...document.querySelectorAll('input, textarea')].map(e => e.labels.length)"
+            "return [...document.querySelectorAll('input, textarea, select')].map(e => e.labels.length)"
         )
         assert names
         assert all(names)

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from giaann_dask.errors import ClusterError, PromptError
 from giaann_dask.events import ignore
 from giaann_dask.inference.batch import BatchOptions
-from giaann_dask.inference.continuation import Candidate, GeneratedToken, GenerationOptions, Reason
+from giaann_dask.inference.continuation import Candidate, GeneratedToken, GenerationOptions, Reason, SamplingOptions
 from giaann_dask.inference.state.options import StateOptions
 from giaann_dask.inference.token_events import ActiveColumn, PreparedText, TokenEvent
 from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Engine, Part
@@ -29,7 +29,7 @@ class ScriptedNetwork:
     entered and what left is counted.
     """
 
-    commit = "COMMIT"
+    commit, profile = "COMMIT", "v1"
     draws = subwords = traced = False
     observer = staticmethod(ignore)
 
@@ -44,6 +44,8 @@ class ScriptedNetwork:
         self.checking = threading.Event()
         self.checking.set()
         self._lock = threading.Lock()
+        # Of every prompt, in the order in which they were prepared.
+        self.sampled: list[SamplingOptions] = []
 
     def trouble(self, within_s: float) -> str | None:
         self.checks += 1
@@ -84,6 +86,22 @@ class ScriptedNetwork:
             yield TokenEvent(number, None, True, "no candidates")
 
 
+class DrawingNetwork(ScriptedNetwork):
+    """Network of profile ``best``: words without columns, of which one is always drawn with the same probability."""
+
+    profile, draws = "best", True
+
+    def events(self, number: int, prompt: str, options: GenerationOptions) -> Iterator[TokenEvent | None]:
+        for index, word in enumerate(WORDS[: options.tokens]):
+            candidates = (Candidate(word, "", 0.625), Candidate("other", "", 0.25))[: options.runners_up]
+            seed = options.sampling.seed
+            yield TokenEvent(
+                number, GeneratedToken(word, "", candidates, 700, ()), index + 1 == options.tokens, seed=seed
+            )
+        if options.tokens > len(WORDS):
+            yield TokenEvent(number, None, True, "no candidates")
+
+
 class ScriptedBatch:
     """Batch of a scripted network."""
 
@@ -102,6 +120,7 @@ class ScriptedBatch:
         return self._slots - len(self._texts)
 
     def prepare(self, prompt: str, options: GenerationOptions) -> PreparedText:
+        self._network.sampled.append(options.sampling)
         if "bad" in prompt:
             raise PromptError("the prompt is bad", "a good one")
         if "lost" in prompt:
@@ -153,9 +172,9 @@ class ScriptedBatch:
 class ScriptedEngine(Engine):
     """Engine over a scripted network."""
 
-    def __init__(self, slots: int = 32) -> None:
-        self.network = ScriptedNetwork()
-        super().__init__(self.network, "scripted", slots=slots)
+    def __init__(self, network: ScriptedNetwork | None = None, name: str = "scripted", slots: int = 32) -> None:
+        self.network = network or ScriptedNetwork()
+        super().__init__(self.network, name, slots=slots)
 
     @property
     def traces(self) -> bool:

@@ -61,7 +61,7 @@ class RegionState(NamedTuple):
     share : float
         Of the column touches of all regions told, about in the last minute.
     worker : str
-        Name of the worker that holds its largest run; empty where none does.
+        Name of the worker that holds its largest run, or else of its owner; empty where it has none.
     """
 
     region: int
@@ -134,7 +134,7 @@ class Board:
         self._rows: dict[str, Mapping[str, float]] = {}
         self._source = ""
 
-    def take(self, message: Message, now: float, holder: Callable[[str], str] = lambda task: "") -> None:
+    def take(self, message: Message, now: float, holder: Callable[[str, str], str] = lambda task, owner: "") -> None:
         """Merge a message of `Digest`.
 
         Parameters
@@ -144,7 +144,8 @@ class Board:
         now : float
             Seconds since 1970.
         holder : callable, optional
-            Says which worker holds the result of a task; empty for none.
+            Says the name of the worker that holds the result of a task, or else of the one at an address; empty for
+            none.
         """
         name = message["source"]
         source = self._sources.setdefault(name, _Source(message["client"], now))
@@ -187,7 +188,7 @@ class Board:
             old = before.get(name, 0)
             self.totals[name] += value - old if value >= old else value
 
-    def _take_regions(self, source: str, message: Message, holder: Callable[[str], str]) -> None:
+    def _take_regions(self, source: str, message: Message, holder: Callable[[str, str], str]) -> None:
         if source != self._source:
             self._touches.clear()
             self._touches.append({})
@@ -200,7 +201,7 @@ class Board:
         total = max(sum(grown.values()), 1)
         self.regions = [
             RegionState(*told[:6])._replace(
-                share=grown[told[0]] / total, worker=holder(told[6]) or known.get(told[0], "")
+                share=grown[told[0]] / total, worker=holder(told[6], told[7]) or known.get(told[0], "")
             )
             for told in message["regions"]
         ]
@@ -244,11 +245,13 @@ def rows_of(scheduler: Scheduler) -> dict[str, dict[str, float]]:
     return {address: counts for address, counts in found.items() if counts}
 
 
-def holder_of(scheduler: Scheduler, task: str) -> str:
-    """Return the name of a worker that holds the result of a task; empty where none does."""
+def holder_of(scheduler: Scheduler, task: str, owner: str) -> str:
+    """Return the name of a worker that holds the result of a task, or else of the one at an address; empty for none."""
     state: Any = scheduler.tasks.get(task)
     holders = sorted(name_of(worker) for worker in state.who_has or ()) if state is not None else []
-    return holders[0] if holders else ""
+    if holders:
+        return holders[0]
+    return name_of(scheduler.workers[owner]) if owner in scheduler.workers else ""
 
 
 def name_of(worker: Any) -> str:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bokeh.layouts import column, row
+from bokeh.layouts import column
 from bokeh.models import ColumnDataSource, Div, RadioButtonGroup
 from bokeh.server.tornado import BokehTornado
 from distributed import Scheduler
@@ -34,6 +34,7 @@ _STAGES_SHOWN = 13
 _COMMITS_SHOWN = 6
 _SHORTEST_S = 120.0
 _LOW, _HALF = 92, 106
+_COLUMNS = "repeat(auto-fit, minmax(min(380px, 100%), 1fr))"
 _TIERS = ("decoded_bytes", "packed_bytes", "spilled_bytes", "device_bytes", "process_bytes")
 _TOOLTIPS = {
     "connections": "@connections{0,0}",
@@ -90,8 +91,8 @@ class MonitoringPage:
         self._stages = ColumnDataSource({"stage": [], "running": [], "waiting": [], "seconds": []}, name="stages")
         self._sizes = ColumnDataSource(region_columns([], "nbytes"), name="sizes")
         self._busiest = ColumnDataSource(region_columns([], "share"), name="busiest")
-        self._tiles = Div(name="tiles", sizing_mode="stretch_width", height=58)
-        self._commits = Div(name="commits", sizing_mode="stretch_width", height=_HALF - 4)
+        self._tiles = Div(name="tiles", sizing_mode="stretch_width")
+        self._commits = Div(name="commits", sizing_mode="stretch_width", min_height=_HALF - 4)
         self._span = RadioButtonGroup(labels=[span.name for span in SPANS], active=0, width=240)
         self._span.on_change("active", self._choose)
         self._stage_plot = plots.stage_bars(self._stages, Look(title="Tasks under way, by stage"))
@@ -125,18 +126,19 @@ class MonitoringPage:
         }
         rows = column(time_plots["requests"], time_plots["latencies"], sizing_mode="stretch_width")
         used = column(self._commits, time_plots["prompts"], sizing_mode="stretch_width")
-        lines = (
-            (time_plots["sequences"], time_plots["connections"], self._stage_plot),
-            (self._size_plot, self._busiest_plot, time_plots["memory"]),
-            (time_plots["moved"], rows, used),
+        cells = (
+            *(time_plots["sequences"], time_plots["connections"], self._stage_plot),
+            *(self._size_plot, self._busiest_plot, time_plots["memory"]),
+            *(time_plots["moved"], rows, used),
         )
         wide = {"sizing_mode": "stretch_width"}
-        head = row(self._tiles, column(self._span, width=250, margin=(12, 0, 0, 0)), **wide)
-        return column(head, *(row(*line, **wide) for line in lines), **wide)
+        # Three beside each other where the window is wide, one where it is narrow.
+        grid = column(*cells, **wide, styles={"display": "grid", "grid-template-columns": _COLUMNS})
+        return column(self._tiles, self._span, grid, **wide)
 
     def _region_plots(self) -> tuple[Any, Any]:
         sizes = Look(title="Regions by size, as they are held", unit="bytes")
-        busiest = Look(title="Busiest regions by column touches, last minute", unit="percent")
+        busiest = Look(title="Column touches by region, last minute", unit="percent")
         told = {"region": "@name", **_TOOLTIPS}
         return (
             plots.bars(self._sizes, sizes, told | {"size": "@text"}, "region, the largest first"),
@@ -159,6 +161,8 @@ class MonitoringPage:
             (self._busiest, self._busiest_plot, "share"),
         ):
             found = region_columns(board.regions, by)
+            plots.fit_legend(plot, found["worker"])
+            plots.fit_ticks(plot, found["name"])
             if plot.x_range.factors != found["name"]:
                 plot.x_range.factors = found["name"]
             source.data = found
@@ -200,7 +204,7 @@ PLOTS: dict[str, tuple[Any, Sequence[Series], Look]] = {
             Series("read_bytes", "store", plots.GREY),
             Series("spilling_bytes", "spilled", plots.FAINT, dashed=True),
         ),
-        Look(title="Data of regions per round: stayed, or moved why", unit="bytes", height=2 * _HALF),
+        Look(title="Region data per round: stayed or moved", unit="bytes", height=2 * _HALF),
     ),
     "requests": (
         plots.lines,
@@ -292,7 +296,7 @@ def tiles(board: Board, now: float) -> str:
         f'<div style="font-size:11px;color:{plots.FAINT}">{html.escape(name)}</div></div>'
         for name, value in shown
     )
-    return f'<div style="display:flex;gap:6px;width:100%">{cells}</div>'
+    return f'<div style="display:flex;flex-wrap:wrap;gap:6px;width:100%">{cells}</div>'
 
 
 def _rounds_by_stage(gauges: Mapping[str, float]) -> str:

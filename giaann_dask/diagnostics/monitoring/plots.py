@@ -30,6 +30,9 @@ FONT = "system-ui, sans-serif"
 
 # In pixels.
 LOW = 150
+# Of a legend beside the vertical axis, where the window is narrow; of an entry without its label, and of a character.
+_LEGEND, _ENTRY, _CHARACTER = 300, 26, 7
+_LEGEND_LINES = 4
 
 Unit = Literal["count", "bytes", "percent", "milliseconds"]
 
@@ -183,6 +186,33 @@ def stage_bars(source: ColumnDataSource, look: Look) -> figure:
     return plot
 
 
+def fit_legend(plot: figure, labels: Sequence[str]) -> None:
+    """Divide a legend into lines that the narrowest plot has space for; one of too many lines is not shown.
+
+    Examples
+    --------
+    >>> from bokeh.models import Legend
+    >>> plot = figure()
+    >>> plot.add_layout(Legend(), "above")
+    >>> fit_legend(plot, [f"storage-{number}" for number in range(8)])
+    >>> plot.legend[0].ncols, plot.legend[0].visible
+    (3, True)
+    """
+    legend, widths = plot.legend[0], [_ENTRY + _CHARACTER * len(label) for label in dict.fromkeys(labels)]
+
+    def width(columns: int) -> int:
+        return sum(max(widths[at::columns]) for at in range(columns))
+
+    legend.ncols = next((count for count in range(len(widths), 1, -1) if width(count) <= _LEGEND), 1)
+    legend.visible = len(widths) <= legend.ncols * _LEGEND_LINES
+
+
+def fit_ticks(plot: figure, names: Sequence[str]) -> None:
+    """Write the names below upright bars upwards where they are too long beside each other."""
+    wide = _CHARACTER * sum(len(name) + 1 for name in names) > _LEGEND
+    plot.xaxis.major_label_orientation = "vertical" if wide else "horizontal"
+
+
 def worker_colours(workers: Sequence[str]) -> dict[str, str]:
     """Return a colour for each worker, stable while the set of workers is unchanged.
 
@@ -239,6 +269,7 @@ def _explain(plot: figure, drawn: Mapping[str, Sequence[Any]]) -> None:
         legend = Legend(items=[LegendItem(label=label, renderers=list(its)) for label, its in drawn.items()])
         plot.add_layout(legend, "above")
         _style_legend(legend)
+        fit_legend(plot, list(drawn))
 
 
 def _style_legend(legend: Legend) -> None:

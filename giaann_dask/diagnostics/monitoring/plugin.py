@@ -78,8 +78,8 @@ class MonitoringPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.board.stages = stages_of(self._scheduler)
         self.board.sample(time.time(), memory_of(self._scheduler))
 
-    def _holder(self, task: str) -> str:
-        return "" if self._scheduler is None else holder_of(self._scheduler, task)
+    def _holder(self, task: str, owner: str) -> str:
+        return "" if self._scheduler is None else holder_of(self._scheduler, task, owner)
 
 
 def _offer_page(board: Board, scheduler: Scheduler) -> list[Callable[[], None]]:

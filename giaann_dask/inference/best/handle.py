@@ -97,6 +97,11 @@ class TablesHandle:
         self.model = PooledModel(self._tables(), BEST)
 
     @property
+    def profile(self) -> str:
+        """Profile of the network."""
+        return "best"
+
+    @property
     def subwords(self) -> bool:
         """False: tokens are words."""
         return False
@@ -230,6 +235,7 @@ def words_on_workers(client: Client, reader: CommitReader, options: GenerationOp
     return WorkerOpening(
         open_words,
         (*place_of(reader), tables),
+        profile="best",
         subwords=False,
         draws=True,
         trouble=lambda within_s: None,

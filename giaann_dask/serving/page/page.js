@@ -4,11 +4,18 @@
 const CANDIDATES = 8;
 const COLUMNS = 12;
 const CONNECTIONS = 5; // traced for a token, of a network with an index
+// What the numbers beside candidates mean.
+const ACTIVATION = "Activation of the neuron by the words so far, the strongest first. It is no probability: compare it within a "
+  + "list only.";
+const PROBABILITY = "Probability of each word after the words so far, before the temperature changes it. The chosen word is first.";
 const find = (id) => document.getElementById(id);
+const percent = (share) => `${(100 * share).toPrecision(3)} %`;
+const activation = (value) => value.toPrecision(4);
 
+let models = []; // as /v1/models describes them
 let running = null; // AbortController of the request under way
 let tokens = []; // what the server told of each token
-let traced = false; // whether the network has an index of its sentences
+let asked = null; // the model that they are of
 let followed = true; // whether the newest token is shown, until another is chosen
 
 function headers() {
@@ -30,22 +37,54 @@ async function refused(response) {
   }
 }
 
+const chosen = () => models[find("model").selectedIndex];
+
+// Asks which models there are; returns whether the server told.
 async function introduce() {
   try {
     const response = await fetch("/v1/models", { headers: headers() });
-    if (!response.ok) return say(await refused(response), true);
-    const model = (await response.json()).data[0];
-    traced = model.traced;
-    find("network").textContent = `network ${model.id}, commit ${model.commit}`;
+    if (!response.ok) {
+      say(await refused(response), true);
+      return false;
+    }
+    models = (await response.json()).data;
   } catch {
     say("the server does not answer", true);
+    return false;
   }
+  find("model").replaceChildren(...models.map((each) => new Option(each.id)));
+  describe();
+  say("");
+  return true;
+}
+
+// Shows the fields, limits and hints of the chosen model.
+function describe() {
+  const model = chosen();
+  find("network").textContent = `network ${model.id}, profile ${model.profile}, commit ${model.commit}`;
+  find("prompt-help").textContent =
+    `${model.probabilities ? "Any words" : "Some words with at least one noun"}. Ctrl+Enter continues them.`;
+  find("prompt").maxLength = model.max_prompt;
+  find("tokens").max = model.max_tokens;
+  find("tokens").value = Math.min(find("tokens").value, model.max_tokens);
+  document.querySelectorAll(".drawing").forEach((each) => { each.hidden = !model.probabilities; });
+  // A field that is not shown does not stop the form.
+  ["temperature", "seed"].forEach((name) => { find(name).disabled = !model.probabilities; });
+}
+
+// Temperature and seed, of a model that has probabilities.
+function drawing(model) {
+  if (!model.probabilities) return {};
+  const seed = find("seed").value;
+  return { temperature: Number(find("temperature").value), ...(seed ? { seed: Number(seed) } : {}) };
 }
 
 async function continuePrompt(event) {
   event.preventDefault();
-  if (running) return;
+  if (running || (!models.length && !(await introduce()))) return;
   const prompt = find("prompt").value;
+  const model = chosen();
+  asked = model;
   tokens = [];
   followed = true;
   find("given").textContent = prompt;
@@ -60,13 +99,14 @@ async function continuePrompt(event) {
       method: "POST",
       headers: { "Content-Type": "application/json", ...headers() },
       body: JSON.stringify({
-        prompt, stream: true, max_tokens: Number(find("tokens").value), candidates: CANDIDATES, columns: COLUMNS,
-        ...(traced ? { connections: CONNECTIONS } : {}),
+        model: model.id, prompt, stream: true, max_tokens: Number(find("tokens").value),
+        candidates: Math.min(CANDIDATES, model.max_candidates), columns: Math.min(COLUMNS, model.max_columns),
+        ...(model.traced ? { connections: Math.min(CONNECTIONS, model.max_candidates) } : {}),
+        ...drawing(model),
       }),
       signal: running.signal,
     });
     if (!response.ok) return say(await refused(response), true);
-    if (!find("network").textContent) introduce();
     say(await follow(response.body));
   } catch (error) {
     const stopped = error.name === "AbortError";
@@ -98,7 +138,8 @@ async function follow(body) {
       choice.giaann.tokens.forEach((token) => add(token, choice.giaann.subwords));
       if (choice.finish_reason) {
         const why = choice.giaann.stop ? `The network knows no more: ${choice.giaann.stop}.` : "";
-        ending = `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}. ${why}`;
+        const drawn = choice.giaann.seed === undefined ? "" : `, drawn with seed ${choice.giaann.seed}`;
+        ending = `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}${drawn}. ${why}`;
       }
     }
   }
@@ -126,19 +167,24 @@ function show(place) {
     button.setAttribute("aria-pressed", String(index === place));
   });
   document.querySelectorAll(".word").forEach((each) => { each.textContent = token.text; });
+  const { probabilities } = asked;
   const shown = token.candidates.length;
-  find("candidates-note").textContent = shown < token.candidate_count
-    ? `The best ${shown} of ${token.candidate_count}.` : `All ${token.candidate_count}.`;
+  const all = token.candidate_count;
+  const count = all === 1 ? "The only candidate" : `${shown < all ? `${shown} of` : "All"} ${all} candidates`;
+  find("candidates-note").textContent = `${count}. ${probabilities ? PROBABILITY : ACTIVATION}`;
+  find("column-head").hidden = probabilities; // only neurons are in columns
+  find("value-head").textContent = probabilities ? "Probability" : "Activation";
+  const written = probabilities ? percent : activation;
   const strongest = Math.max(...token.candidates.map((each) => each.value));
   find("candidates").replaceChildren(...token.candidates.map((each) => {
-    const line = row([each.text, each.column_text], each.value, strongest);
+    const line = row(probabilities ? [each.text] : [each.text, each.column_text], each.value, strongest, written);
     if (each.word === token.word && each.column === token.column) line.className = "chosen";
     return line;
   }));
   find("sentences-section").hidden = true;
   find("columns-section").hidden = !token.columns.length; // an engine may not know them
   const brightest = Math.max(...token.columns.map((each) => each.activation));
-  find("columns").replaceChildren(...token.columns.map((each) => row([each.text], each.activation, brightest)));
+  find("columns").replaceChildren(...token.columns.map((each) => row([each.text], each.activation, brightest, activation)));
 }
 
 // Asks for the training sentences behind a token, once, and shows them.
@@ -174,7 +220,7 @@ function sentence(found) {
   const line = document.createElement("dd");
   const share = document.createElement("span");
   share.className = "share";
-  share.textContent = `${(100 * found.share).toPrecision(3)} %`;
+  share.textContent = percent(found.share);
   const where = document.createElement("span");
   where.className = "help";
   where.title = found.place;
@@ -184,7 +230,7 @@ function sentence(found) {
   return line;
 }
 
-function row(texts, value, largest) {
+function row(texts, value, largest, written) {
   const line = document.createElement("tr");
   for (const text of texts) {
     const cell = document.createElement("td");
@@ -198,7 +244,7 @@ function row(texts, value, largest) {
   bar.style.width = `${largest > 0 ? Math.max(0, (100 * value) / largest) : 0}%`;
   const figure = document.createElement("span");
   figure.className = "figure";
-  figure.textContent = value.toPrecision(4);
+  figure.textContent = written(value);
   cell.append(bar, figure);
   line.append(cell);
   return line;
@@ -207,6 +253,7 @@ function row(texts, value, largest) {
 find("form").addEventListener("submit", continuePrompt);
 find("stop").addEventListener("click", () => running?.abort());
 find("key").addEventListener("change", introduce);
+find("model").addEventListener("change", describe);
 find("prompt").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("form").requestSubmit();
 });
