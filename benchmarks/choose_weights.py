@@ -1,6 +1,6 @@
 """Choose the weights of profile ``best`` under which a validation text is most probable.
 
-The defaults in `giaann_dask.inference.best.scores` come from here. Both files are CoNLL-U; a document begins at each
+The defaults in `giaann_dask.models.contexts.scores` come from here. Both files are CoNLL-U; a document begins at each
 ``# newdoc``, or is a sentence where there is none::
 
     python benchmarks/choose_weights.py train.conllu dev.conllu --steps 40
@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from giaann_dask.errors import EmptyInputError
-from giaann_dask.increments.context_counts import count_contexts
-from giaann_dask.increments.contexts import TokenStream
-from giaann_dask.inference.best.scores import NAMES, PooledModel, PoolingOptions
-from giaann_dask.inference.best.tables import build_tables
+from giaann_dask.models.contexts.counting import count_contexts
+from giaann_dask.models.contexts.kinds import TokenStream
+from giaann_dask.models.contexts.scores import NAMES, PooledModel, PoolingOptions
+from giaann_dask.models.contexts.tables import build_tables
 
 
 def choose_weights(model: PooledModel, validation: TokenStream, *, steps: int = 40, rate: float = 0.06) -> PooledModel:

@@ -30,21 +30,22 @@ from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.device import one_thread, torch
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
-from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
-from giaann_dask.inference.handle import open_regions
-from giaann_dask.inference.rows.messages import RowProjection
-from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
-from giaann_dask.inference.rows.source import RowSource, RunRows
-from giaann_dask.inference.sessions import NetworkHandle
-from giaann_dask.inference.state.activation import ActivationState, Layout, Pulse, burst, deactivate, propagate
-from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import PreparedSequence
-from giaann_dask.inference.v1.pull_batch import PullBatch, PullSession
-from giaann_dask.inference.v1.session import Session
-from giaann_dask.inference.v2.options import LifOptions
-from giaann_dask.inference.v2.states import LifState
-from giaann_dask.inference.v2.tables import Clock, SegmentLayout
 from giaann_dask.keys import NEURON_MASK, Integers, pack_neuron, pack_target
+from giaann_dask.models.columns.batch import Prompt, run_prompts
+from giaann_dask.models.columns.predictor import ColumnsPredictor, open_columns
+from giaann_dask.models.columns.state.activation import ActivationState, Layout, Pulse, burst, deactivate, propagate
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.sequence import PreparedSequence
+from giaann_dask.models.columns.v1.pull_batch import PullBatch, PullSession
+from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.models.columns.v2.options import LifOptions
+from giaann_dask.models.columns.v2.states import LifState
+from giaann_dask.models.columns.v2.tables import Clock, SegmentLayout
+from giaann_dask.models.options import BatchOptions, GenerationOptions
+from giaann_dask.rows.messages import RowProjection
+from giaann_dask.rows.regions import open_regions
+from giaann_dask.rows.remote import RemoteRows, RowOptions
+from giaann_dask.rows.source import RowSource, RunRows
 from giaann_dask.spec import BRANCH_BITS, Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
@@ -52,6 +53,7 @@ from giaann_dask.text.blocks import CANDIDATE, FilterOptions
 
 BOOKS = Path(__file__).resolve().parents[2] / "shared" / "data" / "books"
 OPTIONS = InferenceOptions(feed="prediction")
+RULES = GenerationOptions(reasons=0)
 SEGMENTS = SegmentLayout()
 
 
@@ -93,7 +95,7 @@ def one_by_one(session: Session | PullSession, prompts: Sequence[PreparedSequenc
     return taken
 
 
-def in_batches(opened: NetworkHandle, rows: RowSource, prompts: list[Prompt], slots: int) -> dict[str, float]:
+def in_batches(opened: ColumnsPredictor, rows: RowSource, prompts: list[Prompt], slots: int) -> dict[str, float]:
     """Return tokens a second of wall and of processor time, and rows and bytes a token."""
     batch = PullBatch(opened.specification, rows, options=OPTIONS, batch=BatchOptions(slots=slots))
     begun, used = time.perf_counter(), time.process_time()
@@ -110,7 +112,7 @@ def in_batches(opened: NetworkHandle, rows: RowSource, prompts: list[Prompt], sl
     }
 
 
-def on_cores(opened: NetworkHandle, rows: RunRows, prompts: list[Prompt], slots: int, cores: int) -> float:
+def on_cores(opened: ColumnsPredictor, rows: RunRows, prompts: list[Prompt], slots: int, cores: int) -> float:
     """Return tokens a second of some processes that share this one's memory, each with a batch of its own."""
     context = multiprocessing.get_context("fork")
     gates = [context.Pipe() for _ in range(cores)]
@@ -142,7 +144,7 @@ def spread(milliseconds: Sequence[float]) -> dict[str, float]:
 
 
 def measure_local(
-    reader: CommitReader, opened: NetworkHandle, prompts: list[PreparedSequence], arguments: argparse.Namespace
+    reader: CommitReader, opened: ColumnsPredictor, prompts: list[PreparedSequence], arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """Return the figures with all columns in this process."""
     # Regions as a whole: nothing is left to be read, which a process that is forked could not do.
@@ -182,7 +184,7 @@ def measure_remote(
     with gd.connect(workers=arguments.workers) as client:
         regions = open_regions(client, reader, options)
         assert regions.keys is not None
-        opened = NetworkHandle(reader, client=client, rows=options)
+        opened = open_columns(reader, client=client, options=GenerationOptions(rows=options, reasons=0))
         found: dict[str, Any] = {}
         for name, cache in (("cold_cache", 0), ("cache", options.cache_bytes)):
             keys = replace(regions.keys, options=replace(options, cache_bytes=cache))
@@ -307,7 +309,7 @@ def main() -> None:
             reader = store.open(store.head())
             prompts = read_prompts(reader, str(arguments.books[0]), arguments.prompts, arguments.words)
             remote = measure_remote(reader, prompts, arguments)
-            local = measure_local(reader, NetworkHandle(reader), prompts, arguments)
+            local = measure_local(reader, open_columns(reader, client=None, options=RULES), prompts, arguments)
             found[name] = {"connections": reader.manifest().connections, "local": local, "remote": remote}
     if len(found) > 1:
         first, *_, last = found.values()

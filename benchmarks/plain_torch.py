@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 import giaann_dask as gd
+from giaann_dask.models.columns.export import neuron_arrays
 from giaann_dask.spec import Specification
-from giaann_dask.store.export import neuron_arrays
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock

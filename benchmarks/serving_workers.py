@@ -25,7 +25,7 @@ from distributed import Client
 
 import giaann_dask as gd
 from giaann_dask.data import sample_text
-from giaann_dask.inference.token_events import TokenEvent
+from giaann_dask.models.base import TokenEvent
 from giaann_dask.serving.engine import CompletionOptions, Part
 from giaann_dask.serving.worker_engine import WorkerEngine, open_worker_engine
 from giaann_dask.store.network_store import NetworkStore

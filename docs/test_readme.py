@@ -98,7 +98,7 @@ def test_the_layout_has_every_module_and_no_other() -> None:
 def test_a_module_that_is_missing_from_the_layout_or_does_not_exist_is_found() -> None:
     assert wrong_in(README.replace(" ordered_connections", "")) == ([], ["store/ordered_connections"])
     assert wrong_in(README.replace(" detokenizer", " retokenizer")) == (["text/retokenizer"], ["text/detokenizer"])
-    assert wrong_in(README.replace(" service source", " service")) == ([], ["inference/rows/source"])
+    assert wrong_in(README.replace(" service source", " service")) == ([], ["rows/source"])
     assert fenced("```sh\na\n```\n```\nb\n```\n") == [("sh", "a"), ("", "b")]
 
 

@@ -31,18 +31,16 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.pictures.difference import draw_difference
     from giaann_dask.diagnostics.pictures.options import DrawOptions
     from giaann_dask.errors import GiaannError
-    from giaann_dask.inference.batch import BatchOptions
-    from giaann_dask.inference.best.evaluation import ScoreReport, ScoringOptions
-    from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
-    from giaann_dask.inference.evaluation.evaluation import EvaluationOptions
-    from giaann_dask.inference.rows.remote import RowOptions
-    from giaann_dask.inference.state.options import InferenceOptions
-    from giaann_dask.inference.v1.beam import BeamOptions
-    from giaann_dask.inference.v2.options import V2Settings
     from giaann_dask.islands.definition import Island
     from giaann_dask.islands.merging import MergeReport
     from giaann_dask.islands.packing import PackOptions, PackReport
+    from giaann_dask.models.columns.state.options import InferenceOptions
+    from giaann_dask.models.columns.v2.options import V2Settings
+    from giaann_dask.models.contexts.evaluation import ScoreReport, ScoringOptions
+    from giaann_dask.models.options import BatchOptions, BeamOptions, GenerationOptions, SamplingOptions
     from giaann_dask.object_urls import place
+    from giaann_dask.predict.evaluation.evaluation import EvaluationOptions
+    from giaann_dask.rows.remote import RowOptions
     from giaann_dask.spec import Specification
     from giaann_dask.store.corpus import EncodedCorpus
     from giaann_dask.text.inputs import Files
@@ -51,16 +49,16 @@ if TYPE_CHECKING:
     from giaann_dask.training.selection import SelectionOptions
 
 _MODULES = {
-    "BatchOptions": "giaann_dask.inference.batch",
-    "BeamOptions": "giaann_dask.inference.v1.beam",
+    "BatchOptions": "giaann_dask.models.options",
+    "BeamOptions": "giaann_dask.models.options",
     "ClusterOptions": "giaann_dask.cluster",
     "DrawOptions": "giaann_dask.diagnostics.pictures.options",
     "EncodedCorpus": "giaann_dask.store.corpus",
-    "EvaluationOptions": "giaann_dask.inference.evaluation.evaluation",
+    "EvaluationOptions": "giaann_dask.predict.evaluation.evaluation",
     "Files": "giaann_dask.text.inputs",
-    "GenerationOptions": "giaann_dask.inference.continuation",
+    "GenerationOptions": "giaann_dask.models.options",
     "GiaannError": "giaann_dask.errors",
-    "InferenceOptions": "giaann_dask.inference.state.options",
+    "InferenceOptions": "giaann_dask.models.columns.state.options",
     "Island": "giaann_dask.islands.definition",
     "MergeReport": "giaann_dask.islands.merging",
     "Network": "giaann_dask.api.network",
@@ -69,16 +67,16 @@ _MODULES = {
     "PackReport": "giaann_dask.islands.packing",
     "ReadOptions": "giaann_dask.text.reading",
     "RemovalReport": "giaann_dask.algebra.certificates",
-    "RowOptions": "giaann_dask.inference.rows.remote",
-    "SamplingOptions": "giaann_dask.inference.continuation",
-    "ScoreReport": "giaann_dask.inference.best.evaluation",
-    "ScoringOptions": "giaann_dask.inference.best.evaluation",
+    "RowOptions": "giaann_dask.rows.remote",
+    "SamplingOptions": "giaann_dask.models.options",
+    "ScoreReport": "giaann_dask.models.contexts.evaluation",
+    "ScoringOptions": "giaann_dask.models.contexts.evaluation",
     "SelectionOptions": "giaann_dask.training.selection",
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api.texts",
     "TrainingOptions": "giaann_dask.training.options",
     "Training": "giaann_dask.api.training",
-    "V2Settings": "giaann_dask.inference.v2.options",
+    "V2Settings": "giaann_dask.models.columns.v2.options",
     "add": "giaann_dask.api.algebra",
     "change_keys": "giaann_dask.api.islands",
     "connect": "giaann_dask.api.cluster",

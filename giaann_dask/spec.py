@@ -3,7 +3,7 @@
 It has the options of training and of the steps before it, the segment layout derived from them, and the modes that
 limit, scale or forget strengths, all off by default. A specification is stored with the network and never changes
 afterwards. Defaults of each profile are in `giaann_dask.spec_profiles`, options of prediction in
-`giaann_dask.inference.state.options`, and `giaann_dask.increments.scaling` checks which modes can be trained.
+`giaann_dask.models.columns.state.options`, and `giaann_dask.models.columns.scaling` checks which modes can be trained.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Specification:
         Which pairs are scaled: ``"external"`` those between two column occurrences, ``"all"`` all.
     permanence_growth, permanence_decay : int
         What the permanence of a connection gains when it is trained, and loses when its columns
-        are and it is not. Not 0: see `giaann_dask.increments.scaling.require_sums`, which refuses it.
+        are and it is not. Not 0: see `giaann_dask.models.columns.scaling.require_sums`, which refuses it.
     flags : {"canonical", "history"}
         What decides whether a word is a delimiter or a probable one: ``"canonical"``, the ever-POS lexicon and the
         word alone, or ``"history"``, its first occurrences in the text as the contract says. With canonical flags the

@@ -19,7 +19,7 @@ ColumnNames = Literal["first", "span", "lemma"]
 Flags = Literal["canonical", "history"]
 
 PROFILES: tuple[Profile, ...] = get_args(Profile)
-# Kinds of contexts by name, in the order of `giaann_dask.increments.contexts.CONTEXTS`, which says what each
+# Kinds of contexts by name, in the order of `giaann_dask.models.contexts.kinds.CONTEXTS`, which says what each
 # looks at. Their places are the segments that they are counted on: append, never reorder.
 CONTEXT_NAMES = (
     *("all", "1", "1+2", "1+2+3", "1+2+3+4", "2", "3", "4", "5", "6", "1+3", "2+3", "1+4", "2+4"),

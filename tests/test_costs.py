@@ -13,9 +13,9 @@ import pytest
 import giaann_dask as gd
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.data import sample_text
-from giaann_dask.inference.continuation import GenerationOptions
-from giaann_dask.inference.generation import generate_text
-from giaann_dask.inference.sessions import NetworkHandle
+from giaann_dask.models.columns.predictor import ColumnsPredictor, open_columns
+from giaann_dask.models.options import GenerationOptions
+from giaann_dask.predict.generation import generate
 
 PROMPT = "The old miller carried the flour to the"
 # Measured of each profile, and about a fifth more, so that other versions of libraries pass and a regression does not:
@@ -80,13 +80,13 @@ def test_chunks_of_one_prompt(trained: gd.Network, traffic: Traffic) -> None:
     traffic.read.clear()
     traffic.chunks.clear()
     reader = open_commit(str(trained.path), trained.commit)
-    assert generate_text(None, reader, PROMPT, GenerationOptions(tokens=5)).tokens
+    assert generate(None, reader, PROMPT, GenerationOptions(tokens=5)).tokens
     chunks, nbytes = READ[trained.specification.profile]
     assert 0 < len(traffic.chunks) <= chunks
     assert 0 < sum(traffic.read) <= nbytes
 
 
-def peaks_of_steps(opened: NetworkHandle, options: GenerationOptions) -> list[int]:
+def peaks_of_steps(opened: ColumnsPredictor, options: GenerationOptions) -> list[int]:
     """Return the most bytes that were allocated during each step of a prompt but the first one."""
     batch, peaks = opened.open_batch(options), []
     batch.prepare(PROMPT, options).enter()
@@ -100,7 +100,8 @@ def peaks_of_steps(opened: NetworkHandle, options: GenerationOptions) -> list[in
 
 
 def test_memory_of_one_step(trained: gd.Network) -> None:
-    opened, options = NetworkHandle(open_commit(str(trained.path), trained.commit)), GenerationOptions(tokens=8)
+    options = GenerationOptions(tokens=8)
+    opened = open_columns(open_commit(str(trained.path), trained.commit), client=None, options=options)
     limit, least = STEP_BYTES[trained.specification.profile], peaks_of_steps(opened, options)
     # The first prompt reads rows and imports what it needs. Other threads of this process allocate, too, the more of it
     # within a step the busier the machine is.

@@ -20,14 +20,15 @@ from support.simulated_device import DEVICE, SimulatedDevice
 from support.tagged_tokens import EVER, OPTIONS, TOKENS
 
 from giaann_dask.device import select_device
-from giaann_dask.increments.connections import connect_batch
-from giaann_dask.inference.batch import BatchOptions, Prompt, run_prompts
-from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.v1.pull_batch import PullBatch
-from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import Integers, pack_neuron
+from giaann_dask.models.columns.batch import Prompt, run_prompts
+from giaann_dask.models.columns.connections import connect_batch
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.v1.pull_batch import PullBatch
+from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.models.options import BatchOptions
+from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.device_sums import sum_pairs_on
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.placement import Placement

@@ -17,7 +17,8 @@ from giaann_dask.algebra.parts import require_same_rules, submit_parts
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.errors import require_option
 from giaann_dask.events import Observer, StageAdvanced, ignore
-from giaann_dask.increments.contexts import (
+from giaann_dask.keys import Integers, unpack_neuron, unpack_target
+from giaann_dask.models.contexts.kinds import (
     BOUNDARY,
     CONTEXTS,
     EXTENDS,
@@ -27,7 +28,6 @@ from giaann_dask.increments.contexts import (
     source_key,
     word_key,
 )
-from giaann_dask.keys import Integers, unpack_neuron, unpack_target
 from giaann_dask.runs.merging import merge_encoded, merge_runs
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.renaming import Renaming, append_names

@@ -20,11 +20,11 @@ from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
+from giaann_dask.models.exporting import digest_of
 from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.renaming import find_names
 from giaann_dask.runs.run import Run
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.export import digest_of
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import scratch_place
 from giaann_dask.text.ledger import Ledger

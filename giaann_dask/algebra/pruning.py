@@ -20,8 +20,8 @@ from giaann_dask.algebra.parts import submit_parts, write_network
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
-from giaann_dask.increments.contexts import EXTENDS
 from giaann_dask.keys import Integers, unpack_target
+from giaann_dask.models.contexts.kinds import EXTENDS
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_blocks
 from giaann_dask.runs.run import Run, select_connections
 from giaann_dask.runs.summing import sum_in_blocks

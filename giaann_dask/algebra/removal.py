@@ -26,9 +26,10 @@ from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import RAW, SourceOptions
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
-from giaann_dask.increments.contexts import word_key
-from giaann_dask.inference.best.commit_tables import clear_tables
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
+from giaann_dask.models.contexts.commit_tables import clear_tables
+from giaann_dask.models.contexts.kinds import word_key
+from giaann_dask.models.exporting import digest_of
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack_rows
 from giaann_dask.runs.placement import Placement
@@ -40,7 +41,6 @@ from giaann_dask.spec import Specification
 from giaann_dask.storage import write_file
 from giaann_dask.store.beside import made_of
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.export import digest_of
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore

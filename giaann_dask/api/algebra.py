@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from giaann_dask.api.texts import Inputs
-    from giaann_dask.inference.continuation import GenerationOptions
+    from giaann_dask.models.options import GenerationOptions
     from giaann_dask.text.memory_inputs import Source
 
 NetworkLike = str | os.PathLike[str] | Network
@@ -297,7 +297,7 @@ def diff(
     GiaannError
         If one cannot be read, or they do not count alike.
     """
-    from giaann_dask.inference.continuation import GenerationOptions
+    from giaann_dask.models.options import GenerationOptions
 
     readers = _reader(old), _reader(new)
     with spelling(tokens="max_tokens"):

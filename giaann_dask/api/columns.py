@@ -22,14 +22,14 @@ from giaann_dask.errors import OptionError, StoreExistsError, parameter, require
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_name
+from giaann_dask.models.columns.connection_table import COORDINATES, ConnectionTable, missing_concept
+from giaann_dask.models.columns.export import table_of
+from giaann_dask.models.columns.scanning import read_column, require_columns
 from giaann_dask.printable import xml_text
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.runs.run import RegionRun
 from giaann_dask.storage import create_array, writing
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.connection_table import COORDINATES, ConnectionTable, missing_concept
-from giaann_dask.store.export import table_of
-from giaann_dask.store.scanning import read_column, require_columns
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

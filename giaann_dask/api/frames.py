@@ -21,12 +21,14 @@ from giaann_dask.cluster import task_key
 from giaann_dask.cluster.regions import RunPlace, merge_region, open_run, region_key, run_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.diagnostics.pictures.choosing import segment_names
-from giaann_dask.increments.contexts import EXTENDS, word_key
 from giaann_dask.lazy import import_optional
+from giaann_dask.models.columns.export import connection_columns
+from giaann_dask.models.columns.scanning import read_column, select_column
+from giaann_dask.models.contexts.export import context_columns
+from giaann_dask.models.contexts.kinds import EXTENDS, word_key
 from giaann_dask.runs.run import Run
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.export import ColumnArray, connection_columns, context_columns
-from giaann_dask.store.scanning import read_column, select_column
+from giaann_dask.store.export import ColumnArray
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -142,7 +144,7 @@ class _UnfusedTask(Task):  # type: ignore[misc]
 
 
 def lazy_regions(reader: CommitReader) -> list[Delayed]:
-    """Return the merged runs of all live regions, under the keys of `giaann_dask.inference.handle`."""
+    """Return the merged runs of all live regions, under the keys of `giaann_dask.models.columns.handle`."""
     return [_lazy_region(reader, region, runs) for region, runs in run_places(reader)]
 
 

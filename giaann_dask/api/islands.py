@@ -19,7 +19,6 @@ from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.encoding.lexicon import DEFAULT
 from giaann_dask.errors import OptionError, SpecificationError, StoreExistsError, describe_difference, parameter
 from giaann_dask.events import Observer, ignore
-from giaann_dask.increments.scaling import require_sums
 from giaann_dask.islands.auditing import AuditOptions
 from giaann_dask.islands.definition import Island, check_key_names, read_island, write_island
 from giaann_dask.islands.merging import MergeReport
@@ -29,10 +28,11 @@ from giaann_dask.islands.packing import pack_bundle as pack_file
 from giaann_dask.islands.signing import is_public_key, read_private_key, read_public_key, require_cryptography
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
+from giaann_dask.models.columns.scaling import require_sums
+from giaann_dask.models.exporting import digest_of
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place, require_writable
 from giaann_dask.store.commits import CommitContent
-from giaann_dask.store.export import digest_of
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore

@@ -2,7 +2,7 @@
 
 Importing this module registers the model; ``python -m giaann_dask.api.lm_eval`` is the harness's own command with the
 model known to it. Needs the extra ``lm-eval``. Does not cover: scoring a corpus on a cluster
-(`giaann_dask.inference.best.evaluation`).
+(`giaann_dask.models.contexts.evaluation`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.best.commit_tables import place_of, read_tables
-from giaann_dask.inference.best.continuation import TextContinuation
-from giaann_dask.inference.best.scores import BEST, PooledModel
-from giaann_dask.inference.best.word_scores import score_text
-from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
 from giaann_dask.lazy import import_optional
+from giaann_dask.models.contexts.commit_tables import place_of, read_tables
+from giaann_dask.models.contexts.continuation import TextContinuation
+from giaann_dask.models.contexts.scores import BEST, PooledModel
+from giaann_dask.models.contexts.word_scores import score_text
+from giaann_dask.models.options import GenerationOptions, SamplingOptions
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.detokenizer import Detokenizer
 

@@ -42,12 +42,13 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.network_report.page import NetworkReport
     from giaann_dask.diagnostics.pictures.gallery import Pictures
     from giaann_dask.diagnostics.pictures.options import DrawOptions
-    from giaann_dask.inference.batch import BatchOptions
-    from giaann_dask.inference.best.evaluation import Baseline, ScoreReport, ScoringOptions
-    from giaann_dask.inference.continuation import Continuation, GenerationOptions
-    from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
-    from giaann_dask.inference.token_events import ContinuationStream, OpenNetwork, PromptSession
-    from giaann_dask.store.connection_table import ConnectionTable
+    from giaann_dask.models.base import Predictor
+    from giaann_dask.models.columns.connection_table import ConnectionTable
+    from giaann_dask.models.contexts.evaluation import Baseline, ScoreReport, ScoringOptions
+    from giaann_dask.models.options import BatchOptions, GenerationOptions
+    from giaann_dask.predict.continuation import Continuation
+    from giaann_dask.predict.evaluation.evaluation import EvaluationOptions, EvaluationReport
+    from giaann_dask.predict.sessions import ContinuationStream, PromptSession
     from giaann_dask.store.export import Exported
     from giaann_dask.store.table_files import Compression
     from giaann_dask.tracing.trace import Trace
@@ -161,7 +162,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         self._reader: CommitReader = self._store.open(self._store.head() if commit is None else commit)
         self._columns: Columns | None = None
         # By client and kind of rows; None for this process.
-        self._opened: dict[tuple[Any, ...] | None, OpenNetwork] = {}
+        self._opened: dict[tuple[Any, ...] | None, Predictor] = {}
 
     def __fspath__(self) -> str:
         """Return the folder, so that a network can be given where a path can."""
@@ -262,11 +263,12 @@ class Network(Summarised, Mapping[str, "Column"]):
 
     def require_fit(self, options: EvaluationOptions | GenerationOptions) -> None:
         """Raise an `OptionError` when options do not fit this network; no cluster is needed for it."""
-        from giaann_dask.inference.continuation import GenerationOptions
-        from giaann_dask.inference.profiles import fitting_rules
+        from giaann_dask.models import model_of
+        from giaann_dask.models.columns.rules import fitting_rules
+        from giaann_dask.models.options import GenerationOptions
 
         if isinstance(options, GenerationOptions):
-            options.require_fit(self.specification)
+            model_of(self.specification).require_fit(self.specification, options)
         else:
             fitting_rules(self.specification, options.inference)
 
@@ -318,8 +320,8 @@ class Network(Summarised, Mapping[str, "Column"]):
         from giaann_dask.api.calibration import calibrate
         from giaann_dask.api.texts import read_inputs, sources_of
         from giaann_dask.diagnostics.progress import Workload
-        from giaann_dask.inference.best.evaluation import ScoringOptions
-        from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, evaluate_network
+        from giaann_dask.models.contexts.evaluation import ScoringOptions
+        from giaann_dask.predict.evaluation.evaluation import EvaluationOptions, evaluate_network
 
         chosen = options or EvaluationOptions()
         chosen = chosen if top_k is None else replace(chosen, top_k=tuple(top_k))
@@ -351,7 +353,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         progress: bool | None = None,
         observer: Observer = ignore,
     ) -> ScoreReport:
-        """Return how probable a text is to a network of profile ``best``; see `best.evaluation`.
+        """Return how probable a text is to a network of profile ``best``; see `contexts.evaluation`.
 
         Parameters
         ----------
@@ -367,7 +369,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         """
         from giaann_dask.api.texts import read_inputs, sources_of
         from giaann_dask.diagnostics.progress import Workload
-        from giaann_dask.inference.best.evaluation import ScoringOptions, score_network
+        from giaann_dask.models.contexts.evaluation import ScoringOptions, score_network
 
         if self.specification.has_columns:
             raise OptionError(
@@ -396,7 +398,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         `training`; a network of profile ``best`` has their counts (see `score`).
         """
         from giaann_dask.api.texts import TextOptions, as_sources, sources_of
-        from giaann_dask.inference.best.evaluation import BaselineTexts, ScoringOptions, score_same_tokens
+        from giaann_dask.models.contexts.evaluation import BaselineTexts, ScoringOptions, score_same_tokens
 
         spec = self.specification
         if not spec.has_columns:
@@ -450,7 +452,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         OptionError
             If the options do not fit the network.
         """
-        from giaann_dask.inference.registry import generate
+        from giaann_dask.predict.generation import generate
 
         wanted = _generation_options(options, max_tokens, temperature, seed, explain)
         if client is None and current_client() is None:
@@ -504,7 +506,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         ('to', 2)
         """
         from giaann_dask.api.texts import as_sources
-        from giaann_dask.inference.continuation import trace_reasons
+        from giaann_dask.predict.continuation import trace_reasons
         from giaann_dask.tracing.index import require_index
 
         require_index(self._reader)
@@ -550,8 +552,8 @@ class Network(Summarised, Mapping[str, "Column"]):
         options: GenerationOptions | None = None,
     ) -> PromptSession:
         """Return the continuation of a prompt token by token, as an iterator; see `generate` and `sessions`."""
-        from giaann_dask.inference.batch import BatchOptions
-        from giaann_dask.inference.token_events import PromptSession
+        from giaann_dask.models.options import BatchOptions
+        from giaann_dask.predict.sessions import PromptSession
 
         explained = bool(explain) if options is None else explain
         wanted = _generation_options(options, max_tokens, temperature, seed, explained)
@@ -587,8 +589,8 @@ class Network(Summarised, Mapping[str, "Column"]):
         OptionError
             If the options do not fit the network, or the prompts are a table or a mapping.
         """
-        from giaann_dask.inference.continuation import GenerationOptions
-        from giaann_dask.inference.sessions import Sessions
+        from giaann_dask.models.options import GenerationOptions
+        from giaann_dask.predict.sessions import Sessions
         from giaann_dask.text.memory_inputs import is_table
 
         if isinstance(prompts, str) or is_table(prompts):
@@ -598,9 +600,9 @@ class Network(Summarised, Mapping[str, "Column"]):
         stream.network = str(self.path)
         return stream
 
-    def _open(self, client: Client | None, options: GenerationOptions) -> OpenNetwork:
+    def _open(self, client: Client | None, options: GenerationOptions) -> Predictor:
         """Open the network on a cluster or in this process, once for each client and kind of rows."""
-        from giaann_dask.inference.registry import open_network
+        from giaann_dask.models import model_of
 
         used = current_client() if client is None else require_synchronous(client)
         key = None if used is None else (used.id, options.rows, options.reasons > 0)
@@ -609,7 +611,8 @@ class Network(Summarised, Mapping[str, "Column"]):
             from giaann_dask.diagnostics.monitoring.reporter import reporter_of
 
             observer = ignore if used is None else reporter_of(used)
-            opened = open_network(self._reader, client=used, options=options, observer=observer)
+            model = model_of(self.specification)
+            opened = model.open(self._reader, client=used, options=options, observer=observer)
             self._opened[key] = opened
         return opened
 
@@ -617,7 +620,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         """Return all connections as coordinate arrays, in this process's memory."""
         if not self.specification.has_columns:
             raise OptionError("columns of a network of profile best", "profile v1 or v2", "use export for its counts")
-        from giaann_dask.store.export import connection_table
+        from giaann_dask.models.columns.export import connection_table
 
         return connection_table(self._reader, observer)
 
@@ -713,13 +716,13 @@ class Network(Summarised, Mapping[str, "Column"]):
         Exported
             Paths of the files.
         """
-        from giaann_dask.store.export import export_network
+        from giaann_dask.models.exporting import export_network
 
         return export_network(self._reader, path, observer, compression)
 
     def digest(self) -> str:
-        """Return the SHA-256 of what an export of the network contains; see `giaann_dask.store.export.digest_of`."""
-        from giaann_dask.store.export import digest_of
+        """Return the SHA-256 of what an export contains; see `giaann_dask.store.export.digest_of_contents`."""
+        from giaann_dask.models.exporting import digest_of
 
         return digest_of(self._reader)
 
@@ -816,7 +819,7 @@ def _generation_options(
     explain: bool | None,
 ) -> GenerationOptions:
     """Return options with the fields that a call names instead of them."""
-    from giaann_dask.inference.continuation import GenerationOptions
+    from giaann_dask.models.options import GenerationOptions
 
     wanted = options or GenerationOptions()
     if temperature is not None:

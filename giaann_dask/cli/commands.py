@@ -259,7 +259,7 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.network import Network
     from giaann_dask.diagnostics.evaluation_report import check_report_name, save_report
-    from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
+    from giaann_dask.predict.evaluation.evaluation import EvaluationOptions, EvaluationReport
     from giaann_dask.storage import require_writable
 
     opened = Network(network, values["commit"])
@@ -339,7 +339,7 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
     best path is.
     """
     from giaann_dask.api.network import Network
-    from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
+    from giaann_dask.models.options import GenerationOptions, SamplingOptions
 
     options = GenerationOptions(
         tokens=tokens,

@@ -19,17 +19,16 @@ from giaann_dask.cli.showing import say
 from giaann_dask.cli.spelling import section
 from giaann_dask.device import finds_cuda
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, parameter
-from giaann_dask.inference.state.options import InferenceOptions
 from giaann_dask.local_files import local_name, local_path, read_utf8
+from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.object_urls import ObjectUrl, StorageOptions, is_in_memory, is_object_store, object_path
 
 if TYPE_CHECKING:
     from giaann_dask.api.texts import TextOptions
     from giaann_dask.cluster import ClusterOptions
-    from giaann_dask.inference.rows.remote import RowOptions
-    from giaann_dask.inference.state.options import Feed
-    from giaann_dask.inference.v1.beam import BeamOptions
-    from giaann_dask.inference.v2.options import V2Settings
+    from giaann_dask.models.options import BeamOptions
+    from giaann_dask.models.rules import Feed, PredictionRules
+    from giaann_dask.rows.remote import RowOptions
     from giaann_dask.text.inputs import Files
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -282,7 +281,7 @@ def row_options(command: Command) -> Command:
 
 def read_row_options(values: dict[str, Any]) -> RowOptions:
     """Return how rows are read, from a command's values."""
-    from giaann_dask.inference.rows.remote import RowOptions
+    from giaann_dask.rows.remote import RowOptions
 
     kept = read_size("row_memory", values["row_memory"])
     return RowOptions(mode=values["rows"], **({} if kept is None else {"cache_bytes": kept}))
@@ -345,7 +344,7 @@ def beam_options(command: Command) -> Command:
 
 def read_beam_options(values: dict[str, Any]) -> BeamOptions:
     """Return how far generation looks ahead, from a command's values."""
-    from giaann_dask.inference.v1.beam import BeamOptions
+    from giaann_dask.models.options import BeamOptions
 
     return BeamOptions(width=values["beam_width"], depth=values["beam_depth"], score=values["beam_score"])
 
@@ -382,7 +381,7 @@ def read_numbers(name: str, text: str, expected: str = "whole numbers such as 1,
         ) from error
 
 
-def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptions | V2Settings:
+def read_inference_options(values: dict[str, Any], feed: Feed) -> PredictionRules:
     """Return the rules of inference, from a command's values.
 
     Raises
@@ -390,14 +389,17 @@ def read_inference_options(values: dict[str, Any], feed: Feed) -> InferenceOptio
     OptionError
         If options of both profiles are among them.
     """
-    from giaann_dask.inference.v2.options import V2Settings
+    from giaann_dask.models.columns.state.options import InferenceOptions
+    from giaann_dask.models.columns.v2.options import V2Settings
+    from giaann_dask.models.rules import PredictionRules
 
     rules = InferenceOptions(feed=feed, **{name: values[name] for name in V1_DEFAULTS})
     flags = {name: values[name] for name in ("strict_reference", "enforce_delimiter")}
     kinds = tuple(kind.strip() for kind in (values.get("auxiliary") or "").split(",") if kind.strip())
+    chosen = rules != InferenceOptions(feed=feed)
     if values["settings"] is None and not any(flags.values()) and not kinds:
-        return rules
-    if rules != InferenceOptions(feed=feed):
+        return rules if chosen else PredictionRules(feed=feed)
+    if chosen:
         raise OptionError(
             f"{parameter('timing')}, {parameter('activations')} or {parameter('sequential')} with "
             f"{parameter('settings')}, "

@@ -32,7 +32,7 @@ from giaann_dask.errors import OptionError
 if TYPE_CHECKING:
     from giaann_dask.api.network import Network
     from giaann_dask.diagnostics.pictures.options import DrawOptions
-    from giaann_dask.inference.continuation import GenerationOptions
+    from giaann_dask.models.options import GenerationOptions
 
 _PICTURES, _PAGE = (".svg", ".png", ".pdf"), (".html",)
 _COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activation")
@@ -193,7 +193,7 @@ def _read_options(values: dict[str, Any]) -> DrawOptions:
 
 
 def _read_rules(values: dict[str, Any]) -> GenerationOptions:
-    from giaann_dask.inference.continuation import GenerationOptions
+    from giaann_dask.models.options import GenerationOptions
 
     return GenerationOptions(tokens=values["tokens"], inference=read_inference_options(values, "prediction"))
 
@@ -230,7 +230,7 @@ def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> 
     where = cluster_options(values, LOCAL)
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.network import Network
-    from giaann_dask.inference.evaluation.evaluation import EvaluationOptions
+    from giaann_dask.predict.evaluation.evaluation import EvaluationOptions
 
     opened = Network(network, values["commit"])
     options = EvaluationOptions(

@@ -41,7 +41,7 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
         If an option that belongs to other profiles is set.
     """
     from giaann_dask.api.cluster import connect
-    from giaann_dask.inference.best.evaluation import ScoringOptions
+    from giaann_dask.models.contexts.evaluation import ScoringOptions
 
     for name, usual in _OTHERS.items():
         if values[name] != usual:
@@ -93,7 +93,7 @@ def check_baseline(network: Network, inputs: tuple[str, ...], values: dict[str, 
 
 def compare(network: Network, inputs: tuple[str, ...], values: dict[str, Any], client: Client) -> Compared:
     """Score n-grams on the tokens that a network of columns is evaluated on, where an option says so."""
-    from giaann_dask.inference.best.evaluation import ScoringOptions
+    from giaann_dask.models.contexts.evaluation import ScoringOptions
 
     if values["baseline"] is None:
         return Compared({}, [])

@@ -34,8 +34,8 @@ from giaann_dask.local_files import local_path
 
 if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
-    from giaann_dask.inference.continuation import GenerationOptions
-    from giaann_dask.inference.rows.remote import RowOptions
+    from giaann_dask.models.options import GenerationOptions
+    from giaann_dask.rows.remote import RowOptions
     from giaann_dask.serving.options import ServingOptions
 
 
@@ -165,7 +165,8 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     for package in ("starlette", "uvicorn", "prometheus_client"):
         import_optional(package, "serve")
     from giaann_dask.api.cluster import connect
-    from giaann_dask.inference.state.options import StateOptions
+    from giaann_dask.models import model_of
+    from giaann_dask.models.options import StateOptions
     from giaann_dask.serving.app import build_app
     from giaann_dask.serving.models import Models
     from giaann_dask.serving.opening import EngineOpener
@@ -190,7 +191,8 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     commits = [store.open(values["commit"] or store.head()) for store in stores]
     # Before a cluster is started.
     for reader in commits:
-        generation.require_fit(reader.manifest().specification)
+        specification = reader.manifest().specification
+        model_of(specification).require_fit(specification, generation)
     names = [options.name or networks[0][0], *(name for name, _ in networks[1:])]
     models = Models(
         [opener.source(reader, name) for name, reader in zip(names, commits, strict=True)],
@@ -233,7 +235,7 @@ def _serving_options(values: dict[str, Any]) -> ServingOptions:
 
 def _generation_options(values: dict[str, Any], timeout_s: float) -> GenerationOptions:
     """Return the options of all prompts."""
-    from giaann_dask.inference.continuation import GenerationOptions
+    from giaann_dask.models.options import GenerationOptions
 
     return GenerationOptions(
         inference=read_inference_options(values, "prediction"),

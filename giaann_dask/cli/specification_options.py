@@ -136,7 +136,7 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
     """
     from dataclasses import replace
 
-    from giaann_dask.increments.scaling import require_sums
+    from giaann_dask.models.columns.scaling import require_sums
     from giaann_dask.spec import Specification
     from giaann_dask.tracing.index import require_index
     from giaann_dask.training.target import open_store
@@ -257,7 +257,7 @@ def _read_whole(name: str, text: str) -> int:
 
 def _read_factors(text: str) -> dict[str, float]:
     """Return the factors that ``published`` or ``UPOS=FACTOR,...`` stand for."""
-    from giaann_dask.increments.scaling import PUBLISHED_FACTORS
+    from giaann_dask.models.columns.scaling import PUBLISHED_FACTORS
 
     if text == "published":
         return dict(PUBLISHED_FACTORS)

@@ -66,7 +66,7 @@ def trace(network: Path, prompt: str, texts: tuple[str, ...], **values: Any) -> 
     """
     where = cluster_options(values, LOCAL)
     from giaann_dask.api.network import Network
-    from giaann_dask.inference.continuation import GenerationOptions
+    from giaann_dask.models.options import GenerationOptions
     from giaann_dask.tracing.trace import check_connections
 
     check_connections(values["connections"])

@@ -1,7 +1,7 @@
 """Add metrics of workers to their heartbeats: device memory, and the counters of a row service.
 
 Heartbeats have a fixed rate, about one a second and less in large clusters, so the cost of these metrics does not
-depend on the load. `giaann_dask.inference.rows` counts, and `giaann_dask.diagnostics.monitoring` displays.
+depend on the load. `giaann_dask.rows` counts, and `giaann_dask.diagnostics.monitoring` displays.
 """
 
 from __future__ import annotations

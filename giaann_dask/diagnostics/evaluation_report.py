@@ -1,7 +1,7 @@
 """Write the report of an evaluation as one HTML page or one picture.
 
 The picture shows accuracy by position in the sequence and by part of speech; the page embeds it beside all figures.
-The figures are computed by `giaann_dask.inference.evaluation`.
+The figures are computed by `giaann_dask.predict.evaluation`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.diagnostics.pictures.files import SUFFIXES, rendered, save_figure
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.evaluation.accuracy import Group
-from giaann_dask.inference.evaluation.evaluation import EvaluationReport
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
+from giaann_dask.predict.evaluation.accuracy import Group
+from giaann_dask.predict.evaluation.evaluation import EvaluationReport
 from giaann_dask.printable import xml_text
 from giaann_dask.representations import bar
 from giaann_dask.storage import write_file

@@ -3,7 +3,7 @@
 A bounded number of blocks is in flight. Their summaries are merged into the dictionaries in the order of the text,
 parts in the ledger are skipped, and reading stops at a limit.
 
-Does not cover: using encoded blocks (`corpus_encoding`, `giaann_dask.training`, `giaann_dask.inference`).
+Does not cover: using encoded blocks (`corpus_encoding`, `giaann_dask.training`, `giaann_dask.predict`).
 """
 
 from __future__ import annotations

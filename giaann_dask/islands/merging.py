@@ -23,13 +23,13 @@ from giaann_dask.cluster import attempt, query_scheduler, result, results, send,
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import BundleError, GiaannError, OptionError, StrengthOverflowError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
-from giaann_dask.increments.contexts import word_key
 from giaann_dask.islands.auditing import AuditOptions, audit_bundle
 from giaann_dask.islands.bundle import Bundle, Group, open_bundle
 from giaann_dask.islands.definition import Island, append_words
 from giaann_dask.islands.packing import require_member
 from giaann_dask.islands.totals import LARGEST_STRENGTH, GroupCounts, check_run, strength_bound
 from giaann_dask.keys import Integers
+from giaann_dask.models.contexts.kinds import word_key
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.renaming import Renaming, find_names
 from giaann_dask.runs.summing import sum_in_blocks

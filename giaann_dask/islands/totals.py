@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from giaann_dask.errors import BundleError
-from giaann_dask.increments.connections import SequenceBatch, gather_batch
-from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS, SINGLE
-from giaann_dask.increments.pairs import feature_reach
-from giaann_dask.increments.repeats import EMPTY_CONTEXT
-from giaann_dask.increments.scaling import class_bits, distance_bits, increment_table, token_classes
 from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.models.columns.connections import SequenceBatch, gather_batch
+from giaann_dask.models.columns.pairs import feature_reach
+from giaann_dask.models.columns.scaling import class_bits, distance_bits, increment_table, token_classes
+from giaann_dask.models.contexts.continuation_counts import EMPTY_CONTEXT
+from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, EXTENDS, SINGLE
 from giaann_dask.runs.packed_rows import among
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import MAXIMUM_SEGMENTS, Specification
@@ -50,7 +50,7 @@ class GroupCounts:
         Length in tokens, ascending, and number of the trained sequences of that length.
     pairs : tuple of (int, int, int)
         Column segment (the number of column segments where a pair lies too far apart for any), index of the increment
-        in `giaann_dask.increments.scaling.increment_table`, and number of such pairs of tokens; ascending. Empty in
+        in `giaann_dask.models.columns.scaling.increment_table`, and number of such pairs of tokens; ascending. Empty in
         profile ``best``.
     """
 

@@ -116,7 +116,7 @@ class Handlers:
         """Handle ``GET /healthz``: 503 with a reason while prompts cannot be continued."""
         # Simultaneous requests share one check.
         if self._check is None or self._check.done():
-            self._check = asyncio.create_task(asyncio.to_thread(self._models.trouble))
+            self._check = asyncio.create_task(asyncio.to_thread(self._models.health))
         reason = await asyncio.shield(self._check)
         state = {"status": "ok"} if reason is None else {"status": "unavailable", "reason": reason}
         counts = {"running": self.queue.running, "waiting": self.queue.waiting}
@@ -133,13 +133,13 @@ class Handlers:
             **named,
             "commit": source.commit,
             "profile": source.profile,
-            "probabilities": source.draws,
+            "probabilities": source.has_probabilities,
             "open": source.name in self._models.open_names,
             "traced": source.traces,
             "max_tokens": limits.tokens,
             "max_prompt": limits.prompt_characters,
             "max_candidates": limits.candidates,
-            "max_columns": 0 if source.draws else limits.columns,
+            "max_columns": 0 if source.has_probabilities else limits.columns,
         }
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from giaann_dask.inference.continuation import Reason
-from giaann_dask.inference.token_events import PromptWords, TokenEvent
+from giaann_dask.models.base import PromptWords, TokenEvent
+from giaann_dask.models.results import Reason
 from giaann_dask.serving.engine import Part
 from giaann_dask.serving.logprobs import (
     TokenLogprob,

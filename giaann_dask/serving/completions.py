@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from giaann_dask.inference.token_events import PromptWords
+from giaann_dask.models.base import PromptWords
 from giaann_dask.serving.chat_requests import read_chat_request
 from giaann_dask.serving.completion_deltas import Choice, CompletionDelta
 from giaann_dask.serving.fields import read_object, wrong_field
@@ -230,7 +230,7 @@ async def complete(
     deadline = asyncio.get_running_loop().time() + options.timeout_s
     name = read_object(body).get("model")
     source = models[name] if isinstance(name, str) and name in models else models.default
-    request = (read_chat_request if chat else read_request)(body, options.limits, draws=source.draws)
+    request = (read_chat_request if chat else read_request)(body, options.limits, draws=source.has_probabilities)
     if request.model is not None and request.model not in models:
         raise unknown_model(request.model, models)
     if request.options.connections and not source.traces:

@@ -21,14 +21,12 @@ from distributed import Client
 
 from giaann_dask.diagnostics.monitoring.reporter import reporter_of
 from giaann_dask.errors import ClusterError, PromptError
-from giaann_dask.inference.batch import BatchOptions
-from giaann_dask.inference.continuation import GenerationOptions, SamplingOptions
-from giaann_dask.inference.registry import open_network
-from giaann_dask.inference.rows.health import LOST
-from giaann_dask.inference.state.options import StateOptions
-from giaann_dask.inference.token_events import OpenNetwork, PreparedText, PromptWords, TokenEvent
+from giaann_dask.models import model_of
+from giaann_dask.models.base import Predictor, PreparedText, PromptWords, TokenEvent
+from giaann_dask.models.options import BatchOptions, GenerationOptions, SamplingOptions, StateOptions
+from giaann_dask.models.results import ConnectionKey
+from giaann_dask.rows.health import LOST
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.tracing.index import ConnectionKey
 from giaann_dask.tracing.trace import SharedTracer, TracedConnection
 
 # For a response of the cluster to a health check.
@@ -153,7 +151,7 @@ class CompletionEngine(Protocol):
         ...  # pragma: no cover
 
     @property
-    def draws(self) -> bool:
+    def has_probabilities(self) -> bool:
         """Whether words have probabilities, by which they can be drawn."""
         ...  # pragma: no cover
 
@@ -177,7 +175,7 @@ class CompletionEngine(Protocol):
         """
         ...  # pragma: no cover
 
-    def trouble(self) -> str | None:
+    def health(self) -> str | None:
         """Return why prompts cannot be continued now, None if they can; takes some seconds at most.
 
         The reason is shown without authentication, and so contains nothing confidential.
@@ -205,7 +203,7 @@ class Engine:
 
     Parameters
     ----------
-    network : OpenNetwork
+    network : Predictor
         The commit that predicts, of any profile.
     name : str
         Name of the network.
@@ -227,7 +225,7 @@ class Engine:
 
     def __init__(
         self,
-        network: OpenNetwork,
+        network: Predictor,
         name: str,
         options: GenerationOptions | None = None,
         *,
@@ -267,9 +265,9 @@ class Engine:
         return self._network.profile
 
     @property
-    def draws(self) -> bool:
+    def has_probabilities(self) -> bool:
         """Whether words have probabilities, by which they can be drawn."""
-        return self._network.draws
+        return self._network.has_probabilities
 
     @property
     def subwords(self) -> bool:
@@ -285,9 +283,9 @@ class Engine:
         """Return connections with the training sentences that built them; see `CompletionEngine.trace`."""
         return self._tracer.trace(connections, sentences)
 
-    def trouble(self) -> str | None:
-        """Return why prompts cannot be continued now; see `CompletionEngine.trouble`."""
-        return self._network.trouble(_HEALTH_S) if self._stopped is None else str(self._stopped)
+    def health(self) -> str | None:
+        """Return why prompts cannot be continued now; see `CompletionEngine.health`."""
+        return self._network.health(_HEALTH_S) if self._stopped is None else str(self._stopped)
 
     def failure(self) -> str | None:
         """Return that the cluster that held the rows is lost, or that a defect has stopped the batch."""
@@ -498,5 +496,6 @@ def open_engine(
     """
     # Reasons need the strengths of rows.
     chosen = replace(options or GenerationOptions(), reasons=int(reader.manifest().specification.trace))
-    network = open_network(reader, client=client, options=chosen, observer=reporter_of(client))
+    model = model_of(reader.manifest().specification)
+    network = model.open(reader, client=client, options=chosen, observer=reporter_of(client))
     return Engine(network, reader.path.resolve().name, chosen, slots=slots, state=state, reader=reader)

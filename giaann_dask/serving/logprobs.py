@@ -1,7 +1,7 @@
 """Represent log-probabilities of tokens in the two forms of OpenAI's API: of completions and of chats.
 
 Tokens are as they are written, with the space before them, so that joined they are the text. Does not cover: the
-probabilities themselves (`giaann_dask.inference.best.word_scores`).
+probabilities themselves (`giaann_dask.models.contexts.word_scores`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from giaann_dask.inference.continuation import Candidate, GeneratedToken, ScoredWord
+from giaann_dask.models.results import Candidate, GeneratedToken, ScoredWord
 
 # In place of minus infinity, which JSON does not have, where a probability is 0 as a float; OpenAI writes the same.
 LEAST = -9999.0

@@ -31,7 +31,7 @@ class ModelSource:
         Identity of the commit that predicts.
     profile : str
         Its profile.
-    draws : bool
+    has_probabilities : bool
         Whether words have probabilities, by which they can be drawn.
     subwords : bool
         Whether tokens are subwords.
@@ -46,7 +46,7 @@ class ModelSource:
     name: str
     commit: str
     profile: str
-    draws: bool
+    has_probabilities: bool
     subwords: bool
     nbytes: int
     opening: Callable[[], AbstractContextManager[CompletionEngine]]
@@ -143,7 +143,7 @@ class Models:
             name=name,
             commit=engine.commit,
             profile=engine.profile,
-            draws=engine.draws,
+            has_probabilities=engine.has_probabilities,
             subwords=engine.subwords,
             nbytes=0,
             opening=lambda: nullcontext(engine),
@@ -186,10 +186,10 @@ class Models:
         engines = [model.engine for model in self._models.values()]
         return sum((engine.statistics() for engine in engines if engine is not None), self._closed)
 
-    def trouble(self) -> str | None:
-        """Return why prompts of an open network cannot be continued now; see `CompletionEngine.trouble`."""
+    def health(self) -> str | None:
+        """Return why prompts of an open network cannot be continued now; see `CompletionEngine.health`."""
         engines = [model.engine for model in self._models.values()]
-        return next((reason for engine in engines if engine and (reason := engine.trouble()) is not None), None)
+        return next((reason for engine in engines if engine and (reason := engine.health()) is not None), None)
 
     def open_default(self) -> None:
         """Open the first network, before the event loop runs."""

@@ -11,9 +11,8 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 from giaann_dask.cluster import attempt
-from giaann_dask.inference.continuation import GenerationOptions
-from giaann_dask.inference.handle import opened_bytes
-from giaann_dask.inference.state.options import StateOptions
+from giaann_dask.models.options import GenerationOptions, StateOptions
+from giaann_dask.rows.regions import opened_bytes
 from giaann_dask.serving.engine import CompletionEngine, Engine, open_engine
 from giaann_dask.serving.models import ModelSource
 from giaann_dask.serving.reopening import ReopenedEngine, SharedClient
@@ -65,7 +64,7 @@ class EngineOpener:
             name=name or escaped(reader.path.resolve().name),
             commit=reader.commit,
             profile=specification.profile,
-            draws=not specification.has_columns,
+            has_probabilities=not specification.has_columns,
             subwords=specification.has_columns and specification.tokens == "subwords",
             nbytes=opened_bytes(reader),
             opening=lambda: closing(ReopenedEngine(lambda: self.open(reader))),

@@ -18,9 +18,8 @@ from functools import partial
 from distributed import get_worker
 
 from giaann_dask.cluster import trim_memory
-from giaann_dask.inference.continuation import GenerationOptions
-from giaann_dask.inference.state.options import StateOptions
-from giaann_dask.inference.token_events import OpenNetwork, TokenEvent
+from giaann_dask.models.base import Predictor, TokenEvent
+from giaann_dask.models.options import GenerationOptions, StateOptions
 from giaann_dask.serving.engine import CompletionOptions, Engine, Generation, Part
 
 # Parts that wait to be taken; the engine pauses while there are more.
@@ -151,7 +150,7 @@ class PromptWorker:
         `WorkerOpening.arguments`.
     """
 
-    def __init__(self, settings: EngineSettings, task: Callable[..., OpenNetwork], *arguments: object) -> None:
+    def __init__(self, settings: EngineSettings, task: Callable[..., Predictor], *arguments: object) -> None:
         self._name = str(get_worker().name)
         self._engine = Engine(
             task(*arguments), settings.name, settings.generation, slots=settings.slots, state=settings.state

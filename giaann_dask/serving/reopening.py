@@ -1,7 +1,7 @@
 """Reopen an engine after its cluster was lost or a defect has stopped it, checking its health in a thread.
 
 Does not cover: how an engine is opened (by the caller), and transient failures, as when Dask recomputes lost regions
-(`giaann_dask.inference.rows.health`).
+(`giaann_dask.rows.health`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from giaann_dask.errors import GiaannError
-from giaann_dask.inference.rows.health import LOST
+from giaann_dask.models.results import ConnectionKey
+from giaann_dask.rows.health import LOST
 from giaann_dask.serving.engine import (
     CompletionEngine,
     CompletionOptions,
@@ -23,7 +24,6 @@ from giaann_dask.serving.engine import (
     Report,
     closed_error,
 )
-from giaann_dask.tracing.index import ConnectionKey
 from giaann_dask.tracing.trace import TracedConnection
 
 if TYPE_CHECKING:
@@ -123,9 +123,9 @@ class ReopenedEngine:
         return self._first.profile
 
     @property
-    def draws(self) -> bool:
+    def has_probabilities(self) -> bool:
         """Whether words have probabilities, by which they can be drawn."""
-        return self._first.draws
+        return self._first.has_probabilities
 
     @property
     def subwords(self) -> bool:
@@ -150,10 +150,10 @@ class ReopenedEngine:
         engine = self._engine
         return self._before if engine is None else self._before + engine.statistics()
 
-    def trouble(self) -> str | None:
-        """Return why prompts cannot be continued now; see `CompletionEngine.trouble`."""
+    def health(self) -> str | None:
+        """Return why prompts cannot be continued now; see `CompletionEngine.health`."""
         engine = self._engine
-        return self._reason if engine is None else engine.trouble()
+        return self._reason if engine is None else engine.health()
 
     def start(self, prompt: str, options: CompletionOptions, report: Report) -> Generation:
         """Start to continue a prompt; see `CompletionEngine.start`."""

@@ -24,15 +24,14 @@ from giaann_dask.cluster import result, roles_of, timeout_s
 from giaann_dask.diagnostics.monitoring.reporter import reporter_of
 from giaann_dask.errors import ClusterError, OptionError, parameter
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
-from giaann_dask.inference.continuation import GenerationOptions
-from giaann_dask.inference.registry import open_on_workers
-from giaann_dask.inference.rows.health import LOST
-from giaann_dask.inference.state.options import StateOptions
-from giaann_dask.inference.token_events import PromptWords, TokenEvent, WorkerOpening
+from giaann_dask.models import model_of
+from giaann_dask.models.base import PromptWords, TokenEvent, WorkerOpening
+from giaann_dask.models.options import GenerationOptions, StateOptions
+from giaann_dask.models.results import ConnectionKey
+from giaann_dask.rows.health import LOST
 from giaann_dask.serving.engine import CompletionOptions, EngineStatistics, Generation, Part, Report, closed_error
 from giaann_dask.serving.prompt_worker import EngineSettings, Order, Progress, PromptWorker
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.tracing.index import ConnectionKey
 from giaann_dask.tracing.trace import SharedTracer, TracedConnection
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ class WorkerEngine:
             )
         self._client, self._opening, self._settings, self._observer = client, opening, settings, observer
         self.name, self.commit, self.profile = settings.name, commit, opening.profile
-        self.draws, self.subwords = opening.draws, opening.subwords
+        self.has_probabilities, self.subwords = opening.has_probabilities, opening.subwords
         self._most, self._tracer = workers, SharedTracer(reader)
         self._numbers, self._identity = itertools.count(), uuid.uuid4().hex
         self._lock = threading.Lock()
@@ -226,11 +225,11 @@ class WorkerEngine:
         """Return connections with the training sentences that built them; see `CompletionEngine.trace`."""
         return self._tracer.trace(connections, sentences)
 
-    def trouble(self) -> str | None:
-        """Return why prompts cannot be continued now; see `CompletionEngine.trouble`."""
+    def health(self) -> str | None:
+        """Return why prompts cannot be continued now; see `CompletionEngine.health`."""
         if self.failure() is not None:
             return LOST
-        reason = self._opening.trouble(_HEALTH_S)
+        reason = self._opening.health(_HEALTH_S)
         if reason is None and not any(worker.actor is not None for worker in self._present()):
             return "no worker has the network open"
         return reason
@@ -474,6 +473,6 @@ def open_worker_engine(
     settings = EngineSettings(
         name=reader.path.resolve().name, generation=chosen, slots=slots, state=state or StateOptions()
     )
-    opening = open_on_workers(client, reader, chosen)
+    opening = model_of(reader.manifest().specification).open_on_workers(client, reader, chosen)
     observer = reporter_of(client)
     return WorkerEngine(client, reader.commit, opening, settings, workers=workers, observer=observer, reader=reader)

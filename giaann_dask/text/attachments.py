@@ -5,7 +5,7 @@ of its members' connections, times its weight. Training would produce the same s
 without a sentence, because the dictionaries have no other context.
 
 Does not cover: finding features with shared neighbours (`giaann_dask.runs.minhash`), and the rows that auxiliary
-neurons contribute (`giaann_dask.inference.rows.source`).
+neurons contribute (`giaann_dask.rows.source`).
 """
 
 from __future__ import annotations

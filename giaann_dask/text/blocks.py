@@ -54,7 +54,7 @@ class FilterOptions:
         Drop sentences that merging shortens to `seed_tokens` or fewer before they are added to the
         dictionaries, as inference does and training does not (rules 1.3 and 7.1).
     parts_of_speech : bool
-        Keep each token's part of speech, for scaling strengths by it (`giaann_dask.increments.scaling`).
+        Keep each token's part of speech, for scaling strengths by it (`giaann_dask.models.columns.scaling`).
     sentences : int
         Sentences per sequence.
     crop : bool

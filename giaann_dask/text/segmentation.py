@@ -3,7 +3,7 @@
 Implements rules 4 and 5 of the contract for a whole block without a loop over sentences, and their variants in
 profile ``v2``.
 
-Does not cover: how the stored flags are set (`vocabulary`) and training (`giaann_dask.increments.connections`).
+Does not cover: how the stored flags are set (`vocabulary`) and training (`giaann_dask.models.columns.connections`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Read the postings of neurons from a commit, and compute what each sequence added to a connection.
 
-Only the chunks are read that hold the postings of the neurons asked for. `giaann_dask.increments.places` has the rule
-for networks of columns. In profile ``best`` the sequences of a context are those in which all of its words stand before
-the target, found by intersecting their places.
+Only the chunks are read that hold the postings of the neurons asked for. `giaann_dask.models.columns.places` has the
+rule for networks of columns. In profile ``best`` the sequences of a context are those in which all of its words stand
+before the target, found by intersecting their places.
 """
 
 from __future__ import annotations
@@ -13,59 +13,20 @@ from typing import NamedTuple
 import numpy as np
 
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.increments.places import AS_ENDING, AS_WORD, TokenPlaces, pair_increments
 from giaann_dask.keys import Integers
+from giaann_dask.models.columns.places import TokenPlaces, pair_increments
+from giaann_dask.models.contexts.places import AS_ENDING, AS_WORD
+from giaann_dask.models.results import BEGINNING, ConnectionKey, ContextPart
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.postings import Postings, read_postings
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
 
-BEGINNING = -1
-"""Key of the beginning of a sentence as part of a context."""
-
 # Bytes of postings that are kept; what is kept is dropped together.
 _KEPT_BYTES = 1 << 26
 # Place of a token in all sequences: the sequence, then the position in it, of which 23 bits are used.
 _POSITION_BITS = 23
-
-
-class ContextPart(NamedTuple):
-    """A word of a context of profile ``best``.
-
-    Attributes
-    ----------
-    key : int
-        Key of the word or of the ending; `BEGINNING` for the beginning of the sentence.
-    distance : int
-        Tokens from it to the target.
-    is_ending : bool
-        Whether the key is that of an ending.
-    """
-
-    key: int
-    distance: int
-    is_ending: bool
-
-
-class ConnectionKey(NamedTuple):
-    """Identity of a connection in a network.
-
-    Attributes
-    ----------
-    source, target : int
-        Neuron keys; of profile ``best`` those of a context and of a word.
-    segment, branch : int
-        Where it ends; of profile ``best`` the kind of context, and 0.
-    context : tuple of ContextPart
-        Words of the context, of profile ``best``.
-    """
-
-    source: int
-    target: int
-    segment: int
-    branch: int
-    context: tuple[ContextPart, ...] = ()
 
 
 class SequenceShares(NamedTuple):

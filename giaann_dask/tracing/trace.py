@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from giaann_dask.errors import OptionError, parameter, require_option
+from giaann_dask.models.results import ConnectionKey
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.memory_inputs import Source
-from giaann_dask.tracing.index import ConnectionKey, TraceIndex
+from giaann_dask.tracing.index import TraceIndex
 from giaann_dask.tracing.training_text import FoundText, TrainingText
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class TracedConnection:
     segment, branch : int
         Where it ends; of profile ``best`` the kind of context, and 0.
     contribution : float
-        By how much it raised the token (`giaann_dask.inference.continuation.Reason`).
+        By how much it raised the token (`giaann_dask.models.results.Reason`).
     units : int
         Its stored strength, in strength units; of profile ``best`` a count.
     sequences : int

@@ -1,7 +1,8 @@
 """Train only connections to tokens that the network does not predict yet (error-driven training).
 
 Each step predicts its text with teacher forcing by the commit of the step before, and marks the tokens that were not
-predicted. `giaann_dask.increments.connections` leaves out pairs that end at other tokens, and `trainer` trains a step.
+predicted. `giaann_dask.models.columns.connections` leaves out pairs that end at other tokens, and `trainer` trains a
+step.
 
 Which tokens a network misses depends on what it has learnt before, hence on the order of the text.
 Here that order is one of steps: all sequences of a step are predicted by the commit before it, which
@@ -28,14 +29,15 @@ from giaann_dask.encoding.sources import SourceOptions, read_units
 from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.events import Observer, ignore
-from giaann_dask.inference.handle import CommitHandle, FlagChange, changed_flags
-from giaann_dask.inference.profiles import InferenceRules, fitting_rules, open_session
-from giaann_dask.inference.rows.messages import RowProjection
-from giaann_dask.inference.rows.remote import RegionKeys, row_source
-from giaann_dask.inference.rows.source import RowSource
-from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.keys import pack_neuron
+from giaann_dask.models.columns.flags import FlagChange, changed_flags
+from giaann_dask.models.columns.handle import CommitHandle
+from giaann_dask.models.columns.rules import InferenceRules, fitting_rules, open_session
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
+from giaann_dask.rows.messages import RowProjection
+from giaann_dask.rows.remote import RegionKeys, row_source
+from giaann_dask.rows.source import RowSource
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification

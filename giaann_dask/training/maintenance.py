@@ -17,7 +17,7 @@ from giaann_dask.cluster import attempt, roles_of
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import OptionError, StoreFullError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
-from giaann_dask.inference.best.commit_tables import clear_tables
+from giaann_dask.models.contexts.commit_tables import clear_tables
 from giaann_dask.representations import format_bytes
 from giaann_dask.runs.packing import RUN_ARRAYS
 from giaann_dask.store.commits import CommitReader

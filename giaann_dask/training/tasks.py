@@ -19,9 +19,9 @@ from giaann_dask.cluster.regions import open_any_commit, sum_runs
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.dask_types import register
 from giaann_dask.device import select_device
-from giaann_dask.increments.connections import connect_batch
-from giaann_dask.increments.context_increments import connect_contexts
-from giaann_dask.increments.repeats import RegionRepeats, join_repeats, region_repeats
+from giaann_dask.models.columns.connections import connect_batch
+from giaann_dask.models.contexts.continuation_counts import RegionRepeats, join_repeats, region_repeats
+from giaann_dask.models.contexts.increments import connect_contexts
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
 from giaann_dask.runs.device_sums import PairSums, sum_pairs_on

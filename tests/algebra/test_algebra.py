@@ -38,9 +38,9 @@ from giaann_dask.errors import (
     StoreFullError,
     StoreMissingError,
 )
-from giaann_dask.increments.contexts import CONTEXTS
-from giaann_dask.inference.token_events import TokenEvent
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
+from giaann_dask.models.base import TokenEvent
+from giaann_dask.models.contexts.kinds import CONTEXTS
 from giaann_dask.runs import renamed_rows
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
 from giaann_dask.runs.renamed_rows import rename_parts
@@ -505,7 +505,7 @@ def test_difference_counts_connections(trained: dict[str, gd.Network], client: C
     assert json.loads(json.dumps(difference.as_dict()))["columns"] == difference.columns
 
 
-@examples(5)
+@examples(2)
 @given(
     documents=random_texts(3),
     rule=random_specifications(),

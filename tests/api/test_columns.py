@@ -29,20 +29,20 @@ from giaann_dask.errors import (
     OptionError,
     StoreExistsError,
 )
-from giaann_dask.inference.handle import open_regions
 from giaann_dask.keys import pack_neuron
+from giaann_dask.models.columns.connection_table import COORDINATES, ConnectionTable
+from giaann_dask.models.columns.scanning import read_column, select_column
+from giaann_dask.rows.regions import open_regions
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.packing import pack, unpack
 from giaann_dask.runs.placement import Placement, split_run
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.connection_table import COORDINATES, ConnectionTable
 from giaann_dask.store.export import read_whole
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
-from giaann_dask.store.scanning import read_column, select_column
 
 FIELDS = (*COORDINATES, "strength")
 

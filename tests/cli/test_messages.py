@@ -27,9 +27,8 @@ from giaann_dask.diagnostics.pictures.gallery import Pictures
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import GiaannError, OptionError, parameter
-from giaann_dask.inference.rows.remote import RowOptions
-from giaann_dask.inference.state.options import StateOptions
-from giaann_dask.inference.v1.beam import BeamOptions
+from giaann_dask.models.options import BeamOptions, StateOptions
+from giaann_dask.rows.remote import RowOptions
 from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
 from giaann_dask.spec import Specification
 from giaann_dask.text.reading import ReadOptions

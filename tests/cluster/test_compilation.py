@@ -91,7 +91,7 @@ def test_compiling_is_said_once_on_a_terminal_where_code_is_missing(
 
 _THREADS_LOAD = """
 import sys, threading
-from giaann_dask.increments import own_strengths, pairs
+from giaann_dask.models.columns import own_strengths, pairs
 from giaann_dask.lazy import _COMPILED
 from giaann_dask.runs import merging, summing
 from giaann_dask.text import chunk_numbers, splitting

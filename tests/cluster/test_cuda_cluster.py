@@ -71,12 +71,12 @@ def reinitialize(**options):
 TORCH_ALLOCATOR = """
 import torch
 
-from giaann_dask.inference import profiles
+from giaann_dask.models.columns import rules
 from giaann_dask.training import tasks
 
 rmm_torch_allocator = "rmm"
 # Where CUDA would be asked for a device, in workers that have this allocator alone.
-tasks.select_device = profiles.select_device = lambda name: torch.device("cpu")
+tasks.select_device = rules.select_device = lambda name: torch.device("cpu")
 torch.cuda.memory.change_current_allocator = lambda allocator: setattr(torch, "giaann_allocator", allocator)
 """
 STUBS = {

@@ -24,7 +24,7 @@ from giaann_dask.cluster.devices import DeviceShare
 from giaann_dask.cluster.roles import BOTH_ROLES, GPU, Roles
 from giaann_dask.data import sample_test_text
 from giaann_dask.errors import OptionError
-from giaann_dask.inference import profiles
+from giaann_dask.models.columns import rules
 from giaann_dask.training import tasks
 
 pytestmark = pytest.mark.cluster
@@ -44,7 +44,7 @@ class Places(SchedulerPlugin):  # type: ignore[misc]
 
 @pytest.fixture(autouse=True)
 def device(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (tasks, profiles):
+    for module in (tasks, rules):
         monkeypatch.setattr(module, "select_device", lambda name: None if name == "cpu" else torch.device("cpu"))
 
 

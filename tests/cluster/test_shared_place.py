@@ -22,7 +22,7 @@ from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import OptionError, StoreExistsError, StoreUnsharedError, StoreWriteError
 from giaann_dask.events import Event, RoundIntegrated
-from giaann_dask.inference.handle import open_placement
+from giaann_dask.rows.regions import open_placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place

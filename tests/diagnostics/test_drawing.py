@@ -21,7 +21,7 @@ from giaann_dask.diagnostics.pictures.drawing import draw_network
 from giaann_dask.diagnostics.pictures.files import save_figure
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.errors import EmptyInputError, InputFormatError, OptionError
-from giaann_dask.store.connection_table import COORDINATES, ConnectionTable
+from giaann_dask.models.columns.connection_table import COORDINATES, ConnectionTable
 
 CONCEPTS = ("dog", "cat", "house", "boat", "Mill")
 FEATURES = ("", "the", "barks", "at", ".", "$")
@@ -323,7 +323,7 @@ def test_a_notebook_shows_the_picture() -> None:
 def test_no_window_system_is_touched() -> None:
     code = (
         "import sys, numpy as np\n"
-        "from giaann_dask.store.connection_table import ConnectionTable\n"
+        "from giaann_dask.models.columns.connection_table import ConnectionTable\n"
         "from giaann_dask.diagnostics.pictures import drawing\n"
         "assert 'matplotlib' not in sys.modules and 'networkx' not in sys.modules\n"
         "one = np.zeros(1, np.int32)\n"

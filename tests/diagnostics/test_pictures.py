@@ -33,15 +33,15 @@ from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, activation_of, draw_step, graph_of, predict
 from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph
 from giaann_dask.errors import EmptyInputError, MissingDependencyError, OptionError
-from giaann_dask.inference.continuation import GenerationOptions
-from giaann_dask.inference.state.activation import StateEntries
 from giaann_dask.keys import pack_target
+from giaann_dask.models.columns.connection_table import ConnectionTable
+from giaann_dask.models.columns.scanning import find_best_columns, read_columns
+from giaann_dask.models.columns.state.activation import StateEntries
+from giaann_dask.models.options import GenerationOptions
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.connection_table import ConnectionTable
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.store.scanning import find_best_columns, read_columns
 from giaann_dask.text.ever_pos import EverPos
 
 CONCEPTS = ("dog", "cat", "house")

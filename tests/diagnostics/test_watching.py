@@ -55,7 +55,8 @@ from giaann_dask.events import (
     RegionsMeasured,
     RoundIntegrated,
 )
-from giaann_dask.inference.sessions import NetworkHandle, Sessions
+from giaann_dask.models.columns.predictor import open_columns
+from giaann_dask.predict.sessions import Sessions
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.reading import ReadOptions
 
@@ -321,7 +322,7 @@ def test_without_a_dashboard_there_is_no_page_and_watching_twice_is_watching_onc
 @pytest.mark.cluster
 def test_prompts_are_told_of(trained: dict[str, Any]) -> None:
     store, told = NetworkStore(trained["path"]), list[Event]()
-    opened = NetworkHandle(store.open(store.head()), observer=told.append)
+    opened = open_columns(store.open(store.head()), client=None, options=gd.GenerationOptions(), observer=told.append)
     first, _, rest = trained["text"].read_text().partition("\n")
     prompts = [" ".join(line.split()[:7]) for line in (first, rest)] + ["nothing here"]
     with Sessions(opened, prompts, options=gd.GenerationOptions(tokens=4, reasons=0)) as sessions:

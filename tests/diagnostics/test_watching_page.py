@@ -18,6 +18,7 @@ from giaann_dask.text.reading import ReadOptions
 
 pytest.importorskip("bokeh", reason="needs bokeh (extra dashboard)")
 pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
+from selenium.common.exceptions import JavascriptException, StaleElementReferenceException
 from selenium.webdriver.support.ui import WebDriverWait
 
 from giaann_dask.diagnostics.monitoring.board import Board, Commit, RegionState, Stage
@@ -88,7 +89,7 @@ def test_a_running_training_is_seen(browser: Any, tmp_path: Path, workers: int) 
 
 def see_training(browser: Any, workers: set[str]) -> None:
     """Wait until the page says what a training does, and look whether it says so well."""
-    assert "Giaann" in [link.text for link in browser.find_elements("css selector", ".navbar a")]
+    wait(browser, lambda b: "Giaann" in [link.text for link in b.find_elements("css selector", ".navbar a")])
     wait(browser, lambda b: max(column(b, "over_time", "trained"), default=0) > 0)
     assert max(column(browser, "over_time", "connections")) > max(column(browser, "over_time", "trained"))
     # Workers of a busy machine, which do not say in time what stayed with them, are asked again a minute later.
@@ -151,7 +152,9 @@ def busy_board(workers: int) -> Board:
 
 
 def wait(browser: Any, condition: Any) -> Any:
-    return WebDriverWait(browser, 120, poll_frequency=0.2).until(condition)
+    # A page that has not loaded yet has no document of Bokeh.
+    loading = [JavascriptException, StaleElementReferenceException]
+    return WebDriverWait(browser, 120, poll_frequency=0.2, ignored_exceptions=loading).until(condition)
 
 
 def column(browser: Any, source: str, name: str) -> list[Any]:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from giaann_dask.increments.context_counts import ContextCounts, count_contexts, count_rows
-from giaann_dask.increments.contexts import CHAIN, CONTEXTS, EXTENDS, NONE, SINGLE, TokenStream, source_key, word_key
 from giaann_dask.keys import pack_target, unpack_target
+from giaann_dask.models.contexts.counting import ContextCounts, count_contexts, count_rows
+from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, EXTENDS, NONE, SINGLE, TokenStream, source_key, word_key
 from giaann_dask.runs.packing import pack, unpack
 
 Documents = list[list[list[str]]]

@@ -22,10 +22,16 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask import cli
 from giaann_dask.errors import SpecificationError
-from giaann_dask.increments.connections import gather_batch
-from giaann_dask.increments.pairs import pair_rule
-from giaann_dask.increments.scaling import PUBLISHED_FACTORS, class_bits, increment_table, require_sums, token_classes
 from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.models.columns.connections import gather_batch
+from giaann_dask.models.columns.pairs import pair_rule
+from giaann_dask.models.columns.scaling import (
+    PUBLISHED_FACTORS,
+    class_bits,
+    increment_table,
+    require_sums,
+    token_classes,
+)
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run

@@ -17,15 +17,15 @@ from support.examples import examples
 
 from giaann_dask.device import select_device
 from giaann_dask.errors import OptionError, PromptError
-from giaann_dask.inference.rows.source import RunRows, as_tensor
-from giaann_dask.inference.state import activation
-from giaann_dask.inference.state.activation import NEVER, ActivationState, Layout, Pulse, StateEntries
-from giaann_dask.inference.state.candidates import TokenTimes, connected_targets, score_candidates
-from giaann_dask.inference.state.key_index import CompiledKeyIndex, KeyIndex
-from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
+from giaann_dask.models.columns.state import activation
+from giaann_dask.models.columns.state.activation import NEVER, ActivationState, Layout, Pulse, StateEntries
+from giaann_dask.models.columns.state.candidates import TokenTimes, connected_targets, score_candidates
+from giaann_dask.models.columns.state.key_index import CompiledKeyIndex, KeyIndex
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.rows.source import RunRows, as_tensor
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 

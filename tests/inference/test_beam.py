@@ -15,16 +15,15 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask import cli
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.generation import generate
-from giaann_dask.inference.handle import FlagChange
-from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.state.candidates import Candidates
-from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import FlagTable, Generation, PreparedSequence
-from giaann_dask.inference.v1.beam import BeamOptions, BeamSession
-from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
-from giaann_dask.runs.placement import Placement
+from giaann_dask.models.columns.prompts import best_candidates
+from giaann_dask.models.columns.state.candidates import Candidates
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.sequence import FlagTable, Generation, PreparedSequence
+from giaann_dask.models.columns.v1.beam import BeamSession
+from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.models.options import BeamOptions
+from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 
@@ -265,16 +264,14 @@ def test_impossible_options(wrong: dict[str, Any]) -> None:
 
 def test_the_chosen_token_comes_first_with_few_runners_up() -> None:
     setting = Setting(11, SPECIFICATIONS[0], 0.5)
-    nothing = np.zeros(0, np.int64)
-    change = FlagChange(FEATURES, np.zeros(0, np.bool_), nothing, nothing)
     beam = BeamOptions(width=5, depth=3, score="connection")
-    options = gd.GenerationOptions(tokens=6, beam=beam, runners_up=1, reasons=0, device="cpu")
-    arguments = (setting.flags, Placement(1), [setting.run], setting.specification, options)
-    tokens, _ = generate(setting.prompt(), change, *arguments)
-    assert [int(token.best[0]) for token in tokens] == [token.neuron for token in tokens]
-    assert tuple(token.neuron for token in tokens) == setting.generated(options.inference, beam, 6).tokens
-    found = [candidates for candidates in setting.generated(options.inference, beam, 6).candidates if candidates]
-    assert [int(each.neuron[each.best]) for each in found] != [token.neuron for token in tokens]
+    session = setting.session(InferenceOptions(feed="prediction"), beam)
+    traces = [trace for trace in session.stream(setting.prompt(), 6) if trace.candidates and not trace.result.seed]
+    assert traces
+    assert [best_candidates(trace, 1)[0][0] for trace in traces] == [trace.result.predicted for trace in traces]
+    assert [int(each.neuron[each.best]) for trace in traces if (each := trace.candidates)] != [
+        trace.result.predicted for trace in traces
+    ]
 
 
 def test_generate_from_the_command_line(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,12 +20,12 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, PromptError
-from giaann_dask.increments.contexts import TokenStream
-from giaann_dask.inference.best.continuation import TextContinuation
-from giaann_dask.inference.best.handle import TablesHandle
-from giaann_dask.inference.best.word_scores import score_text
-from giaann_dask.inference.continuation import Continuation
-from giaann_dask.inference.token_events import TokenEvent
+from giaann_dask.models.base import TokenEvent
+from giaann_dask.models.contexts.continuation import TextContinuation
+from giaann_dask.models.contexts.kinds import TokenStream
+from giaann_dask.models.contexts.predictor import ContextsPredictor
+from giaann_dask.models.contexts.word_scores import score_text
+from giaann_dask.predict.continuation import Continuation
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.engine import open_engine
 from giaann_dask.serving.http_errors import HttpError
@@ -47,8 +47,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
 
 
 @pytest.fixture(scope="module")
-def opened(network: gd.Network) -> TablesHandle:
-    return TablesHandle(NetworkStore(network.path).open(network.commit))
+def opened(network: gd.Network) -> ContextsPredictor:
+    return ContextsPredictor(NetworkStore(network.path).open(network.commit))
 
 
 def drawn(temperature: float, seed: int, **options: int) -> gd.GenerationOptions:
@@ -67,7 +67,7 @@ def sentences(continuation: Continuation) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, f"{PROMPT} boat."])
-def test_takes_what_scoring_finds_most_probable(network: gd.Network, opened: TablesHandle, prompt: str) -> None:
+def test_takes_what_scoring_finds_most_probable(network: gd.Network, opened: ContextsPredictor, prompt: str) -> None:
     found = network.generate(prompt, options=gd.GenerationOptions(tokens=30, reasons=0))
     assert found.stop is None
     assert len(found.tokens) == 30
@@ -95,7 +95,7 @@ def test_the_same_on_a_cluster_and_in_sessions(network: gd.Network) -> None:
         assert tuple(session) == alone[0].tokens
 
 
-def test_draws_by_probability(opened: TablesHandle) -> None:
+def test_draws_by_probability(opened: ContextsPredictor) -> None:
     options = [drawn(1.0, seed, tokens=1, runners_up=3) for seed in range(300)]
     tokens = [next(iter(TextContinuation(opened.model, "The old", option))) for option in options]
     likely = max(tokens[0].candidates, key=lambda candidate: candidate.value)
@@ -125,7 +125,7 @@ def test_temperatures_that_cannot_be(network: gd.Network, temperature: float) ->
     assert caught.value.status == 400
 
 
-def test_reasons_tell_how_two_words_differ(opened: TablesHandle) -> None:
+def test_reasons_tell_how_two_words_differ(opened: ContextsPredictor) -> None:
     steps = {}
     for seed in range(40):
         text = TextContinuation(opened.model, PROMPT, drawn(2.0, seed, tokens=1, reasons=100, runners_up=100_000))
@@ -254,7 +254,12 @@ def test_serving(network: gd.Network) -> None:
         wanted = network.generate(PROMPT, client=client, options=options)
     with closing(engine):
         first, *events = parts_of(engine, PROMPT, replace(asked, columns=3))
-        assert (engine.name, engine.commit, engine.draws, engine.trouble()) == ("net", network.commit, True, None)
+        assert (engine.name, engine.commit, engine.has_probabilities, engine.health()) == (
+            "net",
+            network.commit,
+            True,
+            None,
+        )
     assert first.words == wanted.prompt
     assert all(isinstance(event, TokenEvent) and not event.columns for event in events)
     assert [event.finished for event in events] == [False] * 8 + [True]
@@ -265,7 +270,7 @@ def test_serving(network: gd.Network) -> None:
             read_request(json.dumps({**body, **wrong}).encode(), Limits(), draws=True)
 
 
-def test_a_full_batch_takes_no_more_and_a_prompt_that_leaves_frees_its_slot(opened: TablesHandle) -> None:
+def test_a_full_batch_takes_no_more_and_a_prompt_that_leaves_frees_its_slot(opened: ContextsPredictor) -> None:
     options = drawn(0.7, 3, tokens=2)
     batch = opened.open_batch(options, gd.BatchOptions(slots=1))
     with pytest.raises(PromptError, match="0 words"):
@@ -285,7 +290,7 @@ def test_a_full_batch_takes_no_more_and_a_prompt_that_leaves_frees_its_slot(open
 
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60))
-def test_scored_words_are_where_they_are_in_any_text(opened: TablesHandle, text: str) -> None:
+def test_scored_words_are_where_they_are_in_any_text(opened: ContextsPredictor, text: str) -> None:
     scores = score_text(opened.model, text, 2)
     assert "".join(text[word.begin : word.end] for word in scores) == "".join(text.split())
     tokens = prompt_logprobs(text, scores)

@@ -17,14 +17,15 @@ from support.held_networks import HeldNetwork
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, random_prompts, random_run
 
 import giaann_dask as gd
-from giaann_dask.inference.batch import BatchOptions, run_prompts
-from giaann_dask.inference.rows.remote import RemoteRows
-from giaann_dask.inference.rows.service import install
-from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import StepTrace
-from giaann_dask.inference.v1.pull_batch import PullBatch
 from giaann_dask.keys import pack_neuron
+from giaann_dask.models.columns.batch import run_prompts
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.sequence import StepTrace
+from giaann_dask.models.columns.v1.pull_batch import PullBatch
+from giaann_dask.models.options import BatchOptions
+from giaann_dask.rows.remote import RemoteRows
+from giaann_dask.rows.service import install
+from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 

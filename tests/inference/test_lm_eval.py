@@ -18,10 +18,10 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.api.lm_eval import GiaannLM
 from giaann_dask.errors import MissingDependencyError, OptionError
-from giaann_dask.inference.best import scores
-from giaann_dask.inference.best.evaluation import ScoreReport
-from giaann_dask.inference.best.span_kernel import score_tokens
-from giaann_dask.inference.best.word_scores import score_text
+from giaann_dask.models.contexts import scores
+from giaann_dask.models.contexts.evaluation import ScoreReport
+from giaann_dask.models.contexts.span_kernel import score_tokens
+from giaann_dask.models.contexts.word_scores import score_text
 
 TEXT = "The old miller carried the flour—quite new—to him.  It was a zyx\n\nThe baker watched the “mill”."
 DOCUMENTS = [

@@ -17,16 +17,16 @@ from support.plain_scores import plain_logarithms
 
 from benchmarks.choose_weights import choose_weights
 from giaann_dask.errors import EmptyInputError, OptionError
-from giaann_dask.increments.context_counts import count_contexts
-from giaann_dask.increments.contexts import EXTENDS, TokenStream
-from giaann_dask.inference.best.array_math import exponentials, logarithms_of_more
-from giaann_dask.inference.best.kernel import distribution
-from giaann_dask.inference.best.ngram import backoff_matches, kneser_ney
-from giaann_dask.inference.best.scores import NAMES, PooledModel, PoolingOptions
-from giaann_dask.inference.best.span_kernel import MOST_RANK, score_tokens
-from giaann_dask.inference.best.spelling import Spelling
-from giaann_dask.inference.best.tables import build_tables
 from giaann_dask.keys import pack_target, unpack_target
+from giaann_dask.models.contexts.array_math import exponentials, logarithms_of_more
+from giaann_dask.models.contexts.counting import count_contexts
+from giaann_dask.models.contexts.kernel import distribution
+from giaann_dask.models.contexts.kinds import EXTENDS, TokenStream
+from giaann_dask.models.contexts.ngram import backoff_matches, kneser_ney
+from giaann_dask.models.contexts.scores import NAMES, PooledModel, PoolingOptions
+from giaann_dask.models.contexts.span_kernel import MOST_RANK, score_tokens
+from giaann_dask.models.contexts.spelling import Spelling
+from giaann_dask.models.contexts.tables import build_tables
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, both, random_run
 
-from giaann_dask.inference.profiles import open_session
-from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.state.name_order import NameOrder
-from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.v1 import pull_batch
 from giaann_dask.keys import pack_neuron
+from giaann_dask.models.columns.rules import open_session
+from giaann_dask.models.columns.state.name_order import NameOrder
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.v1 import pull_batch
+from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.vocabulary import Vocabulary
@@ -66,13 +66,13 @@ def require_the_same_steps(
         assert pulled.explain(other.steps, step.index) == pushed.explain(one.steps, step.index)
 
 
-@examples(150)
+@examples(60)
 @given(NETWORKS)
 def test_the_same_steps_as_pushing(network: tuple[Any, ...]) -> None:
     require_the_same_steps(*network)
 
 
-@examples(12)
+@examples(6)
 @given(NETWORKS)
 def test_the_same_steps_as_tensors(network: tuple[Any, ...]) -> None:
     require_the_same_steps(*network, torch.device("cpu"))

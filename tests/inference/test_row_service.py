@@ -28,18 +28,18 @@ import giaann_dask as gd
 from giaann_dask.cluster import roles_of, start_cluster
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.events import SequencesEvaluated
-from giaann_dask.inference.continuation import GenerationOptions
-from giaann_dask.inference.evaluation import evaluation
-from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
-from giaann_dask.inference.handle import opened_bytes, rows_are_remote
-from giaann_dask.inference.rows import service as row_service
-from giaann_dask.inference.rows.cache import RowCache, RowStatistics
-from giaann_dask.inference.rows.decoded import DecodedBlocks
-from giaann_dask.inference.rows.messages import RowProjection
-from giaann_dask.inference.rows.remote import RegionKeys, RemoteRows, RowOptions
-from giaann_dask.inference.rows.service import _plugin, install, select_rows
-from giaann_dask.inference.rows.source import RunRows
 from giaann_dask.keys import SEGMENT_SHIFT, pack_neuron, pack_target
+from giaann_dask.models.options import GenerationOptions
+from giaann_dask.predict.evaluation import evaluation
+from giaann_dask.predict.evaluation.evaluation import EvaluationOptions, EvaluationReport
+from giaann_dask.rows import service as row_service
+from giaann_dask.rows.cache import RowCache, RowStatistics
+from giaann_dask.rows.decoded import DecodedBlocks
+from giaann_dask.rows.messages import RowProjection
+from giaann_dask.rows.regions import opened_bytes, rows_are_remote
+from giaann_dask.rows.remote import RegionKeys, RemoteRows, RowOptions
+from giaann_dask.rows.service import _plugin, install, select_rows
+from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.placement import Placement

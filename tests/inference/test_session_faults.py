@@ -20,13 +20,14 @@ import giaann_dask as gd
 from giaann_dask.cluster import roles_of, start_cluster
 from giaann_dask.errors import ClusterError
 from giaann_dask.events import SequencesEvaluated
-from giaann_dask.inference.batch import BatchOptions
-from giaann_dask.inference.continuation import Continuation, GenerationOptions
-from giaann_dask.inference.evaluation import evaluation
-from giaann_dask.inference.evaluation.evaluation import EvaluationOptions, EvaluationReport
-from giaann_dask.inference.rows.messages import NAME, OPERATION
-from giaann_dask.inference.rows.remote import RemoteRows, RowOptions
-from giaann_dask.inference.token_events import ContinuationStream, TokenEvent
+from giaann_dask.models.base import TokenEvent
+from giaann_dask.models.options import BatchOptions, GenerationOptions
+from giaann_dask.predict.continuation import Continuation
+from giaann_dask.predict.evaluation import evaluation
+from giaann_dask.predict.evaluation.evaluation import EvaluationOptions, EvaluationReport
+from giaann_dask.predict.sessions import ContinuationStream
+from giaann_dask.rows.messages import NAME, OPERATION
+from giaann_dask.rows.remote import RemoteRows, RowOptions
 from giaann_dask.store.network_store import NetworkStore
 
 PROMPTS = [f"the {a} {n} {v} the" for a, n, v in zip(ADJECTIVES * 2, NOUNS, VERBS * 2, strict=False)]
@@ -129,12 +130,12 @@ def test_a_lost_connection_is_an_error_at_once(known: tuple[gd.Network, list[Con
             until(lambda: not any("open_run" in str(key) for key in worker.data) and client.status == "running")
 
         with network.sessions(PROMPTS, client=client, options=asked(), batch=FEW) as sessions:
-            assert sessions._opened.trouble(5) is None
+            assert sessions._opened.health(5) is None
             with pytest.raises(ClusterError, match="the connection to the cluster"):
                 disturbed(sessions, lose)
             with pytest.raises(ClusterError, match="the connection to the cluster"):
                 sessions._opened.rows.row(0)
-            assert sessions._opened.trouble(5) == "the connection to the cluster is lost"
+            assert sessions._opened.health(5) == "the connection to the cluster is lost"
 
 
 def evaluated_without_time(report: EvaluationReport) -> dict[str, Any]:

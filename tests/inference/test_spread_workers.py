@@ -29,19 +29,20 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.profiles import open_whole_session
-from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.sharded.holders import Holders
-from giaann_dask.inference.sharded.sessions import ShardedSession, V1Part
-from giaann_dask.inference.sharded.state_actor import StateActor
-from giaann_dask.inference.sharded.workers import HeldState, SpreadStates
-from giaann_dask.inference.state.activation import ActiveColumns, StateEntries
-from giaann_dask.inference.state.name_order import NameOrder
-from giaann_dask.inference.state.options import InferenceOptions, StateOptions
-from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.inference.token_events import TokenEvent
-from giaann_dask.inference.v2.options import V2Options, settings
 from giaann_dask.keys import pack_neuron
+from giaann_dask.models.base import TokenEvent
+from giaann_dask.models.columns.rules import open_whole_session
+from giaann_dask.models.columns.sharded.holders import Holders
+from giaann_dask.models.columns.sharded.sessions import ShardedSession, V1Part
+from giaann_dask.models.columns.sharded.state_actor import StateActor
+from giaann_dask.models.columns.sharded.workers import HeldState, SpreadStates
+from giaann_dask.models.columns.state.activation import ActiveColumns, StateEntries
+from giaann_dask.models.columns.state.name_order import NameOrder
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.v2.options import V2Options, settings
+from giaann_dask.models.options import StateOptions
+from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.serving.engine import CompletionOptions, open_engine
 from giaann_dask.store.network_store import NetworkStore
@@ -69,7 +70,7 @@ class WatchedStates(SpreadStates):
 @pytest.fixture(autouse=True, scope="module")
 def watched() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("giaann_dask.inference.sharded.sessions.SpreadStates", WatchedStates)
+        patch.setattr("giaann_dask.models.columns.sharded.sessions.SpreadStates", WatchedStates)
         yield
 
 

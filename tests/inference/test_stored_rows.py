@@ -12,15 +12,15 @@ import giaann_dask as gd
 from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.errors import ClusterError
-from giaann_dask.inference import generation, sessions
-from giaann_dask.inference.continuation import GenerationOptions
-from giaann_dask.inference.generation import generate_text
-from giaann_dask.inference.rows import stored
-from giaann_dask.inference.rows.opening import OpeningRows
-from giaann_dask.inference.rows.remote import RowOptions
-from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.rows.stored import StoredRows
-from giaann_dask.inference.sessions import NetworkHandle, Sessions
+from giaann_dask.models.columns import predictor
+from giaann_dask.models.options import GenerationOptions
+from giaann_dask.predict.generation import generate
+from giaann_dask.predict.sessions import Sessions
+from giaann_dask.rows import stored
+from giaann_dask.rows.opening import OpeningRows
+from giaann_dask.rows.remote import RowOptions
+from giaann_dask.rows.source import RunRows
+from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.packing import PackedRun
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.run_io import StoredEntries
@@ -73,26 +73,27 @@ def test_a_prompt_decodes_no_region(reader: CommitReader, monkeypatch: pytest.Mo
     monkeypatch.setattr(StoredEntries, "read", counted)
     monkeypatch.setattr(PackedRun, "read_from", lambda read: pytest.fail("a whole run is read"))
     prompt = " ".join((reader.path.parent / "text.txt").read_text(encoding="utf-8").split()[:7])
-    assert generate_text(None, reader, prompt, GenerationOptions(tokens=2)).tokens
+    assert generate(None, reader, prompt, GenerationOptions(tokens=2)).tokens
     assert asked
     assert not decoded
 
 
 def test_a_prompt_on_a_cluster_opens_no_region(reader: CommitReader, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = " ".join((reader.path.parent / "text.txt").read_text(encoding="utf-8").split()[:7])
-    expected = generate_text(None, reader, prompt, GenerationOptions(tokens=2))
-    monkeypatch.setattr(generation, "CommitHandle", lambda *_: pytest.fail("all regions are opened"))
+    expected = generate(None, reader, prompt, GenerationOptions(tokens=2))
+    monkeypatch.setattr(predictor, "CommitHandle", lambda *_: pytest.fail("all regions are opened"))
     with gd.connect(workers=0) as client:
-        assert generate_text(client, reader, prompt, GenerationOptions(tokens=2)) == expected
-        rows, _ = generation._stored_rows(str(reader.path), reader.commit)
-        monkeypatch.setattr(generation, "open_commit", lambda *_: pytest.fail("the commit is opened again"))
-        monkeypatch.setattr(generation, "KEPT_BYTES", 0)
-        again = generate_text(client, reader, prompt, GenerationOptions(tokens=3))
+        assert generate(client, reader, prompt, GenerationOptions(tokens=2)) == expected
+        rows = predictor._opened_from_store(str(reader.path), reader.commit).rows
+        assert isinstance(rows, StoredRows)
+        monkeypatch.setattr(predictor, "open_commit", lambda *_: pytest.fail("the commit is opened again"))
+        monkeypatch.setattr(predictor, "KEPT_BYTES", 0)
+        again = generate(client, reader, prompt, GenerationOptions(tokens=3))
         assert again.tokens[:2] == expected.tokens
         assert sum(region.kept_bytes for region in rows._regions.values()) == 0, "frames are let go"
         replicated = GenerationOptions(tokens=2, rows=RowOptions(mode="replicated"))
         monkeypatch.undo()
-        assert generate_text(client, reader, prompt, replicated) == expected
+        assert generate(client, reader, prompt, replicated) == expected
 
 
 @pytest.mark.parametrize("opens", [True, False])
@@ -125,12 +126,12 @@ def test_rows_are_answered_while_regions_are_opened(reader: CommitReader, opens:
 def test_a_prompt_does_not_wait_for_regions(reader: CommitReader, monkeypatch: pytest.MonkeyPatch) -> None:
     # With a client that is in this process regions are opened as a whole.
     released = threading.Event()
-    opened = sessions.results
-    monkeypatch.setattr(sessions, "results", lambda futures: released.wait(60) and opened(futures))
+    opened = predictor.results
+    monkeypatch.setattr(predictor, "results", lambda futures: released.wait(60) and opened(futures))
     prompt = " ".join((reader.path.parent / "text.txt").read_text(encoding="utf-8").split()[:7])
     options = GenerationOptions(tokens=3, reasons=0)
     with gd.connect(workers=0) as client:
-        handle = NetworkHandle(reader, client=client)
+        handle = predictor.open_columns(reader, client=client, options=options)
         first = [event.token for event in Sessions(handle, [prompt], options=options)]
         released.set()
         assert isinstance(handle.rows, OpeningRows)

@@ -11,22 +11,23 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.increments.context_counts import count_contexts
-from giaann_dask.increments.contexts import CHAIN, NONE, TokenStream
-from giaann_dask.increments.repeats import join_repeats, region_repeats
-from giaann_dask.inference.batch import BatchOptions
-from giaann_dask.inference.best import commit_tables, handle, scores, table_files
-from giaann_dask.inference.best.commit_tables import build_tables, place_of, read_tables
-from giaann_dask.inference.best.context_rows import RowCollector, count_longer
-from giaann_dask.inference.best.continuation import TextContinuation
-from giaann_dask.inference.best.handle import TablesHandle
-from giaann_dask.inference.best.scores import PooledModel
-from giaann_dask.inference.best.stored_tables import StoredTables
-from giaann_dask.inference.best.tables import PooledTables
-from giaann_dask.inference.best.word_scores import sentences_of
-from giaann_dask.inference.continuation import GeneratedToken
-from giaann_dask.inference.rows import stored
 from giaann_dask.keys import SEGMENT_SHIFT
+from giaann_dask.models.contexts import commit_tables, predictor, scores, table_files
+from giaann_dask.models.contexts.commit_tables import build_tables, place_of, read_tables
+from giaann_dask.models.contexts.context_rows import RowCollector, count_longer
+from giaann_dask.models.contexts.continuation import TextContinuation
+from giaann_dask.models.contexts.continuation_counts import join_repeats, region_repeats
+from giaann_dask.models.contexts.counting import count_contexts
+from giaann_dask.models.contexts.kinds import CHAIN, NONE, TokenStream
+from giaann_dask.models.contexts.predictor import ContextsPredictor
+from giaann_dask.models.contexts.scores import PooledModel
+from giaann_dask.models.contexts.stored_tables import StoredTables
+from giaann_dask.models.contexts.tables import PooledTables
+from giaann_dask.models.contexts.word_scores import sentences_of
+from giaann_dask.models.options import BatchOptions
+from giaann_dask.models.results import GeneratedToken
+from giaann_dask.predict.generation import generate
+from giaann_dask.rows import stored
 from giaann_dask.runs.packing import PackedRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import divide_rows
@@ -186,7 +187,7 @@ def test_a_prompt_reads_what_it_needs(network: gd.Network, monkeypatch: pytest.M
 
     monkeypatch.setattr(StoredEntries, "read", counted)
     monkeypatch.setattr(PackedRun, "read_from", lambda read: pytest.fail("a whole run is read"))
-    found = handle.generate_words(None, reader, PROMPT, gd.GenerationOptions(tokens=5))
+    found = generate(None, reader, PROMPT, gd.GenerationOptions(tokens=5))
     assert found.tokens == expected
     # Nothing is read again for the next token.
     chunks = [name for name in asked if "/c/" in name]
@@ -196,32 +197,32 @@ def test_a_prompt_reads_what_it_needs(network: gd.Network, monkeypatch: pytest.M
 
 def test_a_process_opens_a_commit_once_for_prompts(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, options = reader_of(network), gd.GenerationOptions(tokens=4)
-    monkeypatch.setattr(handle, "has_tables", lambda *_: False)
-    expected = handle.generate_words(None, reader, PROMPT, options)
-    tables = handle._stored_tables(*place_of(reader))
+    monkeypatch.setattr(predictor, "has_tables", lambda *_: False)
+    expected = generate(None, reader, PROMPT, options)
+    tables = predictor._opened_from_store(*place_of(reader))._stored
     assert tables is not None
-    monkeypatch.setattr(handle, "StoredTables", lambda *_: pytest.fail("tables are opened again"))
-    for limit in (handle.KEPT_BYTES, 0):
+    monkeypatch.setattr(predictor, "StoredTables", lambda *_: pytest.fail("tables are opened again"))
+    for limit in (predictor.KEPT_BYTES, 0):
         assert sum(rows.kept_bytes for rows in tables._repeats.values()) > 0
-        monkeypatch.setattr(handle, "KEPT_BYTES", limit)
-        assert handle.generate_words(None, reader, PROMPT, options).tokens == expected.tokens
+        monkeypatch.setattr(predictor, "KEPT_BYTES", limit)
+        assert generate(None, reader, PROMPT, options).tokens == expected.tokens
     assert not sum(rows.kept_bytes for rows in tables._repeats.values())
 
 
 def test_commits_without_sums_are_read_as_a_whole(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = from_tables(reader_of(network), 5)
     monkeypatch.setattr(CommitReader, "repeats", lambda self: None)
-    handle._stored_tables.cache_clear()
+    predictor._opened_from_store.cache_clear()
     built = []
     monkeypatch.setattr(commit_tables, "build_tables", lambda *given: built.append(1) or build_tables(*given))
-    found = handle.generate_words(None, reader_of(network), PROMPT, gd.GenerationOptions(tokens=5))
+    found = generate(None, reader_of(network), PROMPT, gd.GenerationOptions(tokens=5))
     assert found.tokens == expected
     assert built
 
 
 def test_tables_are_built_while_rows_answer(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handle, "_CONNECTIONS_PER_TOKEN", reader_of(network).manifest().connections // 3 + 1)
-    opened = TablesHandle(reader_of(network))
+    monkeypatch.setattr(predictor, "_CONNECTIONS_PER_TOKEN", reader_of(network).manifest().connections // 3 + 1)
+    opened = ContextsPredictor(reader_of(network))
     options = gd.GenerationOptions(tokens=9)
     batch = opened.open_batch(options, BatchOptions(slots=1))
     batch.prepare(PROMPT, options).enter()
@@ -240,7 +241,7 @@ def test_tables_are_built_while_rows_answer(network: gd.Network, monkeypatch: py
 
 
 def test_tables_are_built_at_once_for_many_prompts(network: gd.Network) -> None:
-    opened = TablesHandle(reader_of(network))
+    opened = ContextsPredictor(reader_of(network))
     assert opened.model.read is not None
     opened.open_batch(gd.GenerationOptions())
     assert opened._building is not None

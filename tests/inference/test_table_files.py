@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from giaann_dask.increments.context_counts import count_contexts
-from giaann_dask.increments.contexts import TokenStream
-from giaann_dask.inference.best import table_files
-from giaann_dask.inference.best.scores import BEST, PooledModel
-from giaann_dask.inference.best.table_files import open_tables
-from giaann_dask.inference.best.tables import PooledTables, build_tables
+from giaann_dask.models.contexts import table_files
+from giaann_dask.models.contexts.counting import count_contexts
+from giaann_dask.models.contexts.kinds import TokenStream
+from giaann_dask.models.contexts.scores import BEST, PooledModel
+from giaann_dask.models.contexts.table_files import open_tables
+from giaann_dask.models.contexts.tables import PooledTables, build_tables
 
 TEXT = [
     [["the", "miller", "carries", "the", "flour", "."], ["the", "baker", "bakes", "the", "bread", "."]],

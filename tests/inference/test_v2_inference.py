@@ -15,15 +15,14 @@ from support.v2_records import V2Dictionary, V2Network, native_first, v2_folder,
 
 from giaann_dask.cli.options import V1_DEFAULTS, read_inference_options
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.batch import BatchOptions, Prompt
-from giaann_dask.inference.evaluation.accuracy import Predictions, match_ranks
-from giaann_dask.inference.profiles import fitting_rules, require_v1
-from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.state.name_order import NameOrder
-from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import FlagTable, PreparedSequence
-from giaann_dask.inference.v2.batch import V2Batch
-from giaann_dask.inference.v2.options import (
+from giaann_dask.keys import pack_neuron, pack_target
+from giaann_dask.models.columns.batch import Prompt
+from giaann_dask.models.columns.rules import fitting_rules, require_v1
+from giaann_dask.models.columns.session_batch import SessionBatch
+from giaann_dask.models.columns.state.name_order import NameOrder
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
+from giaann_dask.models.columns.v2.options import (
     CandidateSelection,
     LegacyOptions,
     LifOptions,
@@ -31,9 +30,12 @@ from giaann_dask.inference.v2.options import (
     V2Settings,
     settings,
 )
-from giaann_dask.inference.v2.session import V2Session, passing, select
-from giaann_dask.inference.v2.tables import SegmentLayout
-from giaann_dask.keys import pack_neuron, pack_target
+from giaann_dask.models.columns.v2.session import V2Session, passing, select
+from giaann_dask.models.columns.v2.tables import SegmentLayout
+from giaann_dask.models.options import BatchOptions
+from giaann_dask.models.rules import PredictionRules
+from giaann_dask.predict.evaluation.accuracy import Predictions, match_ranks
+from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.vocabulary import Vocabulary
@@ -84,7 +86,7 @@ def test_a_prompt_goes_on_as_a_sequence_that_is_fed_predictions(golden: Golden, 
 def test_a_batch_answers_what_sessions_do(golden: Golden) -> None:
     options = settings("test", feed="prediction")
     session = golden.session(options)
-    batch = V2Batch(lambda _: session, golden.rows, batch=BatchOptions(slots=5))
+    batch = SessionBatch(lambda _: session, golden.rows, batch=BatchOptions(slots=5))
     waiting, found = list(golden.sequences), dict[int, list[Any]]()
     while waiting or len(batch):
         while waiting and batch.free_slots:
@@ -146,10 +148,10 @@ def test_reasons_without_a_soma_are_connections_that_are_there(name: Any) -> Non
 def test_a_table_that_grows_loses_nothing(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     options = settings("test")
     wide = [golden.session(options).run_sequence(sequence) for sequence in golden.sequences]
-    monkeypatch.setattr("giaann_dask.inference.v2.states._FIRST_STEPS", 1)
-    monkeypatch.setattr("giaann_dask.inference.state.growing._FIRST_ROWS", 1)
-    monkeypatch.setattr("giaann_dask.inference.state.growing._MAPPED_BYTES", 0)
-    monkeypatch.setattr("giaann_dask.inference.state.key_index._FIRST_SLOTS", 2)
+    monkeypatch.setattr("giaann_dask.models.columns.v2.states._FIRST_STEPS", 1)
+    monkeypatch.setattr("giaann_dask.models.columns.state.growing._FIRST_ROWS", 1)
+    monkeypatch.setattr("giaann_dask.models.columns.state.growing._MAPPED_BYTES", 0)
+    monkeypatch.setattr("giaann_dask.models.columns.state.key_index._FIRST_SLOTS", 2)
     narrow = [golden.session(options).run_sequence(sequence) for sequence in golden.sequences]
     assert [result.steps for result in narrow] == [result.steps for result in wide]
 
@@ -242,7 +244,7 @@ def test_options_are_checked() -> None:
 def test_the_command_line_chooses_the_kind_of_rules() -> None:
     plain = {"timing": "none", "activations": "boolf", "sequential": False}
     none = {"settings": None, "strict_reference": False, "enforce_delimiter": False}
-    assert read_inference_options({**plain, **none}, "target") == InferenceOptions()
+    assert read_inference_options({**plain, **none}, "target") == PredictionRules()
     chosen = read_inference_options({**plain, **none, "strict_reference": True}, "prediction")
     assert chosen == V2Settings(strict_reference=True, feed="prediction")
     with pytest.raises(OptionError):

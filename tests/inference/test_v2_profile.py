@@ -62,7 +62,7 @@ def test_a_prompt_goes_on_alike_in_a_task_and_in_a_session(trained: gd.Network) 
 
 def test_the_flags_of_subwords_change_with_the_text(trained: gd.Network) -> None:
     """Those of words do not; both come from one place."""
-    from giaann_dask.inference.handle import FlagChange, changed_flags, flags_of
+    from giaann_dask.models.columns.flags import FlagChange, changed_flags, flags_of
     from giaann_dask.text.vocabulary import Vocabulary
 
     saved = NetworkStore(trained.path).open(trained.commit).saved_vocabulary()

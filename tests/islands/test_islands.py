@@ -105,7 +105,7 @@ def trained(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     return build
 
 
-@examples(5)
+@examples(2)
 @given(
     profile=st.sampled_from(list(RULES)),
     order=st.permutations(range(4)),
@@ -137,7 +137,7 @@ def test_any_order_and_repetition_equals_one_training(
     assert gd.open(owner).commit == network.commit
 
 
-@examples(5)
+@examples(2)
 @given(
     documents=random_texts(5),
     rule=random_specifications(trace=False),

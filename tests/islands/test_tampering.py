@@ -34,10 +34,6 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_text
 from giaann_dask.errors import BundleError, OptionError, StoreDamagedError, StrengthOverflowError
-from giaann_dask.increments.context_counts import count_rows
-from giaann_dask.increments.contexts import CONTEXTS, EXTENDS, TokenStream, word_key
-from giaann_dask.inference.best.stored_tables import StoredTables
-from giaann_dask.inference.best.word_scores import sentences_of
 from giaann_dask.islands import archive, definition
 from giaann_dask.islands.archive import writing_archive
 from giaann_dask.islands.auditing import draw_groups
@@ -46,6 +42,10 @@ from giaann_dask.islands.definition import Island, read_island
 from giaann_dask.islands.signing import generate_key, read_private_key
 from giaann_dask.islands.totals import LARGEST_STRENGTH, GroupCounts, check_run
 from giaann_dask.keys import Integers
+from giaann_dask.models.contexts.counting import count_rows
+from giaann_dask.models.contexts.kinds import CONTEXTS, EXTENDS, TokenStream, word_key
+from giaann_dask.models.contexts.stored_tables import StoredTables
+from giaann_dask.models.contexts.word_scores import sentences_of
 from giaann_dask.runs.packed_arrays import to_json
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
 from giaann_dask.runs.run import RegionRun, Run, select_rows

@@ -63,14 +63,14 @@ def to_run(plain: dict[tuple[int, int], int]) -> Run:
 
 def random_run(seed: int, connections: int, largest: int = 1 << 24) -> Run:
     """A run as training makes them: most targets on two segments, with equal strengths."""
-    rng = np.random.default_rng(seed)
+    rng, count = np.random.default_rng(seed), connections // 2
+    source = pack_neuron(rng.integers(0, 50, count), rng.integers(0, 20, count))
+    neuron = pack_neuron(rng.integers(0, 70, count), rng.integers(0, 90, count))
+    strength, branch = rng.integers(1, largest, count), rng.integers(0, 2, count)
     plain: dict[tuple[int, int], int] = {}
-    while len(plain) < connections:
-        source = int(pack_neuron(rng.integers(0, 50), rng.integers(0, 20)))
-        neuron = pack_neuron(rng.integers(0, 70), rng.integers(0, 90))
-        strength, branch = int(rng.integers(1, largest)), int(rng.integers(0, 2))
-        for segment in {int(rng.integers(0, 3)), int(rng.integers(3, 8))}:
-            plain[source, int(pack_target(segment, neuron, branch))] = strength
+    for first, last in ((0, 3), (3, 8)):
+        target = pack_target(rng.integers(first, last, count), neuron, branch)
+        plain |= zip(zip(source.tolist(), target.tolist(), strict=True), strength.tolist(), strict=True)
     return to_run(plain)
 
 

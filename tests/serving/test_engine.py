@@ -13,9 +13,9 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import ClusterError, PromptError
-from giaann_dask.inference.continuation import GeneratedToken
-from giaann_dask.inference.registry import open_network
-from giaann_dask.inference.token_events import OpenNetwork, PromptWords, TokenEvent
+from giaann_dask.models import model_of
+from giaann_dask.models.base import Predictor, PromptWords, TokenEvent
+from giaann_dask.models.results import GeneratedToken
 from giaann_dask.serving.engine import CompletionOptions, Engine, Part
 from giaann_dask.store.network_store import NetworkStore
 
@@ -25,17 +25,18 @@ OPTIONS = gd.GenerationOptions(tokens=12, runners_up=2, reasons=0)
 
 
 @pytest.fixture(scope="module", params=["v1", "v2", "best"])
-def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> OpenNetwork:
+def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Predictor:
     folder: Path = tmp_path_factory.mktemp("engine")
     text = write_village(folder / "village.txt", 200)
     with gd.connect(workers=0) as client:
         gd.train(text, folder / "net", client=client, specification=gd.Specification(profile=request.param))
     store = NetworkStore(folder / "net")
-    return open_network(store.open(store.head()), options=OPTIONS)
+    reader = store.open(store.head())
+    return model_of(reader.manifest().specification).open(reader, options=OPTIONS)
 
 
 @pytest.fixture
-def engine(opened: OpenNetwork) -> Iterator[Engine]:
+def engine(opened: Predictor) -> Iterator[Engine]:
     # Fewer slots than prompts, so that some have to wait.
     with closing(Engine(opened, "net", OPTIONS, slots=3)) as engine:
         yield engine
@@ -48,7 +49,7 @@ def tokens_of(parts: list[Part]) -> list[GeneratedToken]:
     return [part.token for part in parts if isinstance(part, TokenEvent) and part.token]
 
 
-def alone(opened: OpenNetwork, prompt: str) -> list[GeneratedToken]:
+def alone(opened: Predictor, prompt: str) -> list[GeneratedToken]:
     batch = opened.open_batch(OPTIONS, gd.BatchOptions(slots=1))
     batch.prepare(prompt, OPTIONS).enter()
     found = []
@@ -57,14 +58,14 @@ def alone(opened: OpenNetwork, prompt: str) -> list[GeneratedToken]:
     return found
 
 
-def test_each_prompt_is_continued_as_alone(opened: OpenNetwork, engine: Engine) -> None:
+def test_each_prompt_is_continued_as_alone(opened: Predictor, engine: Engine) -> None:
     running = [Collected(engine, prompt, WANTED) for prompt in PROMPTS * 3]
     found = [tokens_of(each.result()) for each in running]
     assert found == [alone(opened, prompt) for prompt in PROMPTS] * 3
     assert max(map(len, found)) > 2
 
 
-def test_cancelled_prompts_free_their_slots(opened: OpenNetwork, engine: Engine) -> None:
+def test_cancelled_prompts_free_their_slots(opened: Predictor, engine: Engine) -> None:
     for prompt in PROMPTS * 2:
         running = Collected(engine, prompt, CompletionOptions(tokens=1000))
         running.generation.cancel()
@@ -73,14 +74,14 @@ def test_cancelled_prompts_free_their_slots(opened: OpenNetwork, engine: Engine)
     assert [tokens_of(each.result()) for each in running] == [alone(opened, prompt) for prompt in PROMPTS[:3]]
 
 
-def test_prompts_with_columns_have_the_same_tokens(opened: OpenNetwork, engine: Engine) -> None:
+def test_prompts_with_columns_have_the_same_tokens(opened: Predictor, engine: Engine) -> None:
     with_columns = parts_of(engine, PROMPTS[0], CompletionOptions(tokens=12, candidates=2, columns=3))
     assert tokens_of(with_columns) == alone(opened, PROMPTS[0])
     columns = [part.columns for part in with_columns if isinstance(part, TokenEvent) and part.token]
-    assert all(columns) != opened.draws, "networks whose words have probabilities have no columns"
+    assert all(columns) != opened.has_probabilities, "networks whose words have probabilities have no columns"
 
 
-def test_a_failed_step_reaches_running_prompts_only(opened: OpenNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_step_reaches_running_prompts_only(opened: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     batch, failing = opened.open_batch(OPTIONS, gd.BatchOptions(slots=2)), threading.Event()
     step = batch.step
 
@@ -100,7 +101,7 @@ def test_a_failed_step_reaches_running_prompts_only(opened: OpenNetwork, monkeyp
             parts_of(engine, " ", WANTED)
         monkeypatch.undo()
         assert tokens_of(parts_of(engine, PROMPTS[0], WANTED)) == alone(opened, PROMPTS[0])
-        assert engine.trouble() is None
+        assert engine.health() is None
 
 
 @pytest.mark.parametrize(("columns", "lost"), [(0, False), (1, False), (0, True)])
@@ -114,5 +115,5 @@ def test_closing_an_engine_fails_running_and_later_prompts(columns: int, lost: b
     for each in (running, Collected(engine, "the mill", WANTED)):
         with pytest.raises(ClusterError, match="connection to the cluster is lost" if lost else "engine is closed"):
             each.result()
-    assert engine.trouble() is not None
+    assert engine.health() is not None
     assert (engine.failure() is None) != lost

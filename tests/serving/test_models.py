@@ -36,7 +36,8 @@ class Networks:
                 yield engine
             self.events.append(f"-{name}")
 
-        fields = {"commit": f"COMMIT {name}", "profile": "v1", "draws": False, "subwords": False, "nbytes": 10}
+        fields = {"commit": f"COMMIT {name}", "profile": "v1", "nbytes": 10}
+        fields |= {"has_probabilities": False, "subwords": False}
         return ModelSource(name=name, opening=opening, **fields)
 
 

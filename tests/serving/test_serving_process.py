@@ -24,8 +24,8 @@ from support.serving_engines import parts_of
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_text
-from giaann_dask.inference.rows.remote import Mode, RowOptions
-from giaann_dask.inference.token_events import PromptWords, TokenEvent
+from giaann_dask.models.base import PromptWords, TokenEvent
+from giaann_dask.rows.remote import Mode, RowOptions
 from giaann_dask.serving.engine import CompletionOptions, open_engine
 from giaann_dask.store.network_store import NetworkStore
 

@@ -12,7 +12,7 @@ from support.processes import until
 from support.serving_engines import WORDS, ScriptedEngine, parts_of
 
 from giaann_dask.errors import ClusterError
-from giaann_dask.inference.token_events import TokenEvent
+from giaann_dask.models.base import TokenEvent
 from giaann_dask.serving.engine import CompletionEngine, CompletionOptions
 from giaann_dask.serving.reopening import ReopenedEngine
 
@@ -52,19 +52,24 @@ def words(engine: CompletionEngine) -> list[str]:
 def test_a_lost_engine_is_replaced_as_soon_as_one_can_be_opened(failure: Exception) -> None:
     openings = Openings()
     engine = ReopenedEngine(openings, check_s=0.01)
-    assert (engine.name, engine.commit, engine.draws, engine.trouble()) == ("scripted", "COMMIT", False, None)
+    assert (engine.name, engine.commit, engine.has_probabilities, engine.health()) == (
+        "scripted",
+        "COMMIT",
+        False,
+        None,
+    )
     assert words(engine) == WORDS
     openings.opened[0].network.reason = "a region is being read"
-    assert engine.trouble() == "a region is being read"
+    assert engine.health() == "a region is being read"
     openings.failing, openings.opened[0].network.is_lost = failure, True
     until(lambda: openings.attempts > 4)
     assert openings.closed == openings.opened, "a lost engine is closed once"
-    assert engine.trouble() == "the connection to the cluster is lost"
+    assert engine.health() == "the connection to the cluster is lost"
     with pytest.raises(ClusterError, match="ask again when"):
         words(engine)
     assert engine.failure() is None
     openings.failing = None
-    until(lambda: engine.trouble() is None)
+    until(lambda: engine.health() is None)
     assert words(engine) == WORDS
     engine.close()
     assert len(openings.opened) == 2
@@ -79,7 +84,7 @@ def test_an_engine_that_a_defect_has_stopped_is_replaced() -> None:
     engine = ReopenedEngine(openings, check_s=0.01)
     with pytest.raises(KeyError, match="inconsistent"):
         parts_of(engine, "stuck defect", CompletionOptions(tokens=8))
-    until(lambda: len(openings.opened) == 2 and engine.trouble() is None)
+    until(lambda: len(openings.opened) == 2 and engine.health() is None)
     assert words(engine) == WORDS
     engine.close()
 
@@ -105,7 +110,7 @@ def test_an_engine_that_is_opened_after_close_is_closed(monkeypatch: pytest.Monk
     engine.close()
     openings.going_on.set()
     until(lambda: len(openings.closed) == 2)
-    assert engine.trouble() is not None
+    assert engine.health() is not None
 
 
 def test_the_first_opening_must_succeed() -> None:

@@ -20,9 +20,10 @@ from support.village import ADJECTIVES, NOUNS, write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import OptionError, PromptError
-from giaann_dask.inference.continuation import GeneratedToken, SamplingOptions
-from giaann_dask.inference.rows.remote import RowOptions
-from giaann_dask.inference.token_events import PromptWords, TokenEvent
+from giaann_dask.models.base import PromptWords, TokenEvent
+from giaann_dask.models.options import SamplingOptions
+from giaann_dask.models.results import GeneratedToken
+from giaann_dask.rows.remote import RowOptions
 from giaann_dask.serving.engine import CompletionOptions, Part, open_engine
 from giaann_dask.serving.worker_engine import _Session, open_worker_engine
 from giaann_dask.store.commits import CommitReader
@@ -75,7 +76,7 @@ def test_workers_answer_as_one_process(client: Client, reader: CommitReader, kno
     # Regions are replicated in the other test.
     options = gd.GenerationOptions(rows=RowOptions(mode="remote"))
     with closing(open_worker_engine(client, reader, options)) as engine:
-        assert engine.trouble() is None
+        assert engine.health() is None
         running = [Collected(engine, *each) for each in zip(PROMPTS, options_of(reader), strict=True)]
         assert [comparable(each.result()) for each in running] == known
         until(lambda: len(engine.statistics().steps) == 2)
@@ -109,7 +110,7 @@ def test_prompts_of_a_killed_worker_begin_again_on_another(
         assert engine.statistics().regenerated > 0
         # The worker that replaces it continues prompts, too.
         until(lambda: len(engine._present()) == 2 and all(worker.actor for worker in engine._present()))
-        assert engine.trouble() is None
+        assert engine.health() is None
 
 
 def test_parts_that_come_again_are_left_out_and_compared() -> None:

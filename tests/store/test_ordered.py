@@ -18,6 +18,7 @@ from support.exported_tables import read_table
 from giaann_dask.errors import StoreDamagedError, StoreExistsError, StoreWriteError
 from giaann_dask.events import Event, StageAdvanced
 from giaann_dask.keys import pack_neuron, pack_target
+from giaann_dask.models.columns.export import connection_columns
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.packing import pack
@@ -25,7 +26,7 @@ from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import writing
 from giaann_dask.store import export, table_files
-from giaann_dask.store.export import ColumnArray, computed_table, connection_columns
+from giaann_dask.store.export import ColumnArray, computed_table
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.ordered_connections import ordered_connections, read_blocks
 from giaann_dask.store.table_files import SUFFIXES, Compression, Table, replacing_table
@@ -107,7 +108,7 @@ def test_the_same_file_as_of_whole_arrays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: Compression
 ) -> None:
     monkeypatch.setattr(export, "BLOCK", 6)
-    monkeypatch.setattr(export, "_CONVERTED", 3)
+    monkeypatch.setattr(export, "CONVERTED", 3)
     # Rows are merged by many ranges of source neurons.
     monkeypatch.setattr("giaann_dask.store.ordered_connections._GATHERED", 8)
     monkeypatch.setattr("giaann_dask.store.ordered_connections._SAMPLED", 2)

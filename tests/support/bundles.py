@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from giaann_dask.increments.contexts import EXTENDS
 from giaann_dask.islands.archive import Archive, writing_archive
 from giaann_dask.islands.auditing import draw_groups
 from giaann_dask.islands.bundle import Bundle, BundleWriter, Group, open_bundle
@@ -19,6 +18,7 @@ from giaann_dask.islands.counting import RecountRules, count_again, equal_runs
 from giaann_dask.islands.definition import Island
 from giaann_dask.islands.merging import check_increments
 from giaann_dask.islands.signing import read_private_key
+from giaann_dask.models.contexts.kinds import EXTENDS
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
 from giaann_dask.runs.run import Run
 from giaann_dask.text.blocks import FilterOptions

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from giaann_dask.inference.batch import Advance, BatchOptions, Prompt, run_prompts
-from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.state.activation import NEVER
-from giaann_dask.inference.state.candidates import Candidates
-from giaann_dask.inference.state.options import InferenceOptions
-from giaann_dask.inference.state.sequence import StepTrace
-from giaann_dask.inference.v1.pull_batch import PullBatch
-from giaann_dask.inference.v1.session import Session
 from giaann_dask.keys import pack_neuron, unpack_neuron
+from giaann_dask.models.columns.batch import Advance, Prompt, run_prompts
+from giaann_dask.models.columns.state.activation import NEVER
+from giaann_dask.models.columns.state.candidates import Candidates
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.sequence import StepTrace
+from giaann_dask.models.columns.v1.pull_batch import PullBatch
+from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.models.options import BatchOptions
+from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from support.conformance import (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from giaann_dask.increments.context_counts import count_rows
-from giaann_dask.increments.contexts import TokenStream, ending_of, word_key
-from giaann_dask.increments.places import AS_WORD, TokenPlaces
 from giaann_dask.keys import unpack_neuron
+from giaann_dask.models.columns.places import TokenPlaces
+from giaann_dask.models.contexts.counting import count_rows
+from giaann_dask.models.contexts.kinds import TokenStream, ending_of, word_key
+from giaann_dask.models.contexts.places import AS_WORD
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.placement import Placement

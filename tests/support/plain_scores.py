@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from giaann_dask.increments.contexts import TokenStream
-from giaann_dask.inference.best.array_math import exponentials, logarithms_of_more
-from giaann_dask.inference.best.kernel import IS_NEAR, LEAST_SHARE, NEAR_KINDS, RECENT_PRIOR, SMALL, Text
-from giaann_dask.inference.best.scores import PooledModel
+from giaann_dask.models.contexts.array_math import exponentials, logarithms_of_more
+from giaann_dask.models.contexts.kernel import IS_NEAR, LEAST_SHARE, NEAR_KINDS, RECENT_PRIOR, SMALL, Text
+from giaann_dask.models.contexts.kinds import TokenStream
+from giaann_dask.models.contexts.scores import PooledModel
 
 Values = dict[int, float]
 

@@ -10,12 +10,10 @@ from queue import SimpleQueue
 
 from giaann_dask.errors import ClusterError, PromptError
 from giaann_dask.events import ignore
-from giaann_dask.inference.batch import BatchOptions
-from giaann_dask.inference.continuation import Candidate, GeneratedToken, GenerationOptions, Reason, SamplingOptions
-from giaann_dask.inference.state.options import StateOptions
-from giaann_dask.inference.token_events import ActiveColumn, PreparedText, TokenEvent
+from giaann_dask.models.base import ActiveColumn, PreparedText, TokenEvent
+from giaann_dask.models.options import BatchOptions, GenerationOptions, SamplingOptions, StateOptions
+from giaann_dask.models.results import Candidate, ConnectionKey, GeneratedToken, Reason
 from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Engine, Part
-from giaann_dask.tracing.index import ConnectionKey
 from giaann_dask.tracing.trace import TracedConnection, TracedSentence
 
 WORDS = ["to", "the", "baker", "before", "the", "sun_rise", "and", "home"]
@@ -30,7 +28,7 @@ class ScriptedNetwork:
     """
 
     commit, profile = "COMMIT", "v1"
-    draws = subwords = traced = False
+    has_probabilities = subwords = traced = False
     observer = staticmethod(ignore)
 
     def __init__(self) -> None:
@@ -47,7 +45,7 @@ class ScriptedNetwork:
         # Of every prompt, in the order in which they were prepared.
         self.sampled: list[SamplingOptions] = []
 
-    def trouble(self, within_s: float) -> str | None:
+    def health(self, within_s: float) -> str | None:
         self.checks += 1
         self.checking.wait(10)
         return self.reason

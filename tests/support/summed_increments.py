@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from giaann_dask.increments.connections import connect_batch
+from giaann_dask.models.columns.connections import connect_batch
 from giaann_dask.runs.device_sums import sum_pairs_on
 from giaann_dask.runs.pair_tables import PairRegionRun
 from giaann_dask.runs.placement import Placement

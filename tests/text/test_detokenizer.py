@@ -5,10 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from giaann_dask.inference.continuation import Candidate, Continuation, GeneratedToken
-from giaann_dask.inference.generation import word_and_column
-from giaann_dask.inference.token_events import PromptWords, TokenEvent
 from giaann_dask.keys import pack_neuron
+from giaann_dask.models.base import PromptWords, TokenEvent
+from giaann_dask.models.columns.prompts import word_and_column
+from giaann_dask.models.results import Candidate, GeneratedToken
+from giaann_dask.predict.continuation import Continuation
 from giaann_dask.serving.completion_deltas import Choice
 from giaann_dask.serving.engine import CompletionOptions, Part
 from giaann_dask.serving.requests import CompletionRequest

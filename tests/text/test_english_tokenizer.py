@@ -74,8 +74,8 @@ def test_random_strings(reference: English) -> None:
             return "".join(draw.choices(_LETTERS, k=draw.randint(1, 5)))
         return chr(draw.randint(33, 0xD7FF)) if kind < 8 else draw.choice(_CHUNKS)
 
-    texts = ["".join(chunk() + draw.choice(("", "", " ")) for _ in range(draw.randint(1, 8))) for _ in range(5_000)]
-    assert compare(reference, texts) > 20_000
+    texts = ["".join(chunk() + draw.choice(("", "", " ")) for _ in range(draw.randint(1, 8))) for _ in range(1_500)]
+    assert compare(reference, texts) > 6_000
 
 
 def test_a_special_case_that_spaces_interrupt_keeps_shorter_ones_from_being_restored(reference: English) -> None:

@@ -15,7 +15,7 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.continuation import Continuation
+from giaann_dask.predict.continuation import Continuation
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import unpack
 from giaann_dask.serving.engine import CompletionOptions, open_engine
@@ -156,7 +156,7 @@ def test_text_that_is_gone_is_named(client: Client, tmp_path: Path, capsys: pyte
 def test_engine_names_connections_and_traces_them(network: gd.Network, client: Client) -> None:
     from support.serving_engines import parts_of
 
-    from giaann_dask.inference.token_events import TokenEvent
+    from giaann_dask.models.base import TokenEvent
     from giaann_dask.serving.completion_deltas import reason_as_dict
 
     engine = open_engine(client, network._reader)

@@ -12,10 +12,10 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import OptionError
-from giaann_dask.inference.rows.source import RunRows
-from giaann_dask.inference.state.sequence import FlagTable
-from giaann_dask.inference.v2.options import settings
 from giaann_dask.keys import pack_neuron, pack_target
+from giaann_dask.models.columns.state.sequence import FlagTable
+from giaann_dask.models.columns.v2.options import settings
+from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.error_driven import missed

@@ -21,8 +21,8 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.events import Event as Happening
 from giaann_dask.events import RoundIntegrated
-from giaann_dask.increments.connections import connect_batch
 from giaann_dask.keys import pack_neuron
+from giaann_dask.models.columns.connections import connect_batch
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.block_building import BlockBuilder

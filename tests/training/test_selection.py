@@ -18,8 +18,8 @@ from support.village import write_village
 
 from giaann_dask.dask_types import measure
 from giaann_dask.errors import OptionError
-from giaann_dask.increments.connections import connect_batch
 from giaann_dask.keys import pack_neuron
+from giaann_dask.models.columns.connections import connect_batch
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification

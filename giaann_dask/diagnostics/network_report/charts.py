@@ -22,10 +22,10 @@ from giaann_dask.diagnostics.pictures.drawing import caption_of, draw_graph
 from giaann_dask.diagnostics.pictures.files import rendered
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.schemes import DARK, LIGHT, Theme, colour_graph, theme_of
+from giaann_dask.models.columns.scanning import read_columns
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.scanning import read_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.diagnostics.pictures.density import count_cells
-from giaann_dask.increments.contexts import EXTENDS
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
+from giaann_dask.models.contexts.kinds import EXTENDS
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 

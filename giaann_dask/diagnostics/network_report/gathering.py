@@ -15,8 +15,8 @@ from giaann_dask.cluster import results, task_key
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
 from giaann_dask.diagnostics.network_report.counting import Figures, NeuronSums, add_figures, count_connections
-from giaann_dask.increments.contexts import word_key
-from giaann_dask.inference.generation import word_and_column
+from giaann_dask.models.columns.prompts import word_and_column
+from giaann_dask.models.contexts.kinds import word_key
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore

@@ -26,9 +26,9 @@ from giaann_dask.diagnostics.network_report.charts import (
 )
 from giaann_dask.diagnostics.network_report.gathering import Gathered, Hub, gather
 from giaann_dask.diagnostics.pictures.files import check_suffix
-from giaann_dask.inference.best.evaluation import ScoreReport
-from giaann_dask.inference.evaluation.evaluation import EvaluationReport
 from giaann_dask.local_files import local_path
+from giaann_dask.models.contexts.evaluation import ScoreReport
+from giaann_dask.predict.evaluation.evaluation import EvaluationReport
 from giaann_dask.printable import printable, xml_text
 from giaann_dask.representations import format_bytes
 from giaann_dask.storage import write_file

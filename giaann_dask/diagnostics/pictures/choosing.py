@@ -15,12 +15,12 @@ import numpy as np
 
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.errors import EmptyInputError, OptionError, parameter
-from giaann_dask.increments.contexts import CONTEXTS, EXTENDS
 from giaann_dask.keys import pack_neuron
+from giaann_dask.models.columns.connection_table import ConnectionTable, Neuron
+from giaann_dask.models.columns.scanning import find_best_columns, find_columns, read_columns, require_columns
+from giaann_dask.models.contexts.kinds import CONTEXTS, EXTENDS
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.connection_table import ConnectionTable, Neuron
-from giaann_dask.store.scanning import find_best_columns, find_columns, read_columns, require_columns
 from giaann_dask.text.ever_pos import PARTS, EverPos
 
 if TYPE_CHECKING:
@@ -161,8 +161,8 @@ def choose_graph(
     Returns
     -------
     networkx.DiGraph
-        Of `giaann_dask.store.connection_table.ConnectionTable.graph`; edges also have ``parts``: segment, branch and
-        strength of each of their connections, the strongest first.
+        Of `giaann_dask.models.columns.connection_table.ConnectionTable.graph`; edges also have ``parts``: segment,
+        branch and strength of each of their connections, the strongest first.
     """
     graph = table.graph(
         columns,

@@ -10,7 +10,7 @@ from giaann_dask.diagnostics.pictures.choosing import choose_graph
 from giaann_dask.diagnostics.pictures.drawing import draw_graph, wrapped
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.schemes import colour_graph, theme_of
-from giaann_dask.store.connection_table import ConnectionTable
+from giaann_dask.models.columns.connection_table import ConnectionTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

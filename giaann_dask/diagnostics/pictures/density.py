@@ -15,8 +15,8 @@ from giaann_dask.diagnostics.pictures.choosing import require_connections
 from giaann_dask.diagnostics.pictures.schemes import Theme, theme_of
 from giaann_dask.errors import require_one_of, require_option
 from giaann_dask.keys import Integers, pack_neuron
+from giaann_dask.models.columns.scanning import columns_of, read_regions, require_columns
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.scanning import columns_of, read_regions, require_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,9 +18,9 @@ from giaann_dask.diagnostics.pictures.files import rendered
 from giaann_dask.diagnostics.pictures.layout import LINE, MARGIN, Page, Point, curve, height_of, line_ends
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Scale, Theme, colour_graph, theme_of
+from giaann_dask.models.columns.connection_table import ConnectionTable
 from giaann_dask.printable import printable
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.connection_table import ConnectionTable
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from giaann_dask.diagnostics.pictures.density import DensityOptions
     from giaann_dask.diagnostics.pictures.prediction import Prediction
-    from giaann_dask.inference.continuation import GenerationOptions
+    from giaann_dask.models.options import GenerationOptions
 
 
 @names_keywords

@@ -22,9 +22,9 @@ from giaann_dask.diagnostics.pictures.prediction import Prediction, colour_state
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Theme, theme_of
 from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import local_path
+from giaann_dask.models.columns.connection_table import Neuron
 from giaann_dask.printable import printable
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.connection_table import Neuron
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from giaann_dask.store.connection_table import Neuron
+from giaann_dask.models.columns.connection_table import Neuron
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -73,7 +73,7 @@ class Page(NamedTuple):
         Parameters
         ----------
         graph : networkx.DiGraph
-            From `giaann_dask.store.connection_table.ConnectionTable.graph`.
+            From `giaann_dask.models.columns.connection_table.ConnectionTable.graph`.
         width : float
             Of the page.
         foot, head : float

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,20 +20,20 @@ from giaann_dask.diagnostics.pictures.drawing import draw_graph, wrapped
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph, theme_of
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.inference.continuation import GenerationOptions
-from giaann_dask.inference.generation import word_and_column
-from giaann_dask.inference.handle import changed_flags
-from giaann_dask.inference.profiles import fitting_rules, open_plain_session
-from giaann_dask.inference.sessions import NetworkHandle
-from giaann_dask.inference.state.activation import StateEntries
-from giaann_dask.inference.state.candidates import Candidates
-from giaann_dask.inference.state.sequence import StepTrace
 from giaann_dask.keys import pack_neuron, unpack_neuron, unpack_target
+from giaann_dask.models.columns.connection_table import Neuron
+from giaann_dask.models.columns.export import table_of
+from giaann_dask.models.columns.flags import changed_flags
+from giaann_dask.models.columns.predictor import ColumnsPredictor, open_columns
+from giaann_dask.models.columns.prompts import word_and_column
+from giaann_dask.models.columns.rules import fitting_rules, open_plain_session
+from giaann_dask.models.columns.scanning import require_columns
+from giaann_dask.models.columns.state.activation import StateEntries
+from giaann_dask.models.columns.state.candidates import Candidates
+from giaann_dask.models.columns.state.sequence import StepTrace
+from giaann_dask.models.options import GenerationOptions
 from giaann_dask.runs.run import Run
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.connection_table import Neuron
-from giaann_dask.store.export import table_of
-from giaann_dask.store.scanning import require_columns
 from giaann_dask.text.detokenizer import detokenize
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -111,7 +111,7 @@ class Prediction:
 
     Attributes
     ----------
-    opened : NetworkHandle
+    opened : ColumnsPredictor
         The commit that answered.
     vocabulary : Vocabulary
         Its dictionaries, with the words of the prompt.
@@ -121,7 +121,7 @@ class Prediction:
         From the prompt's second token on.
     """
 
-    opened: NetworkHandle
+    opened: ColumnsPredictor
     vocabulary: Vocabulary
     given: tuple[str, ...]
     steps: tuple[PredictionStep, ...]
@@ -190,7 +190,8 @@ def predict(
     require_columns(reader)
     options = options or GenerationOptions(tokens=10)
     rules = fitting_rules(reader.manifest().specification, options.inference)
-    opened = NetworkHandle(reader, client=client, rows=options.rows, strengths=True)
+    # Drawn with the strengths of connections, which rows have where reasons are asked for.
+    opened = open_columns(reader, client=client, options=replace(options, reasons=max(options.reasons, 1)))
     prepared, vocabulary = opened.prepare(prompt, options.tagger)
     flags = changed_flags(opened.flags_for(rules), prepared.change)
     session = open_plain_session(opened.specification, opened.rows, flags, options=rules)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from giaann_dask.diagnostics.pictures.choosing import Words
 from giaann_dask.diagnostics.pictures.layout import Line
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.store.connection_table import Neuron
+from giaann_dask.models.columns.connection_table import Neuron
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -1,0 +1,1 @@
+"""Models of concept columns: profiles v1 and v2."""

@@ -1,0 +1,401 @@
+"""Continue prompts with a commit of columns opened in this process: prepare them, and put predictions into words.
+
+A prompt never depends on another: each expands a copy of the dictionaries. Does not cover: sequences that advance
+together (`giaann_dask.models.columns.batch`) and the rules of a step (`giaann_dask.models.columns.rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from giaann_dask.cluster import result, results
+from giaann_dask.cluster.sharing import open_commit
+from giaann_dask.device import one_thread, torch
+from giaann_dask.events import Observer, PromptsAdvanced, ignore
+from giaann_dask.models.base import ActiveColumn, PreparedText, TokenEvent, WorkerOpening
+from giaann_dask.models.columns.batch import Batch, Prompt
+from giaann_dask.models.columns.flags import changed_flags, flags_of, open_flags_with, submit_flags
+from giaann_dask.models.columns.handle import CommitHandle
+from giaann_dask.models.columns.prompts import PreparedPrompt, best_candidates, in_words, prepare_prompt
+from giaann_dask.models.columns.rules import (
+    InferenceRules,
+    fitting_rules,
+    open_batch,
+    open_plain_session,
+    open_whole_session,
+    prompt_device,
+    require_fit,
+)
+from giaann_dask.models.columns.sharded.sessions import ShardedSession
+from giaann_dask.models.columns.state.activation import ActiveColumns
+from giaann_dask.models.columns.state.sequence import Contribution, FlagTable, PreparedSequence, StepResult, StepTrace
+from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.models.columns.v2.session import V2Session
+from giaann_dask.models.options import BatchOptions, BeamOptions, GenerationOptions, StateOptions
+from giaann_dask.models.results import GeneratedToken
+from giaann_dask.rows.messages import RowProjection
+from giaann_dask.rows.opening import OpeningRows
+from giaann_dask.rows.regions import rows_are_remote
+from giaann_dask.rows.remote import RegionKeys, RemoteRows, row_source
+from giaann_dask.rows.source import RunRows
+from giaann_dask.rows.stored import KEPT_BYTES, StoredRows
+from giaann_dask.runs.run import Run
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distributed import Client
+
+Rows = RunRows | RemoteRows | StoredRows | OpeningRows
+
+
+class ColumnsPredictor:
+    """A commit of columns opened in this process; later training does not change it.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    rows : RowSource
+        Its rows.
+    client : Client, optional
+        Of the cluster on which activation states are divided that are too large for this process.
+    handle : CommitHandle, optional
+        Keeps the regions on the workers that the rows come from.
+    observer : callable, optional
+        Called when prompts enter, advance or leave.
+    """
+
+    def __init__(
+        self,
+        reader: CommitReader,
+        rows: Rows,
+        *,
+        client: Client | None = None,
+        handle: CommitHandle | None = None,
+        observer: Observer = ignore,
+    ) -> None:
+        self.observer, self.rows = observer, rows
+        self.commit, self.lexicon = reader.commit, reader.tokenizer() or reader.ever_pos()
+        self.specification = reader.manifest().specification
+        self.vocabulary = reader.saved_vocabulary()
+        self.flags = flags_of(self.vocabulary, self.specification.is_order_free)
+        self._flags: dict[tuple[str, ...], FlagTable] = {(): self.flags}
+        self._client, self._reader, self._handle = client, reader, handle
+
+    @property
+    def profile(self) -> str:
+        """Profile of the network."""
+        return self.specification.profile
+
+    @property
+    def subwords(self) -> bool:
+        """Whether tokens are subwords."""
+        return self.specification.tokens == "subwords"
+
+    @property
+    def has_probabilities(self) -> bool:
+        """False: activations are no probabilities."""
+        return False
+
+    def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> ColumnBatch:
+        """Return an empty batch of prompts; see `ColumnBatch`."""
+        return ColumnBatch(self, options, batch)
+
+    def flags_for(self, rules: InferenceRules) -> FlagTable:
+        """Return the stored flags with the auxiliary source neurons that rules of inference ask for."""
+        kinds = rules.auxiliary
+        if kinds not in self._flags:
+            if self._handle is None:
+                self._flags[kinds] = open_flags_with(self._reader, self.flags, kinds)
+            else:
+                self._flags[kinds] = result(self._handle.flags(kinds))
+        return self._flags[kinds]
+
+    def keep_flags(self, kinds: tuple[str, ...], flags: FlagTable) -> None:
+        """Keep the stored flags with these kinds of auxiliary source neurons, which were computed elsewhere."""
+        self._flags[kinds] = flags
+
+    def open_whole_session(
+        self, flags: FlagTable, rules: InferenceRules, device: torch.device | None, state: StateOptions
+    ) -> ShardedSession | Session | V2Session:
+        """Return a session for one prompt whose traces have the whole activation, or its strongest columns."""
+        network = (self.specification, self.rows, flags)
+        return open_whole_session(*network, options=rules, device=device, client=self._client, state=state)
+
+    def open_sequences(
+        self, rules: InferenceRules, beam: BeamOptions, batch: BatchOptions | None, device: torch.device | None
+    ) -> Batch:
+        """Return an empty batch of sequences that follow some rules."""
+        network = (self.specification, self.rows)
+        return open_batch(*network, options=rules, beam=beam, batch=batch, device=device, client=self._client)
+
+    def release(self) -> None:
+        """Let go of rows beyond those that are kept between prompts."""
+        if isinstance(self.rows, StoredRows):
+            self.rows.release_beyond(KEPT_BYTES)
+
+    def health(self, within_s: float) -> str | None:
+        """Return why rows are unavailable now, None when they are available.
+
+        Parameters
+        ----------
+        within_s : float
+            Seconds for an answer of the cluster.
+        """
+        return None if self._handle is None else self._handle.health(within_s)
+
+    def lost(self) -> bool:
+        """Return whether rows will never be had again, because the cluster that held them is lost."""
+        return False if self._handle is None else self._handle.lost()
+
+    def prepare(self, prompt: str, tagger: str) -> tuple[PreparedPrompt, Vocabulary]:
+        """Divide a prompt into columns; return it with the dictionaries that its words have expanded.
+
+        Raises
+        ------
+        PromptError
+            If it cannot be divided.
+        """
+        vocabulary = self.vocabulary.copy()
+        prepared = prepare_prompt(
+            prompt, vocabulary, self.lexicon, specification=self.specification, tagger=tagger, flags=self.flags
+        )
+        return prepared, vocabulary
+
+
+def open_columns(
+    reader: CommitReader, *, client: Client | None, options: GenerationOptions, observer: Observer = ignore
+) -> ColumnsPredictor:
+    """Open a commit of columns for many prompts in this process; without a client its rows are read from the store.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not respond in time.
+    """
+    if client is None:
+        return ColumnsPredictor(reader, StoredRows(reader), observer=observer)
+    handle, placement = CommitHandle(client, reader, options.rows), reader.placement()
+    rows: Rows
+    if handle.regions.keys is None:
+        futures = handle.regions.futures
+        rows = OpeningRows(StoredRows(reader, whole=False), lambda: RunRows.placed(placement, results(futures)))
+    else:
+        rows = RemoteRows.of_client(client, placement, handle.regions.keys, projection=_projection(reader, options))
+    return ColumnsPredictor(reader, rows, client=client, handle=handle, observer=observer)
+
+
+def _projection(reader: CommitReader, options: GenerationOptions) -> RowProjection:
+    """Return which part of rows the options need; of profile v2 only the train-set settings do without strengths."""
+    strengths = reader.manifest().specification.profile != "v1"
+    return RowProjection(strengths=strengths or options.reasons > 0 or options.beam.weighs)
+
+
+def columns_on_workers(client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
+    """Return how tasks open a commit of columns on workers; its regions and flags are kept on the cluster.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not respond in time.
+    OptionError
+        If the options do not fit the network.
+    """
+    handle = CommitHandle(client, reader, options.rows)
+    kinds = fitting_rules(handle.specification, options.inference).auxiliary
+    flags, projection = handle.flags(kinds), _projection(reader, options)
+    return WorkerOpening(
+        columns_from_regions,
+        (str(reader.path), reader.commit, handle.regions.argument, projection, kinds, flags),
+        profile=handle.specification.profile,
+        subwords=handle.specification.tokens == "subwords",
+        has_probabilities=False,
+        health=handle.health,
+        lost=handle.lost,
+        where=handle.regions.asking,
+    )
+
+
+def columns_for_prompt(client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
+    """Return how a task opens a commit of columns for one prompt.
+
+    Its rows are read from the store, unless workers request them from others: opening all regions for one prompt would
+    cost more than the rows that it reads. Errors are those of `columns_on_workers`.
+    """
+    if options.rows.mode != "auto" or rows_are_remote(client, reader, options.rows):
+        return columns_on_workers(client, reader, options)
+    specification = reader.manifest().specification
+    kinds = fitting_rules(specification, options.inference).auxiliary
+    return WorkerOpening(
+        columns_from_store,
+        (str(reader.path), reader.commit, kinds, submit_flags(client, reader, kinds)),
+        profile=specification.profile,
+        subwords=specification.tokens == "subwords",
+        has_probabilities=False,
+        health=lambda within_s: None,
+        lost=lambda: False,
+    )
+
+
+def columns_from_regions(
+    path: str,
+    commit: str,
+    regions: Sequence[Run] | RegionKeys,
+    projection: RowProjection,
+    kinds: tuple[str, ...],
+    flags: FlagTable,
+) -> ColumnsPredictor:
+    """Open a commit of columns in a task; `flags` have the auxiliary source neurons of `kinds`."""
+    from distributed import get_client
+
+    reader = open_commit(path, commit)
+    rows = row_source(reader.placement(), regions, projection=projection)
+    opened = ColumnsPredictor(reader, rows, client=get_client())
+    opened.keep_flags(kinds, flags)
+    return opened
+
+
+def columns_from_store(path: str, commit: str, kinds: tuple[str, ...], flags: FlagTable) -> ColumnsPredictor:
+    """Open a commit of columns in a task that reads its rows from the store."""
+    opened = _opened_from_store(path, commit)
+    opened.keep_flags(kinds, flags)
+    return opened
+
+
+@lru_cache(maxsize=1)
+def _opened_from_store(path: str, commit: str) -> ColumnsPredictor:
+    """Return a commit, as a process has opened it for the prompt before."""
+    reader = open_commit(path, commit)
+    return ColumnsPredictor(reader, StoredRows(reader, whole=False))
+
+
+@dataclass(eq=False)
+class _Text:
+    """A prepared prompt, and its steps once it is in a batch."""
+
+    sequence: PreparedSequence
+    options: GenerationOptions
+    vocabulary: Vocabulary
+    flags: FlagTable
+    steps: list[StepResult] = field(default_factory=list)
+
+
+class ColumnBatch:
+    """Prompts continued together over a network of columns; a `giaann_dask.models.base.ContinuationBatch`.
+
+    Parameters
+    ----------
+    opened : ColumnsPredictor
+        The commit that predicts.
+    options : GenerationOptions
+        Rules of inference, tagger and device.
+    batch : BatchOptions, optional
+        How many prompts advance together.
+
+    Raises
+    ------
+    OptionError
+        If the options do not fit the network.
+    """
+
+    def __init__(self, opened: ColumnsPredictor, options: GenerationOptions, batch: BatchOptions | None = None) -> None:
+        require_fit(opened.specification, options)
+        self._opened, self._tagger = opened, options.tagger
+        self._rules = fitting_rules(opened.specification, options.inference)
+        self._device = device = prompt_device(options.device)
+        self._batch = opened.open_sequences(self._rules, options.beam, batch, device)
+        self._texts: dict[int, _Text] = {}
+
+    def __len__(self) -> int:
+        """Return the number of prompts in the batch."""
+        return len(self._texts)
+
+    @property
+    def free_slots(self) -> int:
+        """Number of free slots."""
+        return self._batch.free_slots
+
+    def prepare(self, prompt: str, options: GenerationOptions) -> PreparedText:
+        """Divide a prompt into columns; see `ContinuationBatch.prepare`."""
+        prepared, vocabulary = self._opened.prepare(prompt, self._tagger)
+        flags = changed_flags(self._opened.flags_for(self._rules), prepared.change)
+        text = _Text(prepared.sequence, options, vocabulary, flags)
+        return PreparedText(prepared.words, partial(self._enter, text), partial(self._with_columns, text))
+
+    def _enter(self, text: _Text) -> int:
+        number = self._batch.enter(Prompt(sequence=text.sequence, flags=text.flags, tokens=text.options.tokens))
+        self._texts[number] = text
+        self._opened.observer(PromptsAdvanced(entered=1))
+        return number
+
+    def _with_columns(self, text: _Text, state: StateOptions) -> Generator[TokenEvent | None, None, None]:
+        """Continue a prompt with the whole activation, or beyond its budget with the strongest columns."""
+        observe = self._opened.observer
+        session = self._opened.open_whole_session(text.flags, self._rules, self._device, state)
+        observe(PromptsAdvanced(entered=1))
+        try:
+            with one_thread():
+                length = len(text.sequence) + text.options.tokens
+                for trace in session.stream(text.sequence, text.options.tokens):
+                    text.steps.append(trace.result)
+                    if trace.result.seed:
+                        yield None
+                        continue
+                    token, last = self._token(text, trace), trace.result.index + 1 == length
+                    columns = _active_columns(trace, state.columns, text)
+                    observe(PromptsAdvanced(tokens=int(token is not None)))
+                    yield TokenEvent(0, token, last or token is None, trace.result.end, columns=columns)
+        finally:
+            observe(PromptsAdvanced(left=1))
+
+    def step(self) -> list[TokenEvent]:
+        """Do the next step of every prompt; return the predictions in words."""
+        events = []
+        for advance in self._batch.step():
+            text = self._texts[advance.number]
+            for trace in advance.traces:
+                text.steps.append(trace.result)
+                if not trace.result.seed:
+                    last = advance.finished and trace.result.index == advance.steps[-1]
+                    events.append(TokenEvent(advance.number, self._token(text, trace), last, trace.result.end))
+            if advance.finished:
+                del self._texts[advance.number]
+            made = sum(not result.seed and result.predicted is not None for result in advance.results)
+            self._opened.observer(PromptsAdvanced(left=int(advance.finished), tokens=made))
+        return events
+
+    def leave(self, number: int) -> None:
+        """Remove a prompt before its end; do nothing if it has left already."""
+        if self._texts.pop(number, None) is not None:
+            self._batch.leave(number)
+            self._opened.observer(PromptsAdvanced(left=1))
+
+    def _token(self, text: _Text, trace: StepTrace) -> GeneratedToken | None:
+        """Return the prediction of a step, in words."""
+        if trace.result.predicted is None or trace.candidates is None:
+            return None
+        reasons: list[Contribution] = []
+        if text.options.reasons:
+            opened = self._opened
+            session = open_plain_session(opened.specification, opened.rows, text.flags, options=self._rules)
+            with one_thread():
+                found = session.explain(tuple(text.steps), trace.result.index)
+            reasons = sorted(found, key=lambda reason: -reason.contribution)[: text.options.reasons]
+        return in_words(trace.result, best_candidates(trace, text.options.runners_up), reasons, text.vocabulary)
+
+
+def _active_columns(trace: StepTrace, count: int, text: _Text) -> tuple[ActiveColumn, ...]:
+    """Return the concept columns with the largest activation after a step, ties in the order of the network."""
+    state = trace.state
+    active = trace.active_columns if state is None else ActiveColumns.of(state)
+    if active is None:
+        return ()
+    found = active.strongest(count, text.flags.order)
+    pairs = zip(found.column.tolist(), found.activation.tolist(), strict=True)
+    return tuple(ActiveColumn(text.vocabulary.concepts[column], activation) for column, activation in pairs)

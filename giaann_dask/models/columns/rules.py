@@ -1,0 +1,201 @@
+"""Choose the rules of inference, the session and the batch of a network of columns by its profile.
+
+Does not cover: the rules themselves (`giaann_dask.models.columns.state.options`,
+`giaann_dask.models.columns.v2.options`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from giaann_dask.device import DeviceName, select_device, tensor_device, torch
+from giaann_dask.errors import OptionError, parameter
+from giaann_dask.models.columns.batch import Batch
+from giaann_dask.models.columns.session_batch import SessionBatch
+from giaann_dask.models.columns.sharded.sessions import ShardedSession, ShardedV2Session
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.sequence import FlagTable
+from giaann_dask.models.columns.v1.beam import BeamSession
+from giaann_dask.models.columns.v1.pull_batch import PullBatch, PullSession
+from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.models.columns.v2.options import V2Options, V2Settings
+from giaann_dask.models.columns.v2.session import V2Session
+from giaann_dask.models.columns.v2.tables import SegmentLayout
+from giaann_dask.models.options import BatchOptions, BeamOptions, GenerationOptions, StateOptions
+from giaann_dask.models.rules import PredictionRules
+from giaann_dask.rows.source import RowSource
+from giaann_dask.spec import Specification
+from giaann_dask.text.attachments import check_kinds
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+InferenceRules: TypeAlias = InferenceOptions | V2Options
+
+
+def fitting_rules(specification: Specification, asked: PredictionRules) -> InferenceRules:
+    """Return the rules of inference by which a network predicts.
+
+    Parameters
+    ----------
+    specification : Specification
+        Of the network.
+    asked : PredictionRules
+        The requested rules: `InferenceOptions` for profile ``v1``, `V2Settings` or `V2Options` for profile ``v2``, or
+        none but what is fed (`PredictionRules`, or `InferenceOptions` with its defaults), which stand for the
+        defaults of the profile.
+
+    Raises
+    ------
+    OptionError
+        If the network has no columns (profile ``best``), or if rules of another profile, of dynamics that it
+        was not trained for, or auxiliary neurons of other tokens were chosen.
+    """
+    if not specification.has_columns:
+        raise OptionError(
+            "columns and features to predict in a network of profile best",
+            "profile v1 or v2",
+            "measure it with evaluate (Network.score in Python)",
+        )
+    if specification.profile == "v1":
+        if isinstance(asked, InferenceOptions):
+            return asked
+        if not asked.chosen:
+            return InferenceOptions(feed=asked.feed)
+        raise OptionError(
+            f"{parameter('settings')} of profile v2 for a network of profile v1",
+            f"its {parameter('timing')}",
+            f"leave {parameter('settings')} out",
+        )
+    if asked.chosen and isinstance(asked, InferenceOptions):
+        raise OptionError(
+            f"{parameter('timing')}, {parameter('activations')} or {parameter('sequential')} of profile v1 "
+            "for a network of profile v2",
+            f"its {parameter('settings')}",
+            f"choose {parameter('settings')} train or test",
+        )
+    if not asked.chosen:
+        asked = V2Settings(feed=asked.feed)
+    layout = SegmentLayout.of(specification)
+    if not isinstance(asked, V2Settings | V2Options):
+        raise OptionError(f"{type(asked).__name__} for a network of profile v2", "V2Settings", "choose such rules")
+    rules = asked.options(lif=layout.soma) if isinstance(asked, V2Settings) else asked
+    layout.require_soma(rules.lif)
+    if rules.auxiliary:
+        check_kinds(rules.auxiliary, specification.tokens == "subwords")
+    return rules
+
+
+def require_fit(specification: Specification, options: GenerationOptions) -> None:
+    """Raise an `OptionError` where a network of columns cannot continue prompts with these options."""
+    if options.sampling.temperature:
+        found = f"{parameter('temperature')} {options.sampling.temperature} for a network of profile"
+        raise OptionError(f"{found} {specification.profile}", "profile best, which has probabilities", "leave it out")
+    rules = fitting_rules(specification, options.inference)
+    if options.beam.searches:
+        require_v1(rules, "beam search")
+
+
+def require_v1(rules: InferenceRules, what: str) -> InferenceOptions:
+    """Return rules after checking that they are of profile ``v1``.
+
+    Raises
+    ------
+    OptionError
+        If they are of another profile.
+    """
+    if isinstance(rules, InferenceOptions):
+        return rules
+    raise OptionError(f"{what} in a network of profile v2", "plain generation there", "leave its options out")
+
+
+def prompt_device(name: DeviceName) -> torch.device | None:
+    """Return the device of the name that steps are computed on, None for the CPU.
+
+    ``auto`` stands for the CPU: compiled steps of a few prompts take less time than the many operations of a device.
+
+    Raises
+    ------
+    OptionError
+        If there is no such device here.
+    """
+    return select_device("cpu" if name == "auto" else name)
+
+
+def open_session(
+    specification: Specification,
+    rows: RowSource,
+    flags: FlagTable,
+    *,
+    options: InferenceRules,
+    device: torch.device | None = None,
+) -> PullSession | V2Session:
+    """Return the session that predicts fastest by some rules; the parameters are those of `SequenceSession`."""
+    if isinstance(options, V2Options):
+        return V2Session(specification, rows, flags, options=options, device=device)
+    return PullSession(specification, rows, flags, options=options, device=tensor_device(device))
+
+
+def open_plain_session(
+    specification: Specification,
+    rows: RowSource,
+    flags: FlagTable,
+    *,
+    options: InferenceRules,
+    device: torch.device | None = None,
+) -> Session | V2Session:
+    """Return the session whose traces can have the whole state; the parameters are those of `SequenceSession`."""
+    if isinstance(options, V2Options):
+        return V2Session(specification, rows, flags, options=options, device=device)
+    return Session(specification, rows, flags, options=options, device=device)
+
+
+def open_whole_session(
+    specification: Specification,
+    rows: RowSource,
+    flags: FlagTable,
+    *,
+    options: InferenceRules,
+    device: torch.device | None,
+    client: Client | None,
+    state: StateOptions,
+) -> ShardedSession | Session | V2Session:
+    """Return the session whose traces can have the whole state or, on a cluster, its strongest columns.
+
+    Beyond its memory budget in this process the state is sharded over the cluster's workers. The parameters are those
+    of `ShardedSession`.
+    """
+    if client is None:
+        return open_plain_session(specification, rows, flags, options=options, device=device)
+    if isinstance(options, V2Options):
+        return ShardedV2Session(specification, rows, flags, client=client, options=options, state=state)
+    return ShardedSession(specification, rows, flags, client=client, options=options, device=device, state=state)
+
+
+def open_batch(
+    specification: Specification,
+    rows: RowSource,
+    *,
+    options: InferenceRules,
+    beam: BeamOptions | None = None,
+    batch: BatchOptions | None = None,
+    device: torch.device | None = None,
+    client: Client | None = None,
+) -> Batch:
+    """Return an empty batch that follows some rules; the parameters are those of `PullBatch` and `ShardedSession`.
+
+    On the CPU steps are compiled; on other devices all sequences of profile ``v1`` take them together. With a beam that
+    searches, each sequence looks ahead in a session of its own.
+    """
+    if beam is not None and beam.searches:
+        rules = require_v1(options, "beam search")
+        searching = partial(BeamSession, specification, rows, beam=beam, options=rules, device=device)
+        return SessionBatch(searching, rows, batch=batch)
+    if not isinstance(options, V2Options):
+        return PullBatch(specification, rows, options=options, batch=batch, device=tensor_device(device))
+    if client is None:
+        return SessionBatch(partial(V2Session, specification, rows, options=options), rows, batch=batch)
+    state = (batch or BatchOptions()).state
+    spread = partial(ShardedV2Session, specification, rows, client=client, options=options, state=state)
+    return SessionBatch(spread, rows, batch=batch)

@@ -1,0 +1,128 @@
+"""Advance a batch of sequences, each in a session of its own, a step at a time.
+
+Rows of the sources of a step are fetched together. The steps themselves (`giaann_dask.models.columns.v2.session`,
+`giaann_dask.models.columns.v1.beam`) cost as much as their rows are long, so that sharing them would gain nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from giaann_dask.errors import OptionError
+from giaann_dask.models.columns.batch import Advance, Prompt
+from giaann_dask.models.columns.state.name_order import NameOrder
+from giaann_dask.models.columns.state.sequence import FlagTable, StepTrace
+from giaann_dask.models.columns.state.session import SequenceSession
+from giaann_dask.models.options import BatchOptions
+from giaann_dask.rows.source import RowSource
+
+
+@dataclass(eq=False)
+class _Under:
+    """A sequence in progress: its remaining steps, and their number with those of the prompt."""
+
+    steps: Iterator[StepTrace]
+    seeds: int
+    end: int
+    source: int | None = None
+    done: int = 0
+
+
+class SessionBatch:
+    """Advances prompts over a network that does not change, each in a session.
+
+    Parameters
+    ----------
+    open_session : callable
+        Returns a session given the flags of a sequence.
+    rows : RowSource
+        The sessions' rows; prefetched where it can be.
+    batch : BatchOptions, optional
+        How many sequences advance together.
+    """
+
+    def __init__(
+        self,
+        open_session: Callable[[FlagTable], SequenceSession[Any, Any]],
+        rows: RowSource,
+        *,
+        batch: BatchOptions | None = None,
+    ) -> None:
+        self._open_session, self._rows = open_session, rows
+        self._slots = (batch or BatchOptions()).slots
+        self._under: dict[int, _Under] = {}
+        self._entered = 0
+
+    def __len__(self) -> int:
+        """Return the number of sequences in progress."""
+        return len(self._under)
+
+    @property
+    def free_slots(self) -> int:
+        """Number of free slots."""
+        return self._slots - len(self._under)
+
+    def enter(self, prompt: Prompt) -> int:
+        """Let a prompt enter; return its number.
+
+        Raises
+        ------
+        OptionError
+            If all slots are taken, or nothing is to be generated after it.
+        """
+        if not self.free_slots:
+            raise OptionError("a sequence enters a full batch", "a free slot", "step until one has finished")
+        if prompt.tokens is None:
+            raise OptionError("a sequence without tokens to generate", "a prompt", "run sequences with a session")
+        session = self._open_session(prompt.flags)
+        self._prefetch(prompt.sequence.neuron.tolist())
+        length, number = len(prompt.sequence), self._entered
+        self._under[number] = _Under(session.stream(prompt.sequence, prompt.tokens), length, length + prompt.tokens)
+        self._entered += 1
+        return number
+
+    def leave(self, number: int) -> None:
+        """Let a sequence leave before its end; nothing happens when it is not there any more."""
+        self._under.pop(number, None)
+
+    def step(self) -> list[Advance]:
+        """Do the next steps of all sequences: those of the prompt together with the first after them."""
+        self._prefetch([under.source for under in self._under.values() if under.source is not None])
+        found = []
+        for number, under in list(self._under.items()):
+            traces: list[StepTrace] = []
+            while not traces or traces[-1].result.seed:
+                traces.append(next(under.steps))
+            last = traces[-1].result
+            begin, under.done, under.source = under.done, under.done + len(traces), last.next
+            finished = last.next is None or under.done == under.end
+            found.append(_advance(number, range(begin, under.done), finished, traces))
+            if finished:
+                self.leave(number)
+        return found
+
+    def _prefetch(self, neurons: list[int]) -> None:
+        prefetch = getattr(self._rows, "prefetch", None)
+        if prefetch is not None:
+            prefetch(neurons)
+
+
+def _advance(number: int, steps: range, finished: bool, traces: list[StepTrace]) -> Advance:
+    counts = [0 if trace.candidates is None else len(trace.candidates) for trace in traces]
+    parts = [trace.candidates.arrays for trace in traces if trace.candidates is not None]
+    neuron = [part[0] for part in parts] or [np.zeros(0, np.int64)]
+    value = [part[1] for part in parts] or [np.zeros(0, np.float32)]
+    return Advance(
+        number,
+        steps,
+        finished,
+        tuple(trace.result for trace in traces),
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        np.concatenate(neuron),
+        np.concatenate(value),
+        next((trace.candidates.order for trace in traces if trace.candidates is not None), NameOrder()),
+    )

@@ -1,0 +1,418 @@
+"""Change the activation state of one sequence: burst, propagate and deactivate; sum it by column.
+
+Sections 7.4 and 8.1, 8.4 and 8.5 of the contract, in float32, on any device. The whole row of a source is pushed into
+the state, as the contract says; this is the plain reference path. The targets that can be predicted, and their values,
+are in `candidates`.
+
+The state is a sparse map that is changed in place: entries are appended, and found by an index of their keys. So the
+cost of a step depends on the length of its row, however many entries there are. What the contract does to all entries,
+booleanising, changes only those that the step reached or that were burst since the last one: all others are 0 or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.device import torch
+from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT
+from giaann_dask.models.columns.state.growing import GrowingTensor
+from giaann_dask.models.columns.state.key_index import new_index
+from giaann_dask.models.columns.state.name_order import NameOrder
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NEVER = -1
+# For more branches torch computes the sigmoid with vector instructions, which round some of the values differently.
+_SCALAR_DRIVES = 32
+_ONE_SEGMENT = 1 << SEGMENT_SHIFT
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Values of a specification that the functions of this package read, as tensors on one device.
+
+    Attributes
+    ----------
+    column_segments, feature_segments, branches : int
+        Sizes, as in the specification.
+    grid : Tensor
+        Target key of column 0, feature 0 by (segment, branch), int64,
+        shape ``(segments, branches)``; a neuron's entries are at ``grid + (neuron << 7)``.
+    starts : Tensor
+        Smallest target key of every segment, and of the one after the last, int64,
+        shape ``(segments + 1,)``.
+    drives : tuple of float
+        Drive of a connection by the source's activity (0 to ``branches``): the float32 value
+        ``2 * (sigmoid(activity / 100) - 0.5)``.
+    """
+
+    column_segments: int
+    feature_segments: int
+    branches: int
+    grid: Tensor
+    starts: Tensor
+    drives: tuple[float, ...]
+
+    @classmethod
+    def of(cls, specification: Specification, device: torch.device) -> Layout:
+        """Lay out a specification on a device."""
+        starts = torch.arange(specification.segments + 1, dtype=torch.int64, device=device) << SEGMENT_SHIFT
+        branch = torch.arange(specification.branches, dtype=torch.int64, device=device)
+        return cls(
+            specification.column_segments,
+            specification.feature_segments,
+            specification.branches,
+            starts[:-1, None] | branch[None, :],
+            starts,
+            drives_of(specification.branches),
+        )
+
+    @property
+    def last_segment(self) -> int:
+        """Number of the last feature segment."""
+        return self.column_segments + self.feature_segments - 1
+
+    def bounds(self, keys: Tensor) -> list[int]:
+        """Return where each segment begins in sorted target keys; the last bound is their number."""
+        bounds: list[int] = torch.searchsorted(keys, self.starts).tolist()
+        return bounds
+
+    def entries(self, neuron: int) -> Tensor:
+        """Return the target keys of a neuron, int64, shape ``(segments, branches)``."""
+        return self.grid + (neuron << BRANCH_BITS)
+
+
+def drives_of(branches: int) -> tuple[float, ...]:
+    """Return the drive of a connection by the source's activity, 0 to a number of branches; see `Layout.drives`.
+
+    Computed on the CPU, so that every device gets the same float32 values.
+    """
+    if branches > _SCALAR_DRIVES:
+        activity = torch.arange(branches + 1, dtype=torch.float32)
+        found: list[float] = (2.0 * (torch.sigmoid(activity / 100.0) - 0.5)).tolist()
+        return tuple(found)
+    # The same values without importing torch.
+    one, half = np.float32(1), np.float32(0.5)
+    power = np.exp(-(np.arange(branches + 1, dtype=np.float32) / np.float32(100)).astype(np.float64)).astype(np.float32)
+    return tuple((np.float32(2) * (one / (one + power) - half)).tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class StateEntries:
+    """Entries of the state of one sequence at some moment, sorted; an entry of value 0 is an entry.
+
+    Attributes
+    ----------
+    key : Tensor
+        Target keys, strictly ascending, int64, shape ``(entries,)``.
+    value : Tensor
+        Activation, never negative, float32, shape ``(entries,)``.
+    time : Tensor
+        Time of the last connection that reached the entry, or `NEVER`; int32, shape
+        ``(entries,)``. In columns for column segments, in tokens for feature segments.
+    """
+
+    key: Tensor
+    value: Tensor
+    time: Tensor
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self.key)
+
+
+class ActivationState:
+    """Activation and time of the entries of one sequence, changed in place.
+
+    It grows a little with each step (`giaann_dask.models.columns.state.growing`,
+    `giaann_dask.models.columns.state.key_index`), so that no step waits for all entries. An entry and its place in the
+    index take 24 to 40 bytes.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where the entries are.
+    entries : StateEntries, optional
+        The first entries, on the device; none by default.
+    """
+
+    def __init__(self, device: torch.device, entries: StateEntries | None = None) -> None:
+        self._keys = GrowingTensor(torch.int64, device)
+        self._values = GrowingTensor(torch.float32, device)
+        self._times = GrowingTensor(torch.int32, device)
+        self._size, self._index = 0, new_index(device)
+        # Positions of entries that are neither 0 nor 1, maybe, since they were last booleanised.
+        self._pending: list[Tensor] = []
+        if entries is not None:
+            self._take(entries.key)
+            self._values.values[: self._size], self._times.values[: self._size] = entries.value, entries.time
+            self._pending.append((entries.value != entries.value.sign()).nonzero()[:, 0])
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return self._size
+
+    def copy(self) -> ActivationState:
+        """Return a state with the same entries that is changed independently."""
+        other = ActivationState(self._keys.values.device)
+        other._keys, other._values, other._times = (
+            each.copy(self._size) for each in (self._keys, self._values, self._times)
+        )
+        other._size, other._index, other._pending = self._size, self._index.copy(), [*self._pending]
+        return other
+
+    def entries(self) -> StateEntries:
+        """Return a copy of all entries, sorted."""
+        key, order = self._keys.values[: self._size].sort()
+        return StateEntries(key, self._values.values[order], self._times.values[order])
+
+    def find(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Look up target keys.
+
+        Parameters
+        ----------
+        keys : Tensor
+            Target keys, int64, any shape.
+
+        Returns
+        -------
+        position, found : Tensor
+            Position of each key's entry, int64, and whether it has one; both of the shape of `keys`. The position of a
+            key without an entry can be read, too.
+        """
+        position = self._index.find(self._keys.values, keys.reshape(-1)).reshape(keys.shape)
+        return position.clamp_min(0), position >= 0
+
+    def values(self, position: Tensor, found: Tensor) -> Tensor:
+        """Return the values of the entries that `find` found, 0 for missing entries."""
+        return torch.where(found, self._values.values[position], 0.0)
+
+    def times(self, position: Tensor, found: Tensor) -> Tensor:
+        """Return the times of the entries that `find` found, 0 for missing entries and missing times."""
+        return torch.where(found, self._times.values[position].clamp_min(0), 0)
+
+    def add(self, keys: Tensor, amount: float) -> Tensor:
+        """Add an amount to the entries of distinct keys, making those that are missing; return their positions."""
+        position = self._take(keys)
+        self._values.values.index_add_(0, position, torch.full_like(position, amount, dtype=torch.float32))
+        return position
+
+    def clear(self, position: Tensor) -> None:
+        """Set the values of entries to 0."""
+        self._values.values.index_fill_(0, position, 0.0)
+
+    def set_time(self, position: Tensor, time: int) -> None:
+        """Set the times of entries."""
+        self._times.values.index_fill_(0, position, time)
+
+    def mark_burst(self, position: Tensor) -> None:
+        """Remember entries that have to be booleanised, though no connection may reach them."""
+        self._pending.append(position)
+
+    def booleanise(self, position: Tensor, first_key: Tensor | None) -> None:
+        """Set the values of reached entries, and of burst ones from a key on, to 1 where positive, else to 0.
+
+        Without a key only forget the burst ones.
+        """
+        burst, self._pending = self._pending, []
+        if first_key is None:
+            return
+        some = [each[self._keys.values[each] >= first_key] for each in burst]
+        changed = torch.cat([position, *some])
+        value = self._values.values
+        value.index_copy_(0, changed, value[changed].sign())
+
+    def _take(self, keys: Tensor) -> Tensor:
+        """Return the positions of the entries of distinct keys, after appending those that are missing."""
+        before, needed = self._size, self._size + len(keys)
+        for each in (self._keys, self._values, self._times):
+            each.reserve(before, needed)
+        position, self._size = self._index.take(self._keys.values, before, keys)
+        self._values.values[before : self._size] = 0.0
+        self._times.values[before : self._size] = NEVER
+        return position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """Signal that a source sends along its connections in one step.
+
+    Attributes
+    ----------
+    drive : float
+        Value that every connection carries; one of `Layout.drives`.
+    column_time : int
+        Number of noun tokens up to and including the source's token.
+    feature_time : int
+        Index of the source's token.
+    """
+
+    drive: float
+    column_time: int
+    feature_time: int
+
+
+def source_activity(state: ActivationState, neuron: int, layout: Layout) -> int:
+    """Return how many branches of a source are active (contract, section 8.4a).
+
+    A branch counts when it has an entry in the last segment, of whatever value, and the sum over
+    its segments is positive.
+    """
+    position, found = state.find(layout.entries(neuron))
+    # Values are never negative: a sum is positive where any value is.
+    positive = (state.values(position, found) > 0).any(0)
+    return int((positive & found[-1]).sum())
+
+
+def burst(state: ActivationState, neuron: int, layout: Layout) -> None:
+    """Add 1 to branch 0 of a neuron's last segment."""
+    state.mark_burst(state.add(layout.entries(neuron)[-1, :1], 1.0))
+
+
+def deactivate(state: ActivationState, neuron: int, layout: Layout) -> None:
+    """Set the strongest branch of a neuron to 0 (section 8.5).
+
+    The branch with the largest sum over segments, the lowest such branch. Its entries stay, as
+    zeros, with their times. A neuron without entries changes nothing.
+    """
+    position, found = state.find(layout.entries(neuron))
+    branch = int(sum_segments(state.values(position, found)).argmax())
+    state.clear(position[:, branch][found[:, branch]])
+
+
+def propagate(
+    state: ActivationState, target: Tensor, pulse: Pulse, *, layout: Layout, options: InferenceOptions
+) -> None:
+    """Push a source's row into the state (contract, section 8.4).
+
+    An entry is there afterwards for every connection that was kept, even when the drive is 0.
+
+    Parameters
+    ----------
+    state : ActivationState
+        Gating and timing read it, for all connections at once, as it was before the step.
+    target : Tensor
+        Target keys of the source's row, ascending, int64, shape ``(connections,)``.
+    pulse : Pulse
+        Drive and times of the source.
+    layout : Layout
+        Of the network, on the state's device.
+    options : InferenceOptions
+        Timing, activations and sequential gating.
+    """
+    kept, columns = _kept(state, target, pulse, layout, options)
+    touched = state.add(kept, pulse.drive)
+    if options.activations == "boolf":
+        state.booleanise(touched[columns:], layout.starts[layout.column_segments])
+    else:
+        state.booleanise(touched, layout.starts[0] if options.activations == "boolf+c" else None)
+    if options.timing != "none":
+        state.set_time(touched[:columns], pulse.column_time)
+        state.set_time(touched[columns:], pulse.feature_time)
+
+
+def sum_segments(values: Tensor) -> Tensor:
+    """Sum float32 values over the first axis, in its order, as the contract's sums are defined."""
+    total = values[0]
+    for row in values[1:]:
+        total = total + row
+    return total
+
+
+def _kept(
+    state: ActivationState, target: Tensor, pulse: Pulse, layout: Layout, options: InferenceOptions
+) -> tuple[Tensor, int]:
+    """Return the target keys that pass timing and gating, and how many are in column segments."""
+    bounds = layout.bounds(target)
+    columns = layout.column_segments
+    edges = (0, bounds[1], bounds[columns], bounds[columns + 1], bounds[-1])
+    if options.timing != "exact" and not options.sequential:
+        return target, edges[2]
+    first_column, next_columns, first_feature, next_features = (target[a:b] for a, b in pairwise(edges))
+    # The first segment of either kind has no segment before it and is never held back.
+    next_columns = _passing(state, next_columns, pulse.column_time, options)
+    next_features = _passing(state, next_features, pulse.feature_time, options)
+    kept = torch.cat([first_column, next_columns, first_feature, next_features])
+    return kept, len(first_column) + len(next_columns)
+
+
+def _passing(state: ActivationState, target: Tensor, now: int, options: InferenceOptions) -> Tensor:
+    """Return the target keys whose entry in the segment before allows them."""
+    if not len(target):
+        return target
+    position, found = state.find(target - _ONE_SEGMENT)
+    allowed = torch.ones_like(found)
+    if options.sequential:
+        allowed = state.values(position, found) > 0
+    if options.timing == "exact":
+        allowed = allowed & (state.times(position, found) == now - 1)
+    return target[allowed]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ActiveColumns:
+    """Concept columns with some activation.
+
+    Attributes
+    ----------
+    column : ndarray of int64
+        Numbers of the columns, each once.
+    activation : ndarray of float64
+        Sum over all entries of each.
+    """
+
+    column: npt.NDArray[np.int64]
+    activation: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, state: StateEntries) -> ActiveColumns:
+        """Return all active columns of a state, ascending."""
+        if not len(state):
+            return cls(np.zeros(0, np.int64), np.zeros(0))
+        column = ((state.key.cpu().numpy() >> BRANCH_BITS) & NEURON_MASK) >> FEATURE_BITS
+        value = state.value.cpu().numpy().astype(np.float64)
+        # Added up in an order that does not depend on how features are numbered.
+        order = np.argsort(value)
+        return cls._summed(column[order], value[order])
+
+    @classmethod
+    def joined(cls, parts: Sequence[ActiveColumns]) -> ActiveColumns:
+        """Return the columns of several parts, ascending; one that is in several parts has their sum."""
+        return cls._summed(
+            np.concatenate([part.column for part in parts]), np.concatenate([part.activation for part in parts])
+        )
+
+    @classmethod
+    def _summed(cls, column: npt.NDArray[np.int64], activation: npt.NDArray[np.float64]) -> ActiveColumns:
+        found, place = np.unique(column, return_inverse=True)
+        total = np.bincount(place, weights=activation, minlength=len(found)).astype(np.float64, copy=False)
+        return cls(found[total > 0], total[total > 0])
+
+    def strongest(self, count: int, order: NameOrder) -> ActiveColumns:
+        """Return those with the largest activation, the largest first, ties in the order of their own neurons."""
+        return self._chosen(order.best(self.column << FEATURE_BITS, self.activation, count))
+
+    def needed(self, count: int) -> ActiveColumns:
+        """Return the columns of a part that suffice to choose the strongest of all: its strongest, first and last.
+
+        Of equal ones none is left out. Parts follow each other, so that only the first and last column can be in
+        another one, too.
+        """
+        last = len(self.column) - 1
+        if last < count:
+            return self
+        strong = self.activation >= np.partition(self.activation, -count)[-count] if count else self.activation < 0
+        strong[[0, last]] = True
+        return self._chosen(np.flatnonzero(strong))
+
+    def _chosen(self, places: npt.NDArray[np.int64]) -> ActiveColumns:
+        return ActiveColumns(self.column[places], self.activation[places])

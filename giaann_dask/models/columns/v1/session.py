@@ -1,0 +1,240 @@
+"""Advance one sequence by one step of profile ``v1``, however the state is stored.
+
+Follows section 8 of the contract: the order of the sub-steps, the modes, the selection and what is fed to the next
+step. `Session`, the reference implementation, pushes whole rows into one state, and
+`giaann_dask.models.columns.sharded.sessions` into a state on several workers; `giaann_dask.models.columns.v1.kernels`
+follows the same rules in compiled code.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Generic
+
+import numpy as np
+
+from giaann_dask.device import torch, without_gradients
+from giaann_dask.keys import column_of, feature_of, unpack_target
+from giaann_dask.models.columns.state.activation import (
+    ActivationState,
+    Layout,
+    Pulse,
+    StateEntries,
+    burst,
+    deactivate,
+    propagate,
+    source_activity,
+)
+from giaann_dask.models.columns.state.candidates import Candidates, TokenTimes, connected_targets, score_candidates
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.sequence import Contribution, Mode, StepResult
+from giaann_dask.models.columns.state.session import DecodingStrategy, SequenceSession, State, Token
+from giaann_dask.rows.source import as_tensor
+from giaann_dask.spec import FEATURE_BITS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
+    """Advances one sequence at a time by the rules of profile ``v1``; the parameters are those of `SequenceSession`."""
+
+    _rules_type = InferenceOptions
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return Layout.of(self.specification, self.device)
+
+    @abstractmethod
+    def _burst(self, state: State, neuron: int) -> None:
+        """Burst a neuron."""
+
+    @abstractmethod
+    def _activity(self, state: State, neuron: int) -> int:
+        """Return how many branches of a neuron are active."""
+
+    @abstractmethod
+    def _propagate(self, state: State, source: int, target: Tensor, pulse: Pulse) -> None:
+        """Push a source's row into the state."""
+
+    @abstractmethod
+    def _deactivate(self, state: State, neuron: int) -> None:
+        """Set the strongest branch of a neuron to 0."""
+
+    @abstractmethod
+    def _score(self, state: State, connected: Tensor, times: TokenTimes) -> Candidates | None:
+        """Return which connected neurons can be predicted, with their values."""
+
+    def _targets(self, source: int) -> Tensor:
+        """Return the target keys of a source's row, ascending."""
+        row = self.rows.row(source)
+        if row is None:
+            return torch.zeros(0, dtype=torch.int64, device=self.device)
+        return as_tensor(row.target, self.device)
+
+    @without_gradients
+    def _advance(
+        self, state: State, source: int, token: Token, decoding: DecodingStrategy
+    ) -> tuple[StepResult, Candidates | None]:
+        """Do one step, sub-steps 1 to 6 of section 8."""
+        index = token.times.feature_time
+        if index == 0:
+            self._burst(state, source)
+        # Nothing was a source before the first step, and the first token is given.
+        target = self._targets(source) if index else None
+        activity = self._activity(state, source) if index else None
+        result = StepResult(
+            index=index,
+            seed=token.seed,
+            source=source,
+            column_time=token.source_column,
+            activity=activity,
+        )
+        connected = None if token.seed or target is None else connected_targets(target, self._layout)
+        if connected is not None and decoding.feed == "prediction" and not len(connected):
+            return replace(result, stop="no connections"), None
+        if activity is not None and target is not None:
+            self._propagate(state, source, target, self._pulse(activity, result))
+        self._deactivate(state, source)
+        mode = self.flags.mode(feature_of(source), token.number)
+        if connected is not None:
+            found = self._score(state, connected, token.times)
+            found = None if found is None else replace(found, order=self.flags.order)
+            result = self._predict(replace(result, mode=mode), found, token, decoding)
+            return result, found
+        next_source = _next_target(source, token, mode)
+        self._burst(state, next_source)
+        return replace(result, next=next_source), None
+
+    def _predict(
+        self,
+        result: StepResult,
+        candidates: Candidates | None,
+        token: Token,
+        decoding: DecodingStrategy,
+    ) -> StepResult:
+        """Choose among the candidates and find the next source (contract, section 8.6b)."""
+        if candidates is None:
+            result = replace(result, stop="no candidates")
+        else:
+            best = candidates.best if decoding.choose is None else decoding.choose(result.index, candidates)
+            top = int(candidates.neuron[best])
+            rejected = result.mode == "internal" and column_of(top) != column_of(result.source)
+            result = replace(
+                result,
+                candidates=len(candidates),
+                ties=len(candidates.ties),
+                value=float(candidates.value[candidates.best]),
+                predicted=None if rejected else top,
+                stop="rejected" if rejected else None,
+            )
+        next_source = result.predicted
+        if decoding.feed == "target":
+            next_source = _next_target(result.source, token, result.mode)
+        return replace(result, next=next_source)
+
+    def _pulse(self, activity: int, step: StepResult) -> Pulse:
+        """Return the pulse of the source of a step."""
+        return Pulse(drive=self._layout.drives[activity], column_time=step.column_time, feature_time=step.index - 1)
+
+    @without_gradients
+    def explain(self, steps: tuple[StepResult, ...], index: int) -> tuple[Contribution, ...]:
+        """Return the connections that raised the predicted neuron; see `SequenceSession.explain`.
+
+        The history of one neuron does not depend on any other target, so it is replayed with the steps of the
+        session, on this neuron's own entries only. A connection to an entry already at its largest value raises
+        nothing.
+        """
+        neuron = steps[index].predicted
+        if neuron is None:
+            return ()
+        state = ActivationState(self.device)
+        found: list[Contribution] = []
+        for step in steps[: index + 1]:
+            if step.index:
+                found.extend(self._replay(state, neuron, step))
+            elif step.source == neuron:
+                burst(state, neuron, self._layout)
+            if step.source == neuron:
+                deactivate(state, neuron, self._layout)
+                found = [item for item in found if self._counts(state, neuron, item)]
+            if step.seed and step.next == neuron:
+                burst(state, neuron, self._layout)
+        return tuple(found)
+
+    def _replay(self, state: ActivationState, neuron: int, step: StepResult) -> list[Contribution]:
+        """Push the part of a step's row that ends at one neuron; return the contributions."""
+        row = self.rows.row(step.source)
+        if row is None or not len(row.target):
+            return []
+        entries = self._layout.entries(neuron).reshape(-1).sort().values.cpu().numpy()
+        at = np.searchsorted(row.target, entries)
+        at = at[row.target[np.minimum(at, len(row.target) - 1)] == entries]
+        target = as_tensor(row.target[at], self.device)
+        before = state.values(*state.find(target))
+        propagate(state, target, self._pulse(step.activity or 0, step), layout=self._layout, options=self.options)
+        rise = (state.values(*state.find(target)) - before).tolist()
+        segment, _, branch = unpack_target(row.target[at])
+        strength = self.specification.strengths(row.strength[at])
+        columns = zip(segment.tolist(), branch.tolist(), strength.tolist(), rise, strict=True)
+        return [Contribution(step.index, step.source, *item) for item in columns if item[-1] > 0]
+
+    def _counts(self, state: ActivationState, neuron: int, item: Contribution) -> bool:
+        """Return whether the entry that a contribution raised still has a value."""
+        key = self._layout.entries(neuron)[item.segment, item.branch].reshape(1)
+        return bool(state.values(*state.find(key)) > 0)
+
+
+class Session(Stepper[ActivationState]):
+    """Advances one sequence at a time by pushing whole rows into one state, the reference implementation.
+
+    The parameters are those of `SequenceSession`.
+
+    Examples
+    --------
+    >>> from giaann_dask.rows.source import RunRows
+    >>> from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
+    >>> from giaann_dask.runs.run import Run
+    >>> from giaann_dask.spec import Specification
+    >>> flags = FlagTable(np.zeros(1, bool), np.full(1, -1))
+    >>> session = Session(Specification(), RunRows([Run.empty()], lambda neuron: 0), flags)
+    >>> prompt = PreparedSequence(neuron=np.array([0]), noun=np.array([True]), number=0)
+    >>> session.generate(prompt, 3).stop
+    'no connections'
+    """
+
+    def _begin(self) -> ActivationState:
+        return ActivationState(self.device)
+
+    def _burst(self, state: ActivationState, neuron: int) -> None:
+        burst(state, neuron, self._layout)
+
+    def _activity(self, state: ActivationState, neuron: int) -> int:
+        return source_activity(state, neuron, self._layout)
+
+    def _propagate(self, state: ActivationState, source: int, target: Tensor, pulse: Pulse) -> None:
+        propagate(state, target, pulse, layout=self._layout, options=self.options)
+
+    def _deactivate(self, state: ActivationState, neuron: int) -> None:
+        deactivate(state, neuron, self._layout)
+
+    def _score(self, state: ActivationState, connected: Tensor, times: TokenTimes) -> Candidates | None:
+        return score_candidates(state, connected, times, layout=self._layout, options=self.options)
+
+    def _entries(self, state: ActivationState) -> StateEntries:
+        return state.entries()
+
+
+def _next_target(source: int, token: Token, mode: Mode | None) -> int:
+    """Return the sentence's own token as the next source.
+
+    In internal mode it is taken in the source's column (contract, section 8.6a). A boundary's
+    stored flag is never unset, so that this changes nothing for a sequence that was segmented
+    with the flags of its number.
+    """
+    assert token.target is not None
+    if mode == "internal" and column_of(token.target) != column_of(source):
+        return (column_of(source) << FEATURE_BITS) | feature_of(token.target)
+    return token.target

@@ -1,0 +1,167 @@
+"""Define the tables that compiled steps of many sequences read and write.
+
+These are the rules as integers, rows by their addresses, and all steps of the sequences of a batch, one row for each.
+`v1.pull_batch` and `v1.cached_rows` fill them in.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.keys import Integers
+from giaann_dask.models.columns.state.activation import drives_of
+from giaann_dask.models.columns.state.name_order import NameOrder, NameTable
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.spec import Specification
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Small: TypeAlias = npt.NDArray[np.int32]
+Bytes: TypeAlias = npt.NDArray[np.int8]
+
+NONE = -1
+INTERNAL = 2
+GOES_ON, NO_CONNECTIONS, NO_CANDIDATES, REJECTED = range(4)
+
+
+class KernelRules(NamedTuple):
+    """Values of a specification and of options that the kernels read, as integers.
+
+    Attributes
+    ----------
+    segments, columns, branches : int
+        All segments, the column segments among them, and branches.
+    timing : int
+        0 none, 1 biased, 2 exact.
+    boolean_from : int
+        First segment whose entries are 0 or 1; `segments` for none.
+    sequential : bool
+        Whether an entry needs the one before it.
+    drives : ndarray
+        Drive by activity, float32, shape ``(branches + 1,)``.
+    names : NameTable
+        Names that order the neurons.
+    """
+
+    segments: int
+    columns: int
+    branches: int
+    timing: int
+    boolean_from: int
+    sequential: bool
+    drives: Floats
+    names: NameTable
+
+    @classmethod
+    def of(cls, specification: Specification, options: InferenceOptions) -> KernelRules:
+        """Return the rules of a network and of options."""
+        segments, columns = specification.segments, specification.column_segments
+        boolean = {"boolf": columns, "boolf+c": 0, "intf+c": segments}
+        return cls(
+            segments,
+            columns,
+            specification.branches,
+            ("none", "biased", "exact").index(options.timing),
+            boolean[options.activations],
+            options.sequential,
+            np.array(drives_of(specification.branches), np.float32),
+            NameOrder().table,
+        )
+
+
+class RowTable(NamedTuple):
+    """Addresses of rows in memory, by a row's index in the table.
+
+    Attributes
+    ----------
+    address : ndarray
+        Of the first target key, int64, shape ``(rows,)``; who fills it in keeps the arrays.
+    bounds : ndarray
+        Where each segment begins, and the end, int64, shape ``(rows, segments + 1)``.
+    """
+
+    address: Integers
+    bounds: Integers
+
+
+class Slots(NamedTuple):
+    """All steps of the sequences of a batch, a line for each; step w predicts token w.
+
+    Attributes
+    ----------
+    source : ndarray
+        Source neuron of step w, int64, shape ``(slots, steps + 1)``.
+    row : ndarray
+        Its row's place in the table, `NONE` without connections; int64, the same shape.
+    mode : ndarray
+        Its mode, 0 none, 1 delimiter, 2 internal; int8, the same shape.
+    activity : ndarray
+        Its active branches, negative before they are known; int8, the same shape.
+    nouns : ndarray
+        Concepts among tokens 0 to w, int32, shape ``(slots, steps)``, as all that follow.
+    drive : ndarray
+        What the source of step w sent, float32.
+    burst : ndarray
+        Neuron burst at the end of step w, or `NONE`; int64.
+    predicted, stop : ndarray
+        Neuron predicted or `NONE`, int64, and why none was, int8.
+    candidates, ties, value : ndarray
+        How many candidates, how many with the largest value, and this value; int32, int32, float32.
+    done : ndarray
+        Steps done, int64, shape ``(slots,)``, as both that follow.
+    seeds, given : ndarray
+        Steps of the seed phase, and tokens that are known.
+    feeds : ndarray
+        Whether predictions are fed, bool, shape ``(slots,)``.
+    """
+
+    source: Integers
+    row: Integers
+    mode: Bytes
+    activity: Bytes
+    nouns: Small
+    drive: Floats
+    burst: Integers
+    predicted: Integers
+    stop: Bytes
+    candidates: Small
+    ties: Small
+    value: Floats
+    done: Integers
+    seeds: Integers
+    given: Integers
+    feeds: npt.NDArray[np.bool_]
+
+
+def empty_slots(slots: int, steps: int) -> Slots:
+    """Return slots with capacity for some steps each."""
+    shape, longer = (slots, steps), (slots, steps + 1)
+    return Slots(
+        source=np.zeros(longer, np.int64),
+        row=np.full(longer, NONE, np.int64),
+        mode=np.zeros(longer, np.int8),
+        activity=np.zeros(longer, np.int8),
+        nouns=np.zeros(shape, np.int32),
+        drive=np.zeros(shape, np.float32),
+        burst=np.full(shape, NONE, np.int64),
+        predicted=np.full(shape, NONE, np.int64),
+        stop=np.zeros(shape, np.int8),
+        candidates=np.zeros(shape, np.int32),
+        ties=np.zeros(shape, np.int32),
+        value=np.zeros(shape, np.float32),
+        done=np.zeros(slots, np.int64),
+        seeds=np.zeros(slots, np.int64),
+        given=np.zeros(slots, np.int64),
+        feeds=np.zeros(slots, np.bool_),
+    )
+
+
+def widened(slots: Slots, steps: int) -> Slots:
+    """Return the slots with capacity for more steps."""
+    wide = empty_slots(len(slots.done), steps)
+    arrays: zip[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = zip(slots, wide, strict=True)
+    for old, new in arrays:
+        new[tuple(slice(size) for size in old.shape)] = old
+    return wide

@@ -1,0 +1,365 @@
+"""Keep the state of one sequence under the dynamics of profile ``v2``, or the part of it that some neurons have.
+
+Each of the two dynamics has one class, which owns the memory of the compiled steps
+(`giaann_dask.models.columns.v2.dynamics`) and looks up where neurons are in it. All that a step does to a neuron's
+entries depends on the step's source and on these entries; so several states of which each is given its neurons' targets
+have together the entries of one that is given all of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.device import torch
+from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, pack_target
+from giaann_dask.models.columns.state.activation import StateEntries
+from giaann_dask.models.columns.state.growing import GrowingTensor
+from giaann_dask.models.columns.state.key_index import new_index
+from giaann_dask.models.columns.v2 import dynamics
+from giaann_dask.models.columns.v2.options import LegacyOptions, LifOptions
+from giaann_dask.models.columns.v2.tables import (
+    ABSENT,
+    NEVER,
+    Clock,
+    EntryTable,
+    Floats,
+    LegacyRules,
+    LifRules,
+    SegmentLayout,
+)
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
+
+_FIRST_STEPS = 1 << 8
+# Beyond it the weight of an entry has long been 0 in float32.
+_LONGEST_TIME = 1 << 12
+
+
+class SavedNeurons(NamedTuple):
+    """Entries of some neurons and what a state of them needs to go on.
+
+    Attributes
+    ----------
+    columns : tuple of ndarray
+        The arrays of their `EntryTable`, without those that are not used.
+    advanced : ndarray
+        Steps after which columns moved on, bool; empty without a soma.
+    moment : int
+        The last one that has begun.
+    """
+
+    columns: tuple[npt.NDArray[np.generic], ...]
+    advanced: npt.NDArray[np.bool_]
+    moment: int
+
+
+class AdvancingState(ABC):
+    """State of one sequence, changed in place by its steps."""
+
+    @abstractmethod
+    def can_send(self, target: Integers) -> bool:
+        """Return whether a source with these target keys can lead to a prediction at all."""
+
+    @abstractmethod
+    def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
+        """Send along a source's row; return the gate and the candidates.
+
+        Parameters
+        ----------
+        source : int
+            Neuron key.
+        row : tuple of ndarray
+            Its target keys, ascending, and their strengths, float32.
+        clock : Clock
+            Of the token to be predicted; not the first one.
+
+        Returns
+        -------
+        gate : int
+            1 if the source is active enough to send, else 0.
+        neuron, score : ndarray
+            Candidates, ascending, and their values; int64 and float32.
+        """
+
+    @abstractmethod
+    def settle(self, source: int, following: int, clock: Clock) -> None:
+        """End a step, of which `following` is the next source."""
+
+    @abstractmethod
+    def entries(self) -> StateEntries | None:
+        """Return a copy of the entries as they are after the last step, sorted, where all of them are here."""
+
+
+class SequenceState(AdvancingState):
+    """Entries of one sequence in this process.
+
+    Memory grows a little with each step (`giaann_dask.models.columns.state.growing`,
+    `giaann_dask.models.columns.state.key_index`), so that no step waits for all entries.
+
+    Parameters
+    ----------
+    layout : SegmentLayout
+        Of the network.
+    branches : int
+        For how many branches entries are kept apart.
+    """
+
+    def __init__(self, layout: SegmentLayout, branches: int) -> None:
+        self._layout, self._branches = layout, branches
+        row, cpu = (branches, layout.segments), torch.device("cpu")
+        self._neuron, self._stamp = GrowingTensor(torch.int64, cpu), GrowingTensor(torch.int64, cpu)
+        self._value = GrowingTensor(torch.float32, cpu, row)
+        self._columns = [self._neuron, self._stamp, self._value]
+        if not layout.soma:
+            self._columns += [GrowingTensor(torch.bool, cpu, row), GrowingTensor(torch.int32, cpu, row)]
+        self._index, self._used, self._moment = new_index(cpu), 0, 1
+        self._advanced = np.zeros(_FIRST_STEPS if layout.soma else 0, np.bool_)
+
+    def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
+        """See `AdvancingState.advance`."""
+        gate = self.gate(source, clock)
+        return gate, *self.send(*row, source, gate, clock)
+
+    @abstractmethod
+    def gate(self, source: int, clock: Clock) -> int:
+        """Return 1 if a source is active enough to send, else 0; the parameters are those of `advance`."""
+
+    @abstractmethod
+    def send(self, target: Integers, strength: Floats, source: int, gate: int, clock: Clock) -> tuple[Integers, Floats]:
+        """Send along a source's row, or the part of it that ends at this state's neurons; return the candidates."""
+
+    @abstractmethod
+    def settle(self, source: int, following: int, clock: Clock, here: tuple[bool, bool] = (True, True)) -> None:
+        """End a step, of which `following` is the next source; `here` is which of both are this state's neurons."""
+
+    @abstractmethod
+    def entries(self) -> StateEntries:
+        """See `AdvancingState.entries`."""
+
+    @property
+    def neurons(self) -> int:
+        """Number of neurons with entries."""
+        return self._used
+
+    @property
+    def neuron(self) -> Integers:
+        """Keys of these neurons, int64, in the order in which they were reached."""
+        keys: Integers = self._neuron.values[: self._used].numpy()
+        return keys
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the entries."""
+        return self._used * sum(each.values[0].nbytes for each in self._columns)
+
+    def save(self, chosen: npt.NDArray[np.bool_]) -> SavedNeurons:
+        """Return a copy of some neurons; `chosen` is true for them, in the order of `neuron`."""
+        columns = tuple(each.values[: self._used].numpy()[chosen] for each in self._columns)
+        return SavedNeurons(columns, self._advanced.copy(), self._moment)
+
+    def restore(self, saved: SavedNeurons) -> None:
+        """Add neurons to a state without any, and go on at their moment."""
+        self._take(saved.columns[0].astype(np.int64))
+        for column, values in zip(self._columns, saved.columns, strict=True):
+            column.values[: self._used].numpy()[...] = values
+        self._advanced, self._moment = saved.advanced.copy(), saved.moment
+
+    @property
+    def _table(self) -> EntryTable:
+        """The entries for compiled steps; memory can grow without a copy when no step has it any more."""
+        columns = [each.values.numpy() for each in self._columns]
+        if self._layout.soma:
+            columns += [np.zeros((1, 1, 1), np.bool_), np.zeros((1, 1, 1), np.int32)]
+        return EntryTable(*columns)
+
+    def _find(self, neurons: Integers) -> Integers:
+        """Return the places of neurons, `ABSENT` for those without entries."""
+        found: Integers = self._index.find(self._neuron.values, torch.from_numpy(neurons)).numpy()
+        return found
+
+    def _place(self, neuron: int) -> int:
+        return int(self._find(np.array([neuron], np.int64))[0])
+
+    def _take(self, neurons: Integers) -> Integers:
+        """Return the places of neurons, after appending those without entries, which begin at the present moment."""
+        before = self._used
+        for column in self._columns:
+            column.reserve(before, before + len(neurons))
+        place, self._used = self._index.take(self._neuron.values, before, torch.from_numpy(neurons))
+        self._stamp.values[before : self._used] = self._moment
+        for column, first in zip(self._columns[2:], (0, False, NEVER), strict=False):
+            column.values[before : self._used] = first
+        found: Integers = place.numpy()
+        return found
+
+    def _take_one(self, neuron: int) -> int:
+        return int(self._take(np.array([neuron], np.int64))[0])
+
+    def _ending(self, target: Integers) -> Integers:
+        """Return the neurons of the target keys in the segment of adjacent tokens, ascending."""
+        return _neurons_of(target[int(np.searchsorted(target, self._layout.last << SEGMENT_SHIFT)) :])
+
+    def _sorted(self, there: npt.NDArray[np.bool_], time: npt.NDArray[np.int32]) -> StateEntries:
+        """Return the entries where `there` is true, with these times; both by neuron, branch and segment."""
+        flat = np.flatnonzero(there)
+        slot, place = np.divmod(flat, self._branches * self._layout.segments)
+        branch, segment = np.divmod(place, self._layout.segments)
+        key = pack_target(segment, self.neuron[slot], branch)
+        order = np.argsort(key)
+        taken = flat[order]
+        columns = (key[order], self._value.values.numpy().reshape(-1)[taken], time.reshape(-1)[taken])
+        return StateEntries(*(torch.from_numpy(column) for column in columns))
+
+
+def _neurons_of(target: Integers) -> Integers:
+    neurons: Integers = (target >> BRANCH_BITS) & NEURON_MASK
+    return neurons
+
+
+class LifState(SequenceState):
+    """Entries under leaky integrate-and-fire (contract, section 7).
+
+    Parameters
+    ----------
+    layout : SegmentLayout
+        Of the network, with a soma.
+    options : LifOptions
+        Constants.
+    """
+
+    def __init__(self, layout: SegmentLayout, options: LifOptions) -> None:
+        # Connections of all branches add up at their segment: the soma is one.
+        super().__init__(layout, 1)
+        one = np.float32(1)
+        self._rules = LifRules(
+            columns=layout.columns,
+            threshold=np.float32(options.threshold),
+            keep_soma=one - np.float32(options.soma_decay),
+            keep_column=one - np.float32(options.column_decay),
+            burst=np.float32(options.burst),
+            strengths=options.strengths,
+            squash=options.squash,
+            clear_source=options.clear_source,
+        )
+
+    def can_send(self, target: Integers) -> bool:
+        """Return whether a source has any connection."""
+        return len(target) > 0
+
+    def gate(self, source: int, clock: Clock) -> int:
+        """See `SequenceState.gate`."""
+        self._moment = 2 * clock.token
+        own = self._take_one(source)
+        return int(dynamics.lif_gate(self._table, own, clock.token, self._advanced, self._rules))
+
+    def send(self, target: Integers, strength: Floats, source: int, gate: int, clock: Clock) -> tuple[Integers, Floats]:
+        """See `SequenceState.send`."""
+        self._moment = 2 * clock.token
+        history = clock.token, self._advanced, self._rules
+        if gate:
+            slots = self._take(_neurons_of(target))
+            dynamics.lif_send(self._table, slots, (target, strength), *history)
+        neuron, score = dynamics.lif_scores(
+            self._table, self._place(source), self._find(self._ending(target)), *history
+        )
+        return neuron, score
+
+    def settle(self, source: int, following: int, clock: Clock, here: tuple[bool, bool] = (True, True)) -> None:
+        """Let columns move on where the next source is in another one, and burst it."""
+        if clock.token == len(self._advanced):
+            self._advanced = np.concatenate([self._advanced, np.zeros_like(self._advanced)])
+        self._advanced[clock.token] = source >> FEATURE_BITS != following >> FEATURE_BITS
+        self._moment = 2 * clock.token + 1
+        if here[1]:
+            slot = self._take_one(following)
+            dynamics.lif_burst(self._table, slot, clock.token, self._advanced, self._rules)
+
+    def entries(self) -> StateEntries:
+        """Return the positive entries."""
+        dynamics.lif_catch_up_all(self._table, self._used, self._moment, self._advanced, self._rules)
+        positive = self._value.values[: self._used].numpy() > 0
+        return self._sorted(positive, np.broadcast_to(np.int32(NEVER), positive.shape))
+
+
+class LegacyState(SequenceState):
+    """Entries without a soma (contract, section 8).
+
+    Parameters
+    ----------
+    layout : SegmentLayout
+        Of the network, without a soma.
+    options : LegacyOptions
+        Constants.
+    """
+
+    def __init__(self, layout: SegmentLayout, options: LegacyOptions) -> None:
+        super().__init__(layout, layout.branches)
+        self._rules = LegacyRules(
+            columns=layout.columns,
+            decay=np.float32(options.decay),
+            scale=np.float32(options.scale),
+            burst=np.float32(options.burst),
+            exact=options.timing == "exact",
+            strengths=options.strengths,
+            boolean=options.boolean,
+            burst_all=options.burst_all,
+        )
+        # The power in float32, of the float32 factor.
+        distances = np.arange(_LONGEST_TIME if options.timing == "biased" else 1, dtype=np.float64)
+        self._powers = (np.float64(np.float32(options.penalty)) ** distances).astype(np.float32)
+
+    def can_send(self, target: Integers) -> bool:
+        """Return whether a source has a connection to the segment of adjacent tokens."""
+        return len(target) > 0 and int(target[-1] >> SEGMENT_SHIFT) == self._layout.last
+
+    def gate(self, source: int, clock: Clock) -> int:
+        """See `SequenceState.gate`."""
+        self._moment = 2 * clock.token
+        own = self._place(source)
+        return 0 if own == ABSENT else int(dynamics.legacy_gate(self._table, own, clock.token, self._rules))
+
+    def send(self, target: Integers, strength: Floats, source: int, gate: int, clock: Clock) -> tuple[Integers, Floats]:
+        """See `SequenceState.send`."""
+        self._moment = 2 * clock.token
+        slots = self._take(_neurons_of(target))
+        dynamics.legacy_send(self._table, slots, (target, strength), gate, clock, self._rules)
+        self._moment = 2 * clock.token + 1
+        own = self._place(source)
+        if own != ABSENT:
+            dynamics.legacy_clear(self._table, own, self._moment, self._rules)
+        connected = self._find(np.unique(self._ending(target)))
+        neuron, score = dynamics.legacy_scores(self._table, connected, clock, self._rules, self._powers)
+        return neuron, score
+
+    def settle(self, source: int, following: int, clock: Clock, here: tuple[bool, bool] = (True, True)) -> None:
+        """Burst the next source; before the first step the source itself was burst, and silenced."""
+        self._moment = 2 * clock.token + 1
+        if clock.token == 0 and here[0]:
+            slot = self._take_one(source)
+            dynamics.legacy_burst(self._table, slot, self._moment, self._rules)
+            dynamics.legacy_clear(self._table, slot, self._moment, self._rules)
+        if here[1]:
+            dynamics.legacy_burst(self._table, self._take_one(following), self._moment, self._rules)
+
+    def entries(self) -> StateEntries:
+        """Return all entries, those of value 0 too."""
+        dynamics.legacy_catch_up_all(self._table, self._used, self._moment, self._rules)
+        there, time = (each.values[: self._used].numpy() for each in self._columns[3:])
+        return self._sorted(there, time)
+
+
+def new_state(layout: SegmentLayout, dynamics: LifOptions | LegacyOptions) -> SequenceState:
+    """Return the state before the first step.
+
+    Raises
+    ------
+    OptionError
+        If the dynamics are not those that the network was trained for.
+    """
+    layout.require_soma(isinstance(dynamics, LifOptions))
+    if isinstance(dynamics, LifOptions):
+        return LifState(layout, dynamics)
+    return LegacyState(layout, dynamics)

@@ -1,0 +1,188 @@
+"""Count how often each word followed each context, as integers that add up exactly.
+
+For profile ``best``, each token adds one to (context, word) for every kind of
+`giaann_dask.models.contexts.kinds.CONTEXTS` that fits into its sentence, and one to (longer context, shorter context)
+for each two neighbours of the chain. The counts are a `Run`, so they are merged, packed, stored and assigned to
+regions (by source) like the connections of any profile. `giaann_dask.models.contexts.tables` turns them into
+probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, cast
+
+import numba as nb
+import numpy as np
+
+from giaann_dask.dask_types import register_arrays
+from giaann_dask.errors import require_option
+from giaann_dask.keys import SEGMENT_SHIFT
+from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, EXTENDS, NONE, TokenStream, word_key
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.run import Run
+from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
+
+# Tokens that are counted in one go: bounds the memory of sorting, about 1,100 bytes for each of them.
+BLOCK_TOKENS = 1 << 18
+# Counts of a block are 32-bit integers.
+_LARGEST_BLOCK = 1 << 31
+# Parts that the pairs of a block are divided into by the first bits of their sources, which are hashes.
+_PART_BITS = 9
+_PARTS, _PART_SHIFT = 1 << _PART_BITS, NEURON_BITS - _PART_BITS
+# Rows of more targets are sorted before they are inserted one after the other.
+_FEW = 24
+
+
+@register_arrays
+@dataclass(frozen=True, slots=True, eq=False)
+class ContextCounts:
+    """Counts of words by context, and the words.
+
+    Attributes
+    ----------
+    run : Run
+        Sources are keys of contexts; targets have the kind of context as segment, the word's key as
+        neuron and branch 0; strengths are counts.
+    words : tuple of str
+        Every word that was counted, in the order of the keys.
+    """
+
+    run: Run
+    words: tuple[str, ...]
+
+
+def count_contexts(stream: TokenStream) -> ContextCounts:
+    """Count all kinds of contexts of all tokens of documents, and list the words.
+
+    Parameters
+    ----------
+    stream : TokenStream
+        Whole sentences.
+
+    Examples
+    --------
+    >>> counts = count_contexts(TokenStream.from_documents([[["a", "b", "a"]]]))
+    >>> counts.words, int(counts.run.strength.max())
+    (('a', 'b'), 2)
+    """
+    run = count_rows(stream, range(len(CONTEXTS)))
+    used = np.unique(stream.index)
+    return ContextCounts(run, _sorted_words(stream.words[number] for number in used.tolist()))
+
+
+def count_rows(stream: TokenStream, kinds: Sequence[int], block_tokens: int = BLOCK_TOKENS) -> Run:
+    """Count the contexts of all tokens of documents, in blocks of bounded size.
+
+    Parameters
+    ----------
+    stream : TokenStream
+        Whole sentences.
+    kinds : sequence of int
+        Places in `CONTEXTS` of what is counted, the chain among them.
+    block_tokens : int
+        Tokens that are sorted at a time; the result does not depend on it.
+
+    Returns
+    -------
+    Run
+        As in `ContextCounts`.
+    """
+    require_option(1 <= block_tokens < _LARGEST_BLOCK, "block_tokens", block_tokens, f"1 to {_LARGEST_BLOCK - 1:,}")
+    spans = ((begin, min(begin + block_tokens, len(stream))) for begin in range(0, len(stream), block_tokens))
+    return merge_runs([_count_span(stream, list(kinds), *span) for span in spans])
+
+
+def _count_span(stream: TokenStream, kinds: list[int], begin: int, end: int) -> Run:
+    """Return the counts of all contexts of a span of tokens."""
+    sources = np.stack([stream.sources(kind, begin, end) for kind in kinds])
+    shorter = np.array([kinds.index(kind - 1) if 1 < kind <= CHAIN else NONE for kind in kinds], np.int64)
+    divide: Any = _divide_pairs
+    source, target, ends = divide(sources, stream.keys[stream.index[begin:end]], np.array(kinds, np.int64), shorter)
+    # Memory that is not written to is not taken.
+    rows, pointer = np.empty(len(source), np.int64), np.zeros(len(source) + 1, np.int64)
+    targets, counts = np.empty(len(source), np.int64), np.empty(len(source), np.int32)
+    found, sum_rows = np.zeros(2, np.int64), cast(Any, _sum_rows)
+    for first, last in pairwise(ends.tolist()):
+        if first < last:
+            part = slice(first, last)
+            # Sorting by one key takes a third of the time of sorting by both; most rows are short.
+            sum_rows(source[part], target[part], np.argsort(source[part]), (rows, pointer), (targets, counts), found)
+    row, connection = found.tolist()
+    return Run(rows[:row].copy(), pointer[: row + 1].copy(), targets[:connection].copy(), counts[:connection].copy())
+
+
+@nb.njit(cache=True, nogil=True)
+def _divide_pairs(sources, words, kinds, shorter):  # type: ignore[no-untyped-def]
+    """Return the sources and the targets of all contexts, one for each occurrence, and where each part of them ends.
+
+    Parts are ranges of sources that ascend from part to part, each small enough to be sorted in the processor's cache.
+    `sources` has a row for each kind; `shorter` says which row has the contexts that those of a kind extend.
+    """
+    ends = np.zeros(_PARTS + 1, np.int64)
+    for row in range(len(kinds)):
+        pairs = 1 if shorter[row] < 0 else 2
+        for token in range(len(words)):
+            # A context that does not exist has no shorter one to extend.
+            if sources[row, token] != NONE:
+                ends[(sources[row, token] >> _PART_SHIFT) + 1] += pairs
+    for part in range(_PARTS):
+        ends[part + 1] += ends[part]
+    filled = ends[:-1].copy()
+    source, target = np.empty(ends[-1], np.int64), np.empty(ends[-1], np.int64)
+    extends = np.int64(EXTENDS) << SEGMENT_SHIFT
+    for row in range(len(kinds)):
+        kind = kinds[row] << SEGMENT_SHIFT
+        for token in range(len(words)):
+            key = sources[row, token]
+            if key == NONE:
+                continue
+            at = filled[key >> _PART_SHIFT]
+            source[at], target[at] = key, kind | (words[token] << BRANCH_BITS)
+            at += 1
+            if shorter[row] >= 0:
+                source[at], target[at] = key, extends | (sources[shorter[row], token] << BRANCH_BITS)
+                at += 1
+            filled[key >> _PART_SHIFT] = at
+    return source, target, ends
+
+
+@nb.njit(cache=True, nogil=True)
+def _sum_rows(source, target, order, sums, columns, found):  # type: ignore[no-untyped-def]
+    """Append the sources, the ends of their rows, and the distinct targets of each with how often each occurs.
+
+    `order` sorts the pairs by source; `found` has the number of rows and of targets.
+    """
+    (rows, pointer), (targets, counts) = sums, columns
+    row, last = found
+    begin = 0
+    while begin < len(order):
+        key, first, end = source[order[begin]], last, begin + 1
+        while end < len(order) and source[order[end]] == key:
+            end += 1
+        values = target[order[begin:end]]
+        if end - begin > _FEW:
+            values = np.sort(values)
+        for value in values:
+            at = last
+            while at > first and targets[at - 1] > value:
+                at -= 1
+            if at > first and targets[at - 1] == value:
+                counts[at - 1] += 1
+                continue
+            for place in range(last, at, -1):
+                targets[place], counts[place] = targets[place - 1], counts[place - 1]
+            targets[at], counts[at] = value, 1
+            last += 1
+        rows[row] = key
+        row += 1
+        pointer[row] = last
+        begin = end
+    found[0], found[1] = row, last
+
+
+def _sorted_words(words: Iterator[str] | set[str]) -> tuple[str, ...]:
+    """Return words in the order of their keys."""
+    return tuple(sorted(words, key=lambda word: (word_key(word), word)))

@@ -1,0 +1,277 @@
+"""Continue prompts with a commit of profile ``best``, its tables built in this process or on a cluster.
+
+`giaann_dask.models.contexts.commit_tables` opens the tables.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from giaann_dask.cluster import result, wait_all
+from giaann_dask.cluster.sharing import open_commit
+from giaann_dask.device import one_thread
+from giaann_dask.errors import OptionError
+from giaann_dask.events import Observer, PromptsAdvanced, ignore
+from giaann_dask.models.base import PreparedText, TokenEvent, WorkerOpening
+from giaann_dask.models.contexts.commit_tables import CommitTables, place_of, read_tables, submit_tables
+from giaann_dask.models.contexts.continuation import TextContinuation
+from giaann_dask.models.contexts.scores import BEST, PooledModel
+from giaann_dask.models.contexts.stored_tables import StoredTables
+from giaann_dask.models.contexts.table_files import has_tables
+from giaann_dask.models.contexts.tables import PooledTables
+from giaann_dask.models.contexts.word_scores import score_text
+from giaann_dask.models.options import BatchOptions, GenerationOptions
+from giaann_dask.models.results import ScoredWord
+from giaann_dask.rows.opening import open_in_background
+from giaann_dask.rows.stored import KEPT_BYTES
+from giaann_dask.store.commits import CommitReader
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+# Connections for each token of a single prompt that is predicted from rows before all tables are built: these take
+# about as long as so many tokens from rows, and a short text needs none.
+_CONNECTIONS_PER_TOKEN = 40_000
+# Kinds of contexts that a prediction reads.
+_KINDS = tuple(kind for kind, weight in enumerate(BEST.weights, 1) if weight)
+
+
+class ContextsPredictor:
+    """A commit of profile ``best`` opened in this process.
+
+    First tokens are predicted from rows that are read for them, if the commit has what that needs. Meanwhile all tables
+    are built in the background: at once for a batch of prompts or a server, and for a single prompt when it has cost as
+    much; the predictions are the same.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit, of profile ``best``.
+    client : Client, optional
+        Of the cluster that builds the tables; without one they are built in this process.
+    tables : CommitTables, optional
+        Its tables, where they have been opened already.
+    background : bool
+        Whether tables are built in the background; a single prompt is continued from rows alone.
+    observer : callable, optional
+        Called when prompts enter, advance or leave.
+    """
+
+    def __init__(
+        self,
+        reader: CommitReader,
+        *,
+        client: Client | None = None,
+        tables: CommitTables | None = None,
+        background: bool = True,
+        observer: Observer = ignore,
+    ) -> None:
+        self.commit, self.observer = reader.commit, observer
+        self._reader, self._client, self._opened, self._background = reader, client, tables, background
+        self._tokens = 0
+        self._building: threading.Thread | None = None
+        # None where tables are there, or have to be built as the commit has stored no repeats.
+        from_rows = tables is None and not has_tables(*place_of(reader)) and reader.repeats() is not None
+        self._stored = StoredTables(reader, _KINDS) if from_rows else None
+        stored = self._stored
+        self.model = PooledModel(self._tables(), BEST) if stored is None else PooledModel(stored.words, BEST, stored.of)
+
+    def count_token(self) -> None:
+        """Count a predicted token; begin to build the tables when tokens from rows have cost as much."""
+        self._tokens += 1
+        if self._tokens * _CONNECTIONS_PER_TOKEN >= self._reader.manifest().connections:
+            self.build_tables()
+
+    def build_tables(self) -> None:
+        """Begin to build all tables in the background, unless they are there or being built."""
+        if self.model.read is None or self._building is not None or not self._background:
+            return
+        self._building = open_in_background(self._build, "tables")
+
+    def _tables(self) -> PooledTables:
+        if self._opened is not None:
+            return self._opened.tables
+        if self._client is None:
+            return read_tables(*place_of(self._reader))
+        opened: CommitTables = result(submit_tables(self._client, self._reader))
+        return opened.tables
+
+    def _build(self) -> None:
+        self.model = PooledModel(self._tables(), BEST)
+
+    @property
+    def profile(self) -> str:
+        """Profile of the network."""
+        return "best"
+
+    @property
+    def subwords(self) -> bool:
+        """False: tokens are words."""
+        return False
+
+    @property
+    def has_probabilities(self) -> bool:
+        """True: words have probabilities."""
+        return True
+
+    def health(self, within_s: float) -> str | None:
+        """Return None: all tables are in this process."""
+        return None
+
+    def lost(self) -> bool:
+        """Return False: all tables are in this process."""
+        return False
+
+    def release(self) -> None:
+        """Let go of rows beyond those that are kept between prompts."""
+        if self._stored is not None:
+            self._stored.release_beyond(KEPT_BYTES)
+
+    def score(self, text: str, candidates: int = 0) -> tuple[ScoredWord, ...]:
+        """Return the probability of each word of a text; see `giaann_dask.models.contexts.word_scores.score_text`."""
+        self.count_token()
+        return score_text(self.model, text, candidates)
+
+    def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> WordBatch:
+        """Return an empty batch of prompts; see `WordBatch`."""
+        opened = WordBatch(self, options, batch)
+        if opened.free_slots > 1:
+            self.build_tables()
+        return opened
+
+
+class WordBatch:
+    """Prompts continued in turn, a word at a time; a `giaann_dask.models.base.ContinuationBatch`.
+
+    Parameters
+    ----------
+    opened : ContextsPredictor
+        The commit that predicts.
+    options : GenerationOptions
+        Checked to have none that only networks of columns have.
+    batch : BatchOptions, optional
+        How many prompts are continued at a time.
+
+    Raises
+    ------
+    OptionError
+        If options are set that only networks of columns have.
+    """
+
+    def __init__(
+        self, opened: ContextsPredictor, options: GenerationOptions, batch: BatchOptions | None = None
+    ) -> None:
+        require_fit(options)
+        self._opened, self._slots = opened, (batch or BatchOptions()).slots
+        self._texts: dict[int, TextContinuation] = {}
+        self._entered = 0
+
+    def __len__(self) -> int:
+        """Return the number of prompts in the batch."""
+        return len(self._texts)
+
+    @property
+    def free_slots(self) -> int:
+        """Number of free slots."""
+        return self._slots - len(self._texts)
+
+    def prepare(self, prompt: str, options: GenerationOptions) -> PreparedText:
+        """Divide a prompt into words; see `giaann_dask.models.base.ContinuationBatch.prepare`."""
+        text = TextContinuation(self._opened.model, prompt, options.seeded())
+        score = partial(self._opened.score, prompt)
+        return PreparedText(text.prompt, partial(self._enter, text), score=score)
+
+    def _enter(self, text: TextContinuation) -> int:
+        if not self.free_slots:
+            raise OptionError("a prompt enters a full batch", "a free slot", "step until one has finished")
+        number = self._entered
+        self._texts[number] = text
+        self._entered += 1
+        self._opened.observer(PromptsAdvanced(entered=1))
+        return number
+
+    def step(self) -> list[TokenEvent]:
+        """Choose the next word of every prompt; a prompt finishes one step after its last word."""
+        events = []
+        for number, text in [*self._texts.items()]:
+            # Also in the middle of a text, tables are faster than rows.
+            text.model = self._opened.model
+            with one_thread():
+                token = next(text, None)
+            if token is None:
+                del self._texts[number]
+            else:
+                self._opened.count_token()
+            self._opened.observer(PromptsAdvanced(left=int(token is None), tokens=int(token is not None)))
+            events.append(TokenEvent(number, token, token is None, seed=text.seed))
+        return events
+
+    def leave(self, number: int) -> None:
+        """Remove a prompt before its end; do nothing if it has left already."""
+        if self._texts.pop(number, None) is not None:
+            self._opened.observer(PromptsAdvanced(left=1))
+
+
+def require_fit(options: GenerationOptions) -> None:
+    """Raise an `OptionError` if an option is set that only networks of columns have."""
+    if options.beam.searches or options.inference.chosen:
+        found = "beam search or rules of inference for a network of profile best"
+        raise OptionError(found, "profile v1 or v2", "leave them out")
+
+
+def contexts_on_workers(client: Client, reader: CommitReader) -> WorkerOpening:
+    """Return how tasks open a commit of profile ``best`` on workers.
+
+    Its tables are built once, by one worker, which stores them where the other workers of its machine map them.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not respond in time.
+    """
+    tables = submit_tables(client, reader)
+    wait_all([tables])
+    return WorkerOpening(
+        contexts_from_tables,
+        (*place_of(reader), tables),
+        profile="best",
+        subwords=False,
+        has_probabilities=True,
+        health=lambda within_s: None,
+        # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
+        lost=lambda: tables.key not in client.futures,
+    )
+
+
+def contexts_for_prompt(reader: CommitReader) -> WorkerOpening:
+    """Return how a task opens a commit of profile ``best`` for one prompt: its tables where they are, else rows."""
+    return WorkerOpening(
+        contexts_from_store,
+        place_of(reader),
+        profile="best",
+        subwords=False,
+        has_probabilities=True,
+        health=lambda within_s: None,
+        lost=lambda: False,
+    )
+
+
+def contexts_from_tables(path: str, commit: str, tables: CommitTables) -> ContextsPredictor:
+    """Open a commit of profile ``best`` in a task, given its tables."""
+    return ContextsPredictor(open_commit(path, commit), tables=tables)
+
+
+def contexts_from_store(path: str, commit: str) -> ContextsPredictor:
+    """Open a commit of profile ``best`` in a task for one prompt."""
+    if has_tables(path, commit):
+        return ContextsPredictor(open_commit(path, commit))
+    return _opened_from_store(path, commit)
+
+
+@lru_cache(maxsize=1)
+def _opened_from_store(path: str, commit: str) -> ContextsPredictor:
+    """Return a commit, as a process has opened it for the prompt before."""
+    return ContextsPredictor(open_commit(path, commit), background=False)

@@ -1,0 +1,24 @@
+"""Export a network of any model, and take its digest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from giaann_dask.events import Observer, ignore
+from giaann_dask.models import model_of
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.export import Exported, digest_of_contents, write_export
+from giaann_dask.store.table_files import Compression
+
+
+def export_network(
+    reader: CommitReader, path: str | Path, observer: Observer = ignore, compression: Compression = "default"
+) -> Exported:
+    """Write a commit to a table of coordinate arrays and files next to it; see `write_export`."""
+    contents = model_of(reader.manifest().specification).export_contents(reader)
+    return write_export(reader, contents, path, observer, compression)
+
+
+def digest_of(reader: CommitReader) -> str:
+    """Return the SHA-256 of what an export of a commit contains; see `digest_of_contents`."""
+    return digest_of_contents(reader, model_of(reader.manifest().specification).export_contents(reader))

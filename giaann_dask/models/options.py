@@ -1,0 +1,293 @@
+"""Define the options of predicting with a model: how much is generated, how it is chosen, and where it is computed.
+
+Rules that are particular to a model are classes of their own, derived from `giaann_dask.models.rules.PredictionRules`;
+a model checks the options that it is given (`giaann_dask.models.base.Model.require_fit`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from giaann_dask.device import DeviceName
+from giaann_dask.errors import OptionError, PromptError, parameter, require_at_least, require_one_of, require_option
+from giaann_dask.keywords import names_keywords
+from giaann_dask.models.rules import PredictionRules
+from giaann_dask.rows.remote import RowOptions
+from giaann_dask.text.strings import text_fault
+from giaann_dask.text.tagging import check_tagger
+
+MOST_SEED = (1 << 63) - 1
+
+
+# JSON numbers of as many bits are exact in every language.
+_DRAWN_BITS = 53
+
+
+@names_keywords
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """Sampling options of networks whose words have probabilities: profile ``best``.
+
+    Parameters
+    ----------
+    temperature : float
+        0 takes the most probable word; 1 draws by the probabilities; between, the probable ones oftener.
+    seed : int, optional
+        The same seed draws the same words; by default a random one, which the continuation names.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> SamplingOptions(temperature=0.7, seed=1).temperature
+    0.7
+    """
+
+    temperature: float = 0.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        require_option(0 <= self.temperature <= 10, "temperature", self.temperature, "0 to 10")
+        if self.seed is not None and not 0 <= self.seed <= MOST_SEED:
+            raise OptionError(
+                f"{parameter('seed')} is {self.seed}",
+                f"0 to {MOST_SEED}",
+                f"set {parameter('seed')} to such a value, or leave it out",
+            )
+
+    def seeded(self) -> SamplingOptions:
+        """Return these options with the seed that counts.
+
+        That is a random one where none is given, and none where nothing is drawn.
+
+        Examples
+        --------
+        >>> SamplingOptions(temperature=1.0, seed=7).seeded().seed, SamplingOptions(seed=7).seeded().seed
+        (7, None)
+        >>> SamplingOptions(temperature=1.0).seeded().seed == SamplingOptions(temperature=1.0).seeded().seed
+        False
+        """
+        if not self.temperature:
+            return replace(self, seed=None)
+        return self if self.seed is not None else replace(self, seed=secrets.randbits(_DRAWN_BITS))
+
+    def for_choice(self, index: int) -> SamplingOptions:
+        """Return the options of one of several continuations: the first has this seed, each other one of its own.
+
+        Parameters
+        ----------
+        index : int
+            Which of them, counted from 0.
+
+        Examples
+        --------
+        >>> options = SamplingOptions(temperature=1.0, seed=7)
+        >>> [options.for_choice(index).seed for index in (0, 1, 1)]
+        [7, 1973877946906281, 1973877946906281]
+        """
+        if index == 0 or self.seed is None:
+            return self
+        (drawn,) = np.random.SeedSequence(self.seed, spawn_key=(index,)).generate_state(1, np.uint64)
+        return replace(self, seed=int(drawn) >> 64 - _DRAWN_BITS)
+
+
+Score = Literal["activation", "connection", "both"]
+
+MAXIMUM_WIDTH = 100
+MAXIMUM_DEPTH = 20
+
+
+@names_keywords
+@dataclass(frozen=True, kw_only=True)
+class BeamOptions:
+    """Options of beam search (see `giaann_dask.models.columns.v1.beam`).
+
+    Parameters
+    ----------
+    width : int
+        Paths that are kept, and candidates that each goes on with, 1 to 100; 1 is plain generation.
+    depth : int
+        Tokens of a path, 1 to 20.
+    score : {"activation", "connection", "both"}
+        What is added up over the tokens of a path: their values as candidates, the strengths of the
+        connections between neighbours, or both. Strengths are often larger than values by far.
+
+    Raises
+    ------
+    OptionError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> BeamOptions(width=3, depth=6).searches
+    True
+    """
+
+    width: int = 1
+    depth: int = 1
+    score: Score = "activation"
+
+    def __post_init__(self) -> None:
+        for name, most in (("width", MAXIMUM_WIDTH), ("depth", MAXIMUM_DEPTH)):
+            require_option(1 <= getattr(self, name) <= most, name, getattr(self, name), f"1 to {most}")
+        require_one_of("score", self.score, get_args(Score))
+
+    @property
+    def searches(self) -> bool:
+        """Whether this can differ from plain generation."""
+        return self.width > 1 and (self.depth > 1 or self.score != "activation")
+
+    @property
+    def weighs(self) -> bool:
+        """Whether trained strengths are read."""
+        return self.searches and self.score != "activation"
+
+
+# Of a key, a value and a time.
+ENTRY_BYTES = 16
+
+
+@names_keywords
+@dataclass(frozen=True, kw_only=True)
+class StateOptions:
+    """Options of the size of a sequence's state in this process.
+
+    Parameters
+    ----------
+    state_bytes : int
+        Bytes of the entries of a part, 16 each in profile ``v1``; what passes that goes to workers, divided until no
+        part is larger, unless it is one neuron.
+    timeout_s : float
+        Seconds after which a worker that does not respond is lost; its parts are made again on others.
+    columns : int
+        Of how many concept columns the activation is asked for at every step of a divided state.
+
+    Raises
+    ------
+    OptionError
+        If there is no room for an entry, no time, or fewer than no columns.
+    """
+
+    state_bytes: int = 1 << 30
+    timeout_s: float = 60.0
+    columns: int = 0
+
+    def __post_init__(self) -> None:
+        if self.state_bytes < ENTRY_BYTES:
+            raise OptionError(
+                f"{parameter('state_bytes')} is {self.state_bytes}", f"{ENTRY_BYTES} or more", "give room for an entry"
+            )
+        require_option(self.timeout_s > 0, "timeout_s", self.timeout_s, "more than 0")
+        require_option(self.columns >= 0, "columns", self.columns, "0 or more")
+
+
+@names_keywords
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions:
+    """Options of a batch: how many sequences advance together.
+
+    Parameters
+    ----------
+    slots : int
+        Sequences in the batch at most; the others wait.
+    held_bytes : int
+        Bytes of cached rows beyond which those that no sequence in the batch needs are evicted.
+    ahead : bool
+        Do all steps of a sequence in one call where its own tokens are fed.
+    state : StateOptions
+        When the state of a sequence of profile ``v2`` is divided over the workers of a cluster.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of range.
+    """
+
+    slots: int = 256
+    held_bytes: int = 256 << 20
+    ahead: bool = True
+    state: StateOptions = field(default_factory=StateOptions)
+
+    def __post_init__(self) -> None:
+        require_at_least(1, self, "slots")
+        require_at_least(0, self, "held_bytes")
+
+
+@names_keywords
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """Options of continuing a prompt.
+
+    Parameters
+    ----------
+    tokens : int
+        Tokens to generate at most.
+    inference : PredictionRules
+        Rules of prediction, by default those of the network's model; predictions are always fed.
+    beam : BeamOptions
+        How far is looked ahead before a token is chosen; not at all by default.
+    runners_up : int
+        Candidates to report per token, the chosen one included.
+    reasons : int
+        Connections to report per token.
+    tagger : str
+        How the prompt is tagged.
+    device : {"auto", "cpu", "cuda"}
+        Device of the activation state.
+    rows : RowOptions
+        How a worker fetches the network's rows.
+    sampling : SamplingOptions
+        How words are drawn, of profile ``best``.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> GenerationOptions(tokens=12, beam=BeamOptions(width=3, depth=6)).beam.searches
+    True
+    """
+
+    tokens: int = 20
+    inference: PredictionRules = field(default_factory=lambda: PredictionRules(feed="prediction"))
+    beam: BeamOptions = field(default_factory=BeamOptions)
+    runners_up: int = 5
+    reasons: int = 5
+    tagger: str = "lexicon"
+    device: DeviceName = "auto"
+    rows: RowOptions = field(default_factory=RowOptions)
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+
+    def __post_init__(self) -> None:
+        check_tagger(self.tagger)
+        require_at_least(1, self, "tokens", "runners_up")
+        require_at_least(0, self, "reasons")
+
+    def seeded(self) -> GenerationOptions:
+        """Return these options with the seed that counts; see `SamplingOptions.seeded`."""
+        return replace(self, sampling=self.sampling.seeded())
+
+
+def require_prompt(prompt: object) -> None:
+    """Raise a `PromptError` where a prompt is no text: no string, or one that UTF-8 cannot hold.
+
+    Examples
+    --------
+    >>> require_prompt("The old miller")
+    >>> require_prompt(b"The old miller")
+    Traceback (most recent call last):
+    giaann_dask.errors.PromptError: the prompt is of type bytes; expected text
+    """
+    if not isinstance(prompt, str):
+        raise PromptError(f"the prompt is of type {type(prompt).__name__}", "text")
+    if (fault := text_fault(prompt)) is not None:
+        raise PromptError(f"the prompt holds {fault}", "text in UTF-8", "correct it, or its encoding")

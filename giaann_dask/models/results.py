@@ -1,0 +1,173 @@
+"""Define the results of prediction: tokens with their candidates and reasons, and the identity of a connection.
+
+Does not cover: a whole continuation (`giaann_dask.predict.continuation`) and tracing (`giaann_dask.tracing`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+BEGINNING = -1
+"""Key of the beginning of a sentence as part of a context."""
+
+
+class ContextPart(NamedTuple):
+    """A word of a context of profile ``best``.
+
+    Attributes
+    ----------
+    key : int
+        Key of the word or of the ending; `BEGINNING` for the beginning of the sentence.
+    distance : int
+        Tokens from it to the target.
+    is_ending : bool
+        Whether the key is that of an ending.
+    """
+
+    key: int
+    distance: int
+    is_ending: bool
+
+
+class ConnectionKey(NamedTuple):
+    """Identity of a connection in a network.
+
+    Attributes
+    ----------
+    source, target : int
+        Neuron keys; of profile ``best`` those of a context and of a word.
+    segment, branch : int
+        Where it ends; of profile ``best`` the kind of context, and 0.
+    context : tuple of ContextPart
+        Words of the context, of profile ``best``.
+    """
+
+    source: int
+    target: int
+    segment: int
+    branch: int
+    context: tuple[ContextPart, ...] = ()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A neuron that could have been predicted.
+
+    Attributes
+    ----------
+    word, column : str
+        Its word, and the concept of its column; of profile ``best`` an empty string.
+    value : float
+        Its activation; of profile ``best`` its probability.
+    """
+
+    word: str
+    column: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredWord:
+    """A word of a given text with its probability after the words before it.
+
+    Attributes
+    ----------
+    begin, end : int
+        Where it is in the text, in characters.
+    log_probability : float
+        Natural logarithm of its probability.
+    most_probable : bool
+        Whether no other word was more probable.
+    candidates : tuple of Candidate
+        The most probable words at its place, best first; as many as requested.
+    """
+
+    begin: int
+    end: int
+    log_probability: float
+    most_probable: bool
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A connection that raised the chosen neuron.
+
+    Attributes
+    ----------
+    word, column : str
+        Its source neuron. Of profile ``best``, its context, and an empty string.
+    position : int
+        Index of the source in the prompt and its continuation; the nearest where there are several.
+    segment, branch : int
+        Where it ends; of profile ``best`` the kind of context, -1 for what was read lately.
+    strength, contribution : float
+        Its trained strength, and by how much it raised the neuron: of profile ``best`` a count, and the
+        natural logarithm of the factor.
+    connection : ConnectionKey or None
+        The connection in the network, by which it is traced; None for what the text itself contributed.
+    """
+
+    word: str
+    column: str
+    position: int
+    segment: int
+    branch: int
+    strength: float
+    contribution: float
+    connection: ConnectionKey | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class GeneratedToken:
+    """A generated token with its runners-up and reasons.
+
+    Attributes
+    ----------
+    word, column : str
+        The word, and the concept of its column.
+    candidates : tuple of Candidate
+        The chosen one, then the others, best first; a chosen one that beam search preferred to them
+        replaces the last of them.
+    candidate_count : int
+        How many there were.
+    reasons : tuple of Reason
+        Largest contribution first.
+    """
+
+    word: str
+    column: str
+    candidates: tuple[Candidate, ...]
+    candidate_count: int
+    reasons: tuple[Reason, ...]
+
+    def lines(self) -> list[str]:
+        """Return the token, its runners-up and its reasons for a person."""
+        if not self.column:
+            return self._counted_lines()
+        best = ", ".join(f"{c.word} [{c.column}] {c.value:.4g}" for c in self.candidates)
+        shown = [f"{self.word} [{self.column}]", f"  of {self.candidate_count} candidates: {best}"]
+        shown.extend(
+            f"  from {r.word} [{r.column}] at {r.position}: segment {r.segment}, branch {r.branch}, "
+            f"strength {r.strength:.4g}, raised it by {r.contribution:.4g}"
+            for r in self.reasons
+        )
+        return shown
+
+    def reasons_line(self) -> str:
+        """Return what raised the token, largest contribution first, as one line."""
+        if self.column:
+            return ", ".join(f"{r.word} [{r.column}] {r.contribution:.3g}" for r in self.reasons)
+        return ", ".join(f"{r.word} seen {r.strength:,.0f} times" for r in self.reasons)
+
+    def _counted_lines(self) -> list[str]:
+        """Return the same where values are probabilities and there are no columns."""
+        best = ", ".join(f"{c.word} {c.value:.4f}" for c in self.candidates)
+        shown = [self.word, f"  of {self.candidate_count} words: {best}"]
+        shown.extend(
+            f"  {r.word}: seen {r.strength:,.0f} times, made it {math.exp(r.contribution):,.3g} times as probable"
+            for r in self.reasons
+        )
+        return shown

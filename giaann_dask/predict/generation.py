@@ -1,0 +1,71 @@
+"""Continue one prompt with a network of any model: in this process, or as one task of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from giaann_dask.cluster import result, task_key
+from giaann_dask.device import one_thread
+from giaann_dask.models import model_of
+from giaann_dask.models.base import Predictor
+from giaann_dask.models.options import BatchOptions, GenerationOptions
+from giaann_dask.predict.continuation import Continuation
+from giaann_dask.predict.sessions import Sessions
+from giaann_dask.store.commits import CommitReader
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def generate(client: Client | None, reader: CommitReader, prompt: str, options: GenerationOptions) -> Continuation:
+    """Continue a prompt.
+
+    Parameters
+    ----------
+    client : Client or None
+        Of the cluster that holds the network; without one its rows are read into this process.
+    reader : CommitReader
+        The commit that predicts.
+    prompt : str
+        Some words. All of them are given; prediction starts after them.
+    options : GenerationOptions
+        How much is generated.
+
+    Raises
+    ------
+    PromptError
+        If the prompt cannot be continued.
+    OptionError
+        If the options do not fit the network.
+    """
+    specification = reader.manifest().specification
+    model = model_of(specification)
+    model.require_fit(specification, options)
+    # Drawn here, because a task that is run again has to give the same words.
+    options = options.seeded()
+    if client is None:
+        found = continue_prompt(model.open_for_prompt(reader, options), prompt, options)
+    else:
+        opening = model.open_for_prompt_on_workers(client, reader, options)
+        key = task_key("generate", reader.commit, str(reader.path), prompt, options)
+        task = (continue_in_task, opening.task, prompt, options, *opening.arguments)
+        found = result(client.submit(*task, key=key, **opening.where))
+    return replace(found, network=str(reader.path))
+
+
+def continue_in_task(
+    opening: Callable[..., Predictor], prompt: str, options: GenerationOptions, *arguments: Any
+) -> Continuation:
+    """Open a commit and continue a prompt, as a task."""
+    return continue_prompt(opening(*arguments), prompt, options)
+
+
+def continue_prompt(opened: Predictor, prompt: str, options: GenerationOptions) -> Continuation:
+    """Continue a prompt as a batch of one, with an opened commit."""
+    try:
+        with one_thread(), Sessions(opened, [prompt], options=options, batch=BatchOptions(slots=1)) as session:
+            return next(session.continuations())
+    finally:
+        opened.release()

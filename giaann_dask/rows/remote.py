@@ -1,0 +1,410 @@
+"""Request rows from the workers that hold them: the client side of the row service.
+
+All neurons wanted of one owner are one request. A request is repeated after a region has moved or its worker died, and
+may be made ahead of need. `RowOptions` decides whether rows are requested or whole regions are replicated. It works in
+tasks, from worker to worker, and in the process of the client. `rows.service` answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import Future as Answer
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from giaann_dask.errors import ClusterError, require_one_of, require_option
+from giaann_dask.keys import Integers
+from giaann_dask.keywords import names_keywords
+from giaann_dask.lazy import LazyModule
+from giaann_dask.rows.cache import RowCache, RowCounter, Rows, RowStatistics
+from giaann_dask.rows.messages import NAME, OPERATION, RowProjection, RowRequest, RowResponse
+from giaann_dask.rows.source import RunRows
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Row, Run
+
+if TYPE_CHECKING:
+    import distributed
+    from distributed import Client, Worker
+else:
+    distributed = LazyModule("distributed")
+
+Mode = Literal["auto", "replicated", "remote"]
+
+# A task that waits longer than this leaves its place to others: to the reading of a region, perhaps.
+_PATIENCE_S = 1.0
+_CONNECT_S = 3.0
+_FIRST_PAUSE_S = 0.02
+_LAST_PAUSE_S = 1.0
+
+
+@names_keywords
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """Options of the access of inference tasks to rows.
+
+    Parameters
+    ----------
+    mode : {"auto", "replicated", "remote"}
+        ``"replicated"``: every worker gets all regions. ``"remote"``: workers request the rows they
+        need from the owners of the regions. ``"auto"``: regions are replicated where all workers are in this
+        process, which copies nothing, and where all of them together take no more than
+        `replicated_share` of the memory of the smallest worker; a task that continues a single prompt
+        reads its rows from the store instead.
+    replicated_share : float
+        Of a worker's memory limit, above 0 to 1.
+    cache_bytes : int
+        Bytes of rows that a process keeps; 0 keeps none.
+    timeout_s : float
+        Seconds after which a row that nobody answers is an error. Longer than it takes to replace a
+        hung worker (2 minutes by default) and to read a region.
+    request_s : float
+        Seconds after which an owner that does not answer is asked again.
+
+    Raises
+    ------
+    OptionError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> RowOptions(mode="remote", cache_bytes=256 << 20).mode
+    'remote'
+    """
+
+    mode: Mode = "auto"
+    replicated_share: float = 0.25
+    cache_bytes: int = 128 << 20
+    timeout_s: float = 600.0
+    request_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        require_one_of("mode", self.mode, get_args(Mode))
+        require_option(0 < self.replicated_share <= 1, "replicated_share", self.replicated_share, "above 0 to 1")
+        require_option(self.cache_bytes >= 0, "cache_bytes", self.cache_bytes, "0 or more")
+        for name in ("timeout_s", "request_s"):
+            require_option(getattr(self, name) > 0, name, getattr(self, name), "more than 0")
+
+
+@dataclass(frozen=True)
+class RegionKeys:
+    """Keys of the tasks whose results are the regions of a commit.
+
+    Attributes
+    ----------
+    snapshot : str
+        Identity of the commit and its store; rows of one snapshot never change.
+    keys : dict of int to tuple of str
+        Tasks whose results are the runs of each live region, as `PackedRegionRun`; on any workers.
+    options : RowOptions
+        How they are asked.
+    """
+
+    snapshot: str
+    keys: dict[int, tuple[str, ...]]
+    options: RowOptions = field(default_factory=RowOptions)
+
+
+class RemoteRows:
+    """Rows of a network whose regions are held by workers.
+
+    The futures of the regions have to be kept, by the client, as long as rows are asked for.
+
+    Parameters
+    ----------
+    placement : Placement
+        Where neurons belong.
+    regions : RegionKeys
+        Which tasks hold them.
+    home : Worker or Client
+        Whose connections and event loop are used.
+    hot : RowCache
+        Cache shared by this process.
+    projection : RowProjection, optional
+        Which part of the rows is wanted.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        regions: RegionKeys,
+        *,
+        home: Worker | Client,
+        hot: RowCache,
+        projection: RowProjection | None = None,
+    ) -> None:
+        self._placement = placement
+        self._regions = regions
+        self._home = home
+        self._hot = hot
+        self._trim = projection or RowProjection()
+        self._snapshot = f"{regions.snapshot} {self._trim}"
+        # Holders of runs by the keys of their tasks.
+        self._owners: dict[str, str] = {}
+        # Those that did not answer the last time; another holder is asked first, where there is one.
+        self._unresponsive: set[str] = set()
+        keys = [key for its in regions.keys.values() for key in its]
+        self._kept = isinstance(home, distributed.Client) and all(key in home.futures for key in keys)
+        self._counter = RowCounter()
+        hot.budget = regions.options.cache_bytes
+
+    @classmethod
+    def of_client(
+        cls, client: Client, placement: Placement, regions: RegionKeys, *, projection: RowProjection | None = None
+    ) -> RemoteRows:
+        """Return rows for use in the process of a client, with a cache of their own."""
+        return cls(placement, regions, home=client, hot=RowCache(), projection=projection)
+
+    @classmethod
+    def of_task(
+        cls, placement: Placement, regions: RegionKeys, *, projection: RowProjection | None = None
+    ) -> RemoteRows:
+        """Return rows for use in a task, with the cache of its worker.
+
+        Raises
+        ------
+        ClusterError
+            If the row service was not installed.
+        """
+        worker = distributed.get_worker()
+        if NAME not in worker.extensions:
+            raise ClusterError("this worker does not know the row service", "one that does", "install it first")
+        return cls(placement, regions, home=worker, hot=worker.extensions[NAME].hot, projection=projection)
+
+    @property
+    def figures(self) -> RowStatistics:
+        """Counts of this process so far, over all its tasks."""
+        return self._hot.figures
+
+    @property
+    def own_figures(self) -> RowStatistics:
+        """Counts of the requests made through this object, as in one task."""
+        return self._counter.figures
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the row of a neuron, or None without connections; see `rows.source`."""
+        return self.rows([neuron])[neuron]
+
+    def rows(self, neurons: Sequence[int]) -> Rows:
+        """Return the rows of some neurons, with at most one request to each owner for those not cached.
+
+        Parameters
+        ----------
+        neurons : sequence of int
+            Neuron keys; a neuron may be named more than once.
+
+        Returns
+        -------
+        dict of int to Row or None
+            None for a neuron without connections in the wanted segments. Strengths are empty where
+            they are not wanted.
+
+        Raises
+        ------
+        ClusterError
+            If an owner has not answered within the time limit, or the connection to the cluster is lost.
+        """
+        found, answers = self._ask(neurons, ahead=False)
+        for answer in dict.fromkeys(answers.values()):
+            rows = self._wait(answer)
+            found.update((neuron, rows[neuron]) for neuron, its in answers.items() if its is answer)
+        return found
+
+    def prefetch(self, neurons: Iterable[int]) -> None:
+        """Ask for rows that will be wanted soon, without waiting for them.
+
+        Of more than half the cache could keep, as far as rows so far tell, only the first are asked for.
+        """
+        seen = self._hot.figures
+        mean = seen.received_bytes // max(seen.rows, 1)
+        self._ask(islice(neurons, self._hot.budget // (2 * max(mean, 1))), ahead=True)
+
+    def _ask(self, neurons: Iterable[int], *, ahead: bool) -> tuple[Rows, dict[int, Answer[Rows]]]:
+        """Return the rows that are here, and by neuron the answers that will have the others."""
+        distinct = list(dict.fromkeys(neurons))
+        found, answers = self._hot.look_up(self._snapshot, distinct, ahead=ahead)
+        missing = [neuron for neuron in distinct if neuron not in found and neuron not in answers]
+        if not ahead:
+            self._counter.count(hits=len(found), awaited=len(answers), misses=len(missing))
+        if missing:
+            self._require_connected()
+            loop = self._home.loop.asyncio_loop
+            answer = asyncio.run_coroutine_threadsafe(self._fetch(np.array(missing, np.int64)), loop)
+            self._hot.expect(self._snapshot, missing, answer)
+            answers.update(dict.fromkeys(missing, answer))
+        return found, answers
+
+    def _wait(self, answer: Answer[Rows]) -> Rows:
+        limit = self._regions.options.timeout_s + self._regions.options.request_s
+        deadline = time.monotonic() + limit + _LAST_PAUSE_S
+        while True:
+            try:
+                return answer.result(_PATIENCE_S)
+            except TimeoutError:
+                _secede_once()
+            self._require_connected()
+            if time.monotonic() > deadline:
+                raise _no_response(limit)
+
+    def _require_connected(self) -> None:
+        """Raise a ClusterError when the client is closed: nothing on its event loop ends then."""
+        if isinstance(self._home, distributed.Client) and self._home.status in ("closing", "closed"):
+            raise _disconnected()
+
+    def _require_kept(self) -> None:
+        """Raise a ClusterError when the regions are lost, as the client's futures are with its scheduler."""
+        self._require_connected()
+        if self._kept and not all(key in self._home.futures for keys in self._regions.keys.values() for key in keys):
+            raise _disconnected()
+
+    async def _fetch(self, neurons: Integers) -> Rows:
+        """Ask owners until all rows are here; runs on the event loop."""
+        neurons = np.sort(neurons)
+        region = self._placement.regions_of(neurons)
+        parts = {int(r): neurons[region == r] for r in np.unique(region)}
+        # By run: what is still to be asked, and what was answered.
+        wanted = {key: its for r, its in parts.items() for key in self._regions.keys[r]}
+        answered: dict[str, list[Run]] = {key: [] for key in wanted}
+        deadline = time.monotonic() + self._regions.options.timeout_s
+        pause = _FIRST_PAUSE_S
+        while wanted:
+            groups = await self._by_owner(wanted)
+            found = await asyncio.gather(*(self._request(owner, keys, wanted) for owner, keys in groups.items()))
+            responses = {key: response for each in found for key, response in each.items()}
+            for key, response in responses.items():
+                answered[key].append(response.rows)
+                rest = wanted.pop(key)[response.answered :]
+                if len(rest):
+                    wanted[key] = rest
+            if responses:
+                pause = _FIRST_PAUSE_S
+            elif time.monotonic() > deadline:
+                raise _no_response(self._regions.options.timeout_s)
+            else:
+                self._require_kept()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LAST_PAUSE_S)
+        rows: Rows = {}
+        for r, its in parts.items():
+            summed = _sum_rows([piece for key in self._regions.keys[r] for piece in answered[key]])
+            rows.update((neuron, _copied(summed.row(neuron))) for neuron in its.tolist())
+        return rows
+
+    async def _by_owner(self, keys: Collection[str]) -> dict[str, list[str]]:
+        """Return the runs of each owner; the scheduler is queried for unknown owners."""
+        unknown = [key for key in keys if key not in self._owners]
+        if unknown:
+            try:
+                call = self._home.scheduler.who_has(keys=unknown)
+                having: dict[str, list[str]] = await asyncio.wait_for(call, self._regions.options.request_s)
+            except OSError:
+                having = {}
+            own = self._home.address if isinstance(self._home, distributed.Worker) else None
+            for key in unknown:
+                if every := having.get(key):
+                    self._owners[key] = min(every, key=lambda one: (one in self._unresponsive, one != own, one))
+        groups: dict[str, list[str]] = {}
+        for key in keys:
+            if key in self._owners:
+                groups.setdefault(self._owners[key], []).append(key)
+        return groups
+
+    async def _request(self, owner: str, keys: list[str], wanted: dict[str, Integers]) -> dict[str, RowResponse]:
+        """Return the answers of one owner, by run; drop it as the owner of runs that it does not answer."""
+        # Another request may need an owner again that this one forgets; it then asks the scheduler too.
+        questions = [RowRequest(key, wanted[key]) for key in keys]
+        began = time.perf_counter()
+        try:
+            call = self._call(owner, questions)
+            reply = await asyncio.wait_for(call, self._regions.options.request_s)
+            self._unresponsive.discard(owner)
+            if isinstance(self._home, distributed.Worker):
+                self._home.extensions[NAME].times.asked(time.perf_counter() - began)
+        except OSError:
+            reply = None
+            # Of its other runs too, so that a worker that is gone is waited for once.
+            self._owners = {key: one for key, one in self._owners.items() if one != owner}
+            self._unresponsive.add(owner)
+        answers: list[RowResponse | None] = reply["answers"] if reply else [None] * len(keys)
+        found = {key: answer for key, answer in zip(keys, answers, strict=True) if answer is not None}
+        for key in set(keys) - set(found):
+            self._owners.pop(key, None)
+        figures = RowStatistics(
+            requests=1 if reply else 0,
+            rows=sum(answer.answered for answer in found.values()),
+            received_bytes=sum(answer.rows.nbytes for answer in found.values()),
+            retries=len(keys) - len(found),
+        )
+        for counter in (self._hot, self._counter):
+            counter.count(**asdict(figures))
+        return found
+
+    async def _call(self, owner: str, questions: list[RowRequest]) -> dict[str, Any] | None:
+        if isinstance(self._home, distributed.Worker) and owner == self._home.address:
+            reply: dict[str, Any] = await self._home.extensions[NAME].answer(questions, self._trim)
+            return {"answers": reply["answers"].data}
+        from distributed.core import send_recv
+        from distributed.protocol import to_serialize
+
+        message = {"op": OPERATION, "questions": to_serialize(questions), "projection": to_serialize(self._trim)}
+        # As `rpc` does, which would retry connecting to a dead worker for half a minute.
+        comm = await self._home.rpc.connect(owner, timeout=min(_CONNECT_S, self._regions.options.request_s))
+        try:
+            answered: dict[str, Any] | None = await send_recv(comm, **message)
+            return answered
+        finally:
+            self._home.rpc.reuse(owner, comm)
+
+
+def row_source(
+    placement: Placement, regions: Sequence[Run] | RegionKeys, *, projection: RowProjection
+) -> RunRows | RemoteRows:
+    """Return, in a task, a source of the rows of given regions, or of regions held elsewhere, given their keys."""
+    if isinstance(regions, RegionKeys):
+        return RemoteRows.of_task(placement, regions, projection=projection)
+    return RunRows.placed(placement, regions)
+
+
+def _sum_rows(parts: Sequence[Run]) -> Run:
+    """Return the sum of rows of the runs of a region, which may all be without strengths."""
+    parts = [part for part in parts if len(part)]
+    if len(parts) < 2:
+        return parts[0] if parts else Run.empty()
+    if any(len(part.strength) for part in parts):
+        return merge_runs(parts)
+    merged = merge_runs([replace(part, strength=np.ones(len(part), np.int32)) for part in parts])
+    return replace(merged, strength=merged.strength[:0])
+
+
+def _copied(row: Row | None) -> Row | None:
+    """Return a copy of a row, so that one that is kept does not keep the whole answer in memory."""
+    return None if row is None else Row(row.target.copy(), row.strength.copy())
+
+
+def _secede_once() -> None:
+    """Let the worker run other tasks beside this one, if this is a task that has not done so yet."""
+    from distributed.threadpoolexecutor import thread_state
+
+    if getattr(thread_state, "proceed", False):
+        distributed.secede()
+
+
+def _disconnected() -> ClusterError:
+    return ClusterError(
+        "the connection to the cluster that holds the network's rows is lost",
+        "a client that stays connected to its scheduler",
+        "connect and open the network again",
+    )
+
+
+def _no_response(seconds: float) -> ClusterError:
+    return ClusterError(
+        f"no worker has answered for rows of the network within {seconds:g} seconds",
+        "workers that hold its regions",
+        "look at the workers' logs and memory, then run the same command again",
+    )

@@ -1,0 +1,201 @@
+"""Define the source of a neuron's outgoing connections, and read them from local runs.
+
+Has the protocol by which a session gets rows, its implementation over merged runs in this process, rows merged with
+those of auxiliary neurons, and the conversion of a row's array to a tensor without a copy. Rows of other workers are
+in `giaann_dask.rows.remote`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.device import torch, upload
+from giaann_dask.keys import FEATURE_MASK, Integers, pack_neuron
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import Row, Run
+from giaann_dask.spec import FEATURE_BITS
+from giaann_dask.text.attachments import Attachments
+
+# Fewer rows than this are looked up faster one by one.
+_MANY = 4
+
+
+class RowSource(Protocol):
+    """Anything that can answer the row of a source neuron."""
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the outgoing connections of a neuron, or None when it has none.
+
+        Parameters
+        ----------
+        neuron : int
+            Neuron key (see `giaann_dask.keys`).
+
+        Returns
+        -------
+        Row or None
+            Target keys ascending, so sorted by segment, column, feature and branch.
+        """
+        ...  # pragma: no cover
+
+
+@dataclass(frozen=True, eq=False)
+class RunRows:
+    """Rows of a network whose regions are held here, one merged run each.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        One for each region.
+    place_of : callable
+        Returns which of them a neuron key belongs to.
+    places_of : callable, optional
+        Returns the same for an array of neuron keys at once.
+
+    Examples
+    --------
+    >>> RunRows([Run.empty()], lambda neuron: 0).row(5) is None
+    True
+    """
+
+    runs: Sequence[Run]
+    place_of: Callable[[int], int]
+    places_of: Callable[[Integers], Integers] | None = None
+
+    @classmethod
+    def placed(cls, placement: Placement, runs: Sequence[Run]) -> RunRows:
+        """Return the rows of a network whose live regions have these runs, in the order of `Placement.live`."""
+        live = np.array(placement.live(), np.int64)
+
+        def places_of(neurons: Integers) -> Integers:
+            return live.searchsorted(placement.regions_of(neurons))
+
+        return cls(runs, lambda neuron: int(live.searchsorted(placement.region_of(neuron))), places_of)
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the row of a neuron as views of its region's run, or None without connections."""
+        return self.runs[self.place_of(neuron)].row(neuron)
+
+    def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
+        """Return the rows of distinct neurons by neuron, as `row` does."""
+        keys = np.array(neurons, np.int64)
+        if self.places_of is None or len(keys) < _MANY:
+            return {neuron: self.row(neuron) for neuron in neurons}
+        place = self.places_of(keys)
+        found: dict[int, Row | None] = dict.fromkeys(neurons)
+        for number in np.unique(place).tolist():
+            run, its = self.runs[number], keys[place == number]
+            at = np.minimum(run.source.searchsorted(its), max(len(run.source) - 1, 0))
+            there = run.source[at] == its if len(run.source) else np.zeros(len(its), np.bool_)
+            named, at = its[there].tolist(), at[there]
+            for neuron, begin, end in zip(named, run.pointer[at].tolist(), run.pointer[at + 1].tolist(), strict=True):
+                found[neuron] = Row(run.target[begin:end], run.strength[begin:end])
+        return found
+
+    def prefetch(self, neurons: Iterable[int]) -> None:
+        """Do nothing, because all rows are here."""
+
+    @property
+    def own_figures(self) -> None:
+        """Return None, because no row is requested."""
+
+
+def as_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Return an array as a tensor, on the CPU without copying it where that is possible.
+
+    Arrays that arrive through Dask may be read-only, which `torch.from_numpy` warns about. They
+    are taken over by the DLPack protocol instead, and copied only where NumPy or PyTorch is too
+    old to pass read-only memory that way. Nothing in this package writes to such a tensor.
+
+    Parameters
+    ----------
+    array : ndarray
+        Any shape and numeric dtype.
+    device : torch.device
+        Where the tensor shall be.
+
+    Examples
+    --------
+    >>> as_tensor(np.arange(3), torch.device("cpu"))
+    tensor([0, 1, 2])
+    """
+    if array.flags.writeable:
+        return upload(torch.from_numpy(array), device)
+    try:
+        tensor = torch.utils.dlpack.from_dlpack(array)
+    except (BufferError, RuntimeError):
+        tensor = torch.from_numpy(np.array(array))
+    return upload(tensor, device)
+
+
+# Connections of auxiliary neurons that a process keeps, about; 16 bytes each.
+_KEPT = 1 << 22
+
+
+class AuxiliaryRows:
+    """Rows with the connections of auxiliary neurons added.
+
+    Parameters
+    ----------
+    rows : RowSource
+        Connections of the network, with their strengths.
+    attachments : Attachments
+        Auxiliary neurons of its features; they sum up neurons of the source's own column.
+    """
+
+    def __init__(self, rows: RowSource, attachments: Attachments) -> None:
+        self._rows, self._attachments = rows, attachments
+        self._sums: OrderedDict[tuple[int, int], Row] = OrderedDict()
+        self._kept = 0
+
+    def row(self, neuron: int) -> Row | None:
+        """Return a row as `RowSource.row` does; added strengths are rounded to units of strength."""
+        column, feature = neuron >> FEATURE_BITS, neuron & FEATURE_MASK
+        own, groups = self._rows.row(neuron), self._attachments.groups_of(feature)
+        if not groups:
+            return own
+        runs = [] if own is None else [_as_run(own)]
+        for group in groups:
+            total = self._sum(column, group)
+            units = np.rint(total.strength * self._attachments.weight[group]).astype(np.int64)
+            # What is less than half a unit is nothing.
+            runs.append(_as_run(Row(total.target[units > 0], units[units > 0])))
+        return merge_runs(runs).row(0)
+
+    def prefetch(self, neurons: Iterable[int]) -> None:
+        """Ask for rows ahead of need where that can be done; those of members are not among them."""
+        prefetch = getattr(self._rows, "prefetch", None)
+        if prefetch is not None:
+            prefetch(neurons)
+
+    def _sum(self, column: int, group: int) -> Row:
+        """Return the sum of the rows of an auxiliary neuron's members in a column."""
+        known = self._sums.get((column, group))
+        if known is not None:
+            self._sums.move_to_end((column, group))
+            return known
+        members: list[int] = pack_neuron(column, self._attachments.members_of(group)).tolist()
+        self.prefetch(members)
+        many = getattr(self._rows, "rows", None)
+        found = many(members) if callable(many) else {member: self._rows.row(member) for member in members}
+        total = merge_runs([_as_run(row) for row in found.values() if row is not None]).row(0)
+        total = Row(np.zeros(0, np.int64), np.zeros(0, np.int64)) if total is None else total
+        self._sums[column, group] = total
+        self._kept += len(total.target)
+        while self._kept > _KEPT and len(self._sums) > 1:
+            self._kept -= len(self._sums.popitem(last=False)[1].target)
+        return total
+
+
+def _as_run(row: Row) -> Run:
+    """Return a row as a run of one source."""
+    if not len(row.target):
+        return Run.empty()
+    return Run(np.zeros(1, np.int64), np.array([0, len(row.target)], np.int64), row.target, row.strength)

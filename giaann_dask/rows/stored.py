@@ -1,0 +1,127 @@
+"""Read rows of a commit from the store when they are requested, so that opening costs what is read.
+
+A region is decoded as a whole once its rows have cost as much. `source` has rows of decoded regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from threading import Lock
+
+from giaann_dask.cluster.regions import open_region, region_places
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packed_rows import RowReader
+from giaann_dask.runs.run import Row, Run
+from giaann_dask.storage import reading
+from giaann_dask.store.commits import CommitReader
+
+# What a row costs besides decoding, in values that could be decoded meanwhile; what reading a region costs, in rows.
+_ROW_VALUES, _REGION_ROWS = 1 << 14, 12
+
+
+# Bytes of decoded frames that a process keeps between prompts on one commit.
+KEPT_BYTES = 64 << 20
+
+
+class StoredRows:
+    """Rows of the regions of a commit, read in this process; a `giaann_dask.rows.source.RowSource`.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    whole : bool
+        Whether a region is decoded as a whole once its rows have cost as much, so that reading costs at most twice the
+        better way; otherwise memory stays that of the frames that readers keep.
+    """
+
+    def __init__(self, reader: CommitReader, *, whole: bool = True) -> None:
+        self._placement = reader.placement()
+        self._regions = {region: _StoredRegion(reader, place, whole) for region, place in region_places(reader)}
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the row of a neuron, or None without connections.
+
+        Raises
+        ------
+        StoreDamagedError
+            If it cannot be read.
+        """
+        return self._regions[self._placement.region_of(neuron)].row(neuron)
+
+    def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
+        """Return the rows of distinct neurons by neuron, as `row` does."""
+        return {neuron: self.row(neuron) for neuron in neurons}
+
+    def prefetch(self, neurons: Iterable[int]) -> None:
+        """Do nothing, because rows are read when they are requested."""
+
+    def release_beyond(self, nbytes: int) -> None:
+        """Let decoded frames go where they take more bytes; what is needed of them again is read again."""
+        if sum(region.kept_bytes for region in self._regions.values()) > nbytes:
+            for region in self._regions.values():
+                region.release()
+
+    @property
+    def own_figures(self) -> None:
+        """Return None, because no row is requested from another process."""
+
+
+class _StoredRegion:
+    """Runs of a region, of which rows are read, or the merged run once it is decoded.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    place : tuple of (str, str, list of str)
+        Arguments of `open_region`.
+    whole : bool
+        Whether the region may be decoded as a whole.
+    """
+
+    def __init__(self, reader: CommitReader, place: tuple[str, str, list[str]], whole: bool) -> None:
+        self._reader, self._place, self._whole = reader, place, whole
+        self._lock = Lock()
+        self._rows: list[RowReader] | None = None
+        self._read = 0
+        self._run: Run | None = None
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the row of a neuron, or None without connections."""
+        if self._run is None:
+            with self._lock:
+                if self._run is None and self._costs_whole():
+                    self._run, self._rows = open_region(*self._place), None
+                if self._run is None:
+                    self._read += 1
+                    with reading(f"network {self._reader.path}"):
+                        parts = [rows.between(neuron, neuron + 1) for rows in self._readers()]
+                    return merge_runs(parts).row(neuron)
+        return self._run.row(neuron)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the decoded frames that readers keep."""
+        return sum(rows.kept_bytes for rows in self._rows or ())
+
+    def release(self) -> None:
+        """Let decoded frames go."""
+        with self._lock:
+            for rows in self._rows or ():
+                rows.release()
+
+    def _costs_whole(self) -> bool:
+        """Return whether the rows have cost as much as decoding the region does."""
+        if not self._whole:
+            return False
+        readers = self._readers()
+        more = sum(rows.values - rows.decoded for rows in readers)
+        return self._read * _ROW_VALUES >= more + _REGION_ROWS * _ROW_VALUES
+
+    def _readers(self) -> list[RowReader]:
+        """Return the readers of the runs, opened when they are first needed."""
+        if self._rows is None:
+            with reading(f"network {self._reader.path}"):
+                self._rows = [self._reader.rows(identity) for identity in self._place[2]]
+        return self._rows
