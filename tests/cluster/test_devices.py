@@ -137,7 +137,7 @@ def test_auto_measures_once_and_then_does_what_is_quicker(cache: Path, tmp_path:
             stages = {**trained.training_report.stages, **report.stages}
             assert {name for name, time in stages.items() if time.place == "device"} == on_device
             assert {"tag", "connect", "pack"} <= stages.keys()
-            assert all(time.seconds > 0 for time in stages.values())
+            assert min(time.seconds for time in stages.values()) >= 0 < max(time.seconds for time in stages.values())
             assert ("on devices" in str(trained.training_report)) == ("on devices" in str(report)) == bool(on_device)
             assert json.loads(json.dumps(report.as_dict()))["stages"]["tag"]["place"] == "processor"
 

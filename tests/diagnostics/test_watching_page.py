@@ -61,7 +61,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @NEEDS_BROWSER
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_running_training_is_seen(browser: Any, tmp_path: Path, workers: int) -> None:
-    text, stop = write_village(tmp_path / "village.txt", 2_000), threading.Event()
+    text, stop = write_village(tmp_path / "village.txt", 40_000), threading.Event()
     set_width(browser, 1280)
     options = gd.TrainingOptions(batch_sequences=50, block_characters=20_000, commit_sequences=400)
     reading = gd.TextOptions(reading=ReadOptions(part_characters=8_000))
@@ -69,7 +69,7 @@ def test_a_running_training_is_seen(browser: Any, tmp_path: Path, workers: int) 
 
     def train(client: Any) -> None:
         how = {"text": reading, "options": options, "stop": stop}
-        reports.append(gd.train([text] * 20, tmp_path / "net", client=client, **how).training_report)
+        reports.append(gd.train(text, tmp_path / "net", client=client, **how).training_report)
 
     with gd.connect(workers=workers, dashboard="127.0.0.1:0") as client:
         work = threading.Thread(target=train, args=(client,))

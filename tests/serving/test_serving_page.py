@@ -59,7 +59,7 @@ def serving(*engines: ScriptedEngine, **fields: Any) -> Iterator[str]:
 
 
 def source_of(engine: ScriptedEngine) -> ModelSource:
-    known = {name: getattr(engine, name) for name in ("name", "commit", "profile", "draws", "subwords")}
+    known = {name: getattr(engine, name) for name in ("name", "commit", "profile", "has_probabilities", "subwords")}
     return ModelSource(**known, nbytes=0, traces=engine.traces, opening=partial(nullcontext, engine))
 
 

@@ -33,7 +33,7 @@ def running_cluster(folder: Path, *more: str) -> Iterator[tuple[subprocess.Popen
         process.wait(30)
 
 
-def until(condition: object, seconds: float = 120.0) -> None:
+def until(condition: object, seconds: float = 200.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline, "in time"

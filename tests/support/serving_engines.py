@@ -87,7 +87,7 @@ class ScriptedNetwork:
 class DrawingNetwork(ScriptedNetwork):
     """Network of profile ``best``: words without columns, of which one is always drawn with the same probability."""
 
-    profile, draws = "best", True
+    profile, has_probabilities = "best", True
 
     def events(self, number: int, prompt: str, options: GenerationOptions) -> Iterator[TokenEvent | None]:
         for index, word in enumerate(WORDS[: options.tokens]):
