@@ -452,7 +452,9 @@ def silence_dask() -> None:
 
     loggers = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == distributed.__name__]
     for handler in [handler for name in loggers for handler in logging.getLogger(name).handlers]:
-        handler.setLevel(logging.CRITICAL)
+        # Those of others, such as a file or what collects the records of a test, are of a derived class.
+        if type(handler) is logging.StreamHandler:
+            handler.setLevel(logging.CRITICAL)
 
 
 def _is_failure(record: logging.LogRecord) -> bool:

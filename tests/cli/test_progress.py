@@ -16,6 +16,7 @@ from support.village import write_village
 
 from giaann_dask.cli import run
 from giaann_dask.cli.logs import LOGGER
+from giaann_dask.cli.options import silence_dask
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.diagnostics.progress import SequenceEstimate
 from giaann_dask.encoding.estimate import estimate_characters
@@ -138,3 +139,15 @@ def test_estimate_of_characters(tmp_path: Path) -> None:
     for name, characters in expected.items():
         assert estimate_characters([str(tmp_path / name)]) == pytest.approx(characters, rel=0.03)
     assert estimate_characters([str(tmp_path)]) == pytest.approx(sum(expected.values()), rel=0.03)
+
+
+def test_handlers_of_others_keep_their_level_where_dask_is_silenced(caplog: pytest.LogCaptureFixture) -> None:
+    logger, own = logging.getLogger("distributed.client"), logging.StreamHandler()
+    for handler in (own, caplog.handler):
+        logger.addHandler(handler)
+    try:
+        silence_dask()
+        assert (own.level, caplog.handler.level) == (logging.CRITICAL, logging.NOTSET)
+    finally:
+        for handler in (own, caplog.handler):
+            logger.removeHandler(handler)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import logging
 import os
 import pickle
 import tempfile
 import tracemalloc
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +24,10 @@ from giaann_dask.errors import (
     InputMissingError,
     OptionError,
 )
-from giaann_dask.text import inputs, lines, reading
+from giaann_dask.text import lines, reading
 from giaann_dask.text.lines import LineReader
 from giaann_dask.text.reading import ReadOptions, read_parts, resolve_inputs
 from giaann_dask.text.tokens import Part
-
-
-@pytest.fixture(autouse=True)
-def _warnings(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Find what is logged whatever earlier tests did to the handlers of the root logger."""
-    logger = logging.getLogger(inputs.__name__)
-    with caplog.at_level(logging.WARNING), caplog.at_level(logging.WARNING, logger.name):
-        logger.addHandler(caplog.handler)
-        yield
-        logger.removeHandler(caplog.handler)
-
 
 # Plain text
 
