@@ -100,9 +100,22 @@ def _ways(parameter: str, annotation: str, names: dict[str, Any]) -> Iterator[tu
         kind = names.get(word) or (getattr(public, word) if word in dir(public) else None)
         if not (isinstance(kind, type) and is_dataclass(kind)):
             continue
-        written = within.format(f"{_ALIAS}.{word}({{}})")
-        for field in fields(kind):
-            if field.init:
-                yield field.name, written.format(f"{field.name}=...")
-                for inner, way in _ways(field.name, str(field.type), vars(sys.modules[kind.__module__])):
-                    yield inner, written.format(way)
+        for name, option in _public_kinds(word, kind):
+            written = within.format(f"{_ALIAS}.{name}({{}})")
+            for field in fields(option):
+                if field.init:
+                    yield field.name, written.format(f"{field.name}=...")
+                    for inner, way in _ways(field.name, str(field.type), vars(sys.modules[option.__module__])):
+                        yield inner, written.format(way)
+
+
+def _public_kinds(name: str, kind: type[Any]) -> Iterator[tuple[str, type[Any]]]:
+    """Yield options by name as users write them: those of a parameter, or where these are a base class, those of it."""
+    public = sys.modules[_PACKAGE]
+    if name in dir(public):
+        yield name, kind
+        return
+    for each in dir(public):
+        derived = getattr(public, each)
+        if isinstance(derived, type) and issubclass(derived, kind):
+            yield each, derived

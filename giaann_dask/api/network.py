@@ -605,7 +605,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         from giaann_dask.models import model_of
 
         used = current_client() if client is None else require_synchronous(client)
-        key = None if used is None else (used.id, options.rows, options.reasons > 0)
+        key = None if used is None else (used.id, options.rows, options.reads_strengths)
         opened = self._opened.get(key)
         if opened is None or opened.lost():
             from giaann_dask.diagnostics.monitoring.reporter import reporter_of

@@ -389,17 +389,15 @@ def read_inference_options(values: dict[str, Any], feed: Feed) -> PredictionRule
     OptionError
         If options of both profiles are among them.
     """
-    from giaann_dask.models.columns.state.options import InferenceOptions
     from giaann_dask.models.columns.v2.options import V2Settings
     from giaann_dask.models.rules import PredictionRules
 
     rules = InferenceOptions(feed=feed, **{name: values[name] for name in V1_DEFAULTS})
     flags = {name: values[name] for name in ("strict_reference", "enforce_delimiter")}
     kinds = tuple(kind.strip() for kind in (values.get("auxiliary") or "").split(",") if kind.strip())
-    chosen = rules != InferenceOptions(feed=feed)
     if values["settings"] is None and not any(flags.values()) and not kinds:
-        return rules if chosen else PredictionRules(feed=feed)
-    if chosen:
+        return rules if rules.chosen else PredictionRules(feed=feed)
+    if rules.chosen:
         raise OptionError(
             f"{parameter('timing')}, {parameter('activations')} or {parameter('sequential')} with "
             f"{parameter('settings')}, "

@@ -208,12 +208,16 @@ def _as_given(option: click.Option, context: click.Context) -> str:
             return without_dashes(option)
         case ParameterSource.ENVIRONMENT:
             return str(option.envvar)
+    return _flag(option)
+
+
+def _flag(option: click.Option) -> str:
     return max(option.opts, key=len)
 
 
 def without_dashes(option: click.Option) -> str:
     """Return an option as a file of settings names it."""
-    return max(option.opts, key=len).lstrip("-")
+    return _flag(option).lstrip("-")
 
 
 def _specification_fields() -> set[str]:

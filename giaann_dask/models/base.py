@@ -145,8 +145,8 @@ class ContinuationBatch(Protocol):
         ...  # pragma: no cover
 
 
-class Predictor(Protocol):
-    """A commit of a network of any profile, opened in this process."""
+class OpenedCommit(Protocol):
+    """Identity and capabilities of a commit that is opened for prediction."""
 
     @property
     def commit(self) -> str:
@@ -167,6 +167,10 @@ class Predictor(Protocol):
     def has_probabilities(self) -> bool:
         """Whether words have probabilities, by which they can be drawn."""
         ...  # pragma: no cover
+
+
+class Predictor(OpenedCommit, Protocol):
+    """A commit of a network of any profile, opened in this process."""
 
     @property
     def observer(self) -> Observer:
@@ -229,8 +233,8 @@ class WorkerOpening:
     profile: str
     subwords: bool
     has_probabilities: bool
-    health: Callable[[float], str | None]
-    lost: Callable[[], bool]
+    health: Callable[[float], str | None] = lambda within_s: None
+    lost: Callable[[], bool] = lambda: False
     where: dict[str, Any] = field(default_factory=dict)
 
 

@@ -272,6 +272,11 @@ class GenerationOptions:
         require_at_least(1, self, "tokens", "runners_up")
         require_at_least(0, self, "reasons")
 
+    @property
+    def reads_strengths(self) -> bool:
+        """Whether trained strengths are read, for reasons or for the scores of paths."""
+        return self.reasons > 0 or self.beam.weighs
+
     def seeded(self) -> GenerationOptions:
         """Return these options with the seed that counts; see `SamplingOptions.seeded`."""
         return replace(self, sampling=self.sampling.seeded())

@@ -22,7 +22,7 @@ from distributed import Client
 from giaann_dask.diagnostics.monitoring.reporter import reporter_of
 from giaann_dask.errors import ClusterError, PromptError
 from giaann_dask.models import model_of
-from giaann_dask.models.base import Predictor, PreparedText, PromptWords, TokenEvent
+from giaann_dask.models.base import OpenedCommit, Predictor, PreparedText, PromptWords, TokenEvent
 from giaann_dask.models.options import BatchOptions, GenerationOptions, SamplingOptions, StateOptions
 from giaann_dask.models.results import ConnectionKey
 from giaann_dask.rows.health import LOST
@@ -132,32 +132,12 @@ class EngineStatistics:
         return EngineStatistics(steps, self.regenerated + other.regenerated)
 
 
-class CompletionEngine(Protocol):
+class CompletionEngine(OpenedCommit, Protocol):
     """Continues prompts from one commit of a network; used from several threads simultaneously."""
 
     @property
     def name(self) -> str:
         """Name of the network."""
-        ...  # pragma: no cover
-
-    @property
-    def commit(self) -> str:
-        """Identity of the commit that predicts."""
-        ...  # pragma: no cover
-
-    @property
-    def profile(self) -> str:
-        """Profile of the network."""
-        ...  # pragma: no cover
-
-    @property
-    def has_probabilities(self) -> bool:
-        """Whether words have probabilities, by which they can be drawn."""
-        ...  # pragma: no cover
-
-    @property
-    def subwords(self) -> bool:
-        """Whether tokens are subwords, which contain their own spaces."""
         ...  # pragma: no cover
 
     @property

@@ -167,6 +167,7 @@ def test_a_misspelt_keyword_names_the_parameter(function: Any) -> None:
         (gd.TextOptions, "text_field", "reading=gd.ReadOptions(text_field=...)"),
         (gd.Network.evaluate, "tagger", "text=gd.TextOptions(tagger=...)"),
         (gd.Network.generate, "width", "options=gd.GenerationOptions(beam=gd.BeamOptions(width=...))"),
+        (gd.Network.generate, "timing", "options=gd.GenerationOptions(inference=gd.InferenceOptions(timing=...))"),
         (gd.Network.draw, "colour", "options=gd.DrawOptions(colour=...)"),
     ],
 )

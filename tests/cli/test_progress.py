@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import distributed
 import pytest
 from support.village import write_village
 
@@ -142,7 +143,8 @@ def test_estimate_of_characters(tmp_path: Path) -> None:
 
 
 def test_handlers_of_others_keep_their_level_where_dask_is_silenced(caplog: pytest.LogCaptureFixture) -> None:
-    logger, own = logging.getLogger("distributed.client"), logging.StreamHandler()
+    # Importing it makes its handlers anew.
+    logger, own = logging.getLogger(distributed.client.__name__), logging.StreamHandler()
     for handler in (own, caplog.handler):
         logger.addHandler(handler)
     try:

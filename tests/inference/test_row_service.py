@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +351,21 @@ def test_in_one_process_the_evaluation_is_the_same(village: tuple[gd.Network, Pa
     assert report.rows == counted
     assert report.rows.requests > 0
     assert report.as_dict()["rows"]["hit_rate"] == counted.hit_rate > 0
+
+
+def test_rows_that_were_opened_without_strengths_are_not_used_where_paths_are_scored_by_them(
+    village: tuple[gd.Network, Path, EvaluationReport],
+) -> None:
+    network, prompt = village[0], "the old miller carried the"
+    plain = GenerationOptions(tokens=4, reasons=0, rows=RowOptions(mode="remote"))
+    search = replace(plain, beam=gd.BeamOptions(width=3, depth=3, score="connection"))
+    expected = network.generate(prompt, options=replace(search, rows=RowOptions()))
+    with gd.connect(workers=0) as client:
+        for options in (plain, search):
+            with network.sessions([prompt], client=client, options=options) as stream:
+                (found,) = stream.continuations()
+    assert expected.tokens
+    assert found.tokens == expected.tokens
 
 
 @pytest.mark.cluster

@@ -194,7 +194,7 @@ def open_columns(
 def _projection(reader: CommitReader, options: GenerationOptions) -> RowProjection:
     """Return which part of rows the options need; of profile v2 only the train-set settings do without strengths."""
     strengths = reader.manifest().specification.profile != "v1"
-    return RowProjection(strengths=strengths or options.reasons > 0 or options.beam.weighs)
+    return RowProjection(strengths=strengths or options.reads_strengths)
 
 
 def columns_on_workers(client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
@@ -238,8 +238,6 @@ def columns_for_prompt(client: Client, reader: CommitReader, options: Generation
         profile=specification.profile,
         subwords=specification.tokens == "subwords",
         has_probabilities=False,
-        health=lambda within_s: None,
-        lost=lambda: False,
     )
 
 
@@ -305,9 +303,8 @@ class ColumnBatch:
     """
 
     def __init__(self, opened: ColumnsPredictor, options: GenerationOptions, batch: BatchOptions | None = None) -> None:
-        require_fit(opened.specification, options)
         self._opened, self._tagger = opened, options.tagger
-        self._rules = fitting_rules(opened.specification, options.inference)
+        self._rules = require_fit(opened.specification, options)
         self._device = device = prompt_device(options.device)
         self._batch = opened.open_sequences(self._rules, options.beam, batch, device)
         self._texts: dict[int, _Text] = {}

@@ -87,14 +87,21 @@ def fitting_rules(specification: Specification, asked: PredictionRules) -> Infer
     return rules
 
 
-def require_fit(specification: Specification, options: GenerationOptions) -> None:
-    """Raise an `OptionError` where a network of columns cannot continue prompts with these options."""
+def require_fit(specification: Specification, options: GenerationOptions) -> InferenceRules:
+    """Return the rules by which a network of columns continues prompts with these options.
+
+    Raises
+    ------
+    OptionError
+        If it cannot.
+    """
     if options.sampling.temperature:
         found = f"{parameter('temperature')} {options.sampling.temperature} for a network of profile"
         raise OptionError(f"{found} {specification.profile}", "profile best, which has probabilities", "leave it out")
     rules = fitting_rules(specification, options.inference)
     if options.beam.searches:
         require_v1(rules, "beam search")
+    return rules
 
 
 def require_v1(rules: InferenceRules, what: str) -> InferenceOptions:

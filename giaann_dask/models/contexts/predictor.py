@@ -240,7 +240,6 @@ def contexts_on_workers(client: Client, reader: CommitReader) -> WorkerOpening:
         profile="best",
         subwords=False,
         has_probabilities=True,
-        health=lambda within_s: None,
         # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
         lost=lambda: tables.key not in client.futures,
     )
@@ -254,8 +253,6 @@ def contexts_for_prompt(reader: CommitReader) -> WorkerOpening:
         profile="best",
         subwords=False,
         has_probabilities=True,
-        health=lambda within_s: None,
-        lost=lambda: False,
     )
 
 
