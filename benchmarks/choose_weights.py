@@ -19,16 +19,18 @@ import numpy as np
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.models.contexts.counting import count_contexts
 from giaann_dask.models.contexts.kinds import TokenStream
-from giaann_dask.models.contexts.scores import NAMES, PooledModel, PoolingOptions
+from giaann_dask.models.contexts.scores import NAMES, LogLinearModel, PoolingOptions
 from giaann_dask.models.contexts.tables import build_tables
 
 
-def choose_weights(model: PooledModel, validation: TokenStream, *, steps: int = 40, rate: float = 0.06) -> PooledModel:
+def choose_weights(
+    model: LogLinearModel, validation: TokenStream, *, steps: int = 40, rate: float = 0.06
+) -> LogLinearModel:
     """Choose the weights under which a validation text is most probable.
 
     Parameters
     ----------
-    model : PooledModel
+    model : LogLinearModel
         Tables that have not seen the validation text, and weights to begin with; those of 0 stay so.
     validation : TokenStream
         Text that is neither trained on nor reported on.
@@ -39,7 +41,7 @@ def choose_weights(model: PooledModel, validation: TokenStream, *, steps: int = 
 
     Returns
     -------
-    PooledModel
+    LogLinearModel
         The same tables with the best weights found, rounded to thousandths.
     """
     if not len(validation):
@@ -82,7 +84,7 @@ def main() -> None:
     given = parser.parse_args()
     counts = count_contexts(TokenStream.from_documents(documents_of(given.train)))
     begun = PoolingOptions().with_weights(np.full(len(NAMES) + 3, 0.05))
-    model = PooledModel(build_tables([counts.run], counts.words), begun)
+    model = LogLinearModel(build_tables([counts.run], counts.words), begun)
     validation = TokenStream.from_documents(documents_of(given.validation))
     chosen = choose_weights(model, validation, steps=given.steps)
     weights = (*chosen.options.weights, *chosen.options.recent_weights)

@@ -16,7 +16,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.lazy import import_optional
 from giaann_dask.models.contexts.commit_tables import place_of, read_tables
 from giaann_dask.models.contexts.continuation import TextContinuation
-from giaann_dask.models.contexts.scores import BEST, PooledModel
+from giaann_dask.models.contexts.scores import BEST, LogLinearModel
 from giaann_dask.models.contexts.word_scores import score_text
 from giaann_dask.models.options import GenerationOptions, SamplingOptions
 from giaann_dask.store.network_store import NetworkStore
@@ -69,7 +69,7 @@ class GiaannLM(LM):  # type: ignore[misc]
         specification = reader.manifest().specification
         if specification.has_columns:
             raise OptionError(f"a network of profile {specification.profile}", "profile best, which has probabilities")
-        self._model = PooledModel(read_tables(*place_of(reader)), BEST)
+        self._model = LogLinearModel(read_tables(*place_of(reader)), BEST)
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """Return the log-probability of each continuation, and whether its words are the most probable ones.

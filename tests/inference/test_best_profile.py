@@ -20,7 +20,7 @@ from giaann_dask.errors import EmptyInputError, GiaannError, OptionError, Specif
 from giaann_dask.models.contexts.counting import ContextCounts, count_contexts, count_rows
 from giaann_dask.models.contexts.kinds import CONTEXTS, TokenStream, word_key
 from giaann_dask.models.contexts.ngram import backoff_matches, kneser_ney
-from giaann_dask.models.contexts.scores import BEST, NAMES, PooledModel
+from giaann_dask.models.contexts.scores import BEST, NAMES, LogLinearModel
 from giaann_dask.models.contexts.tables import PooledTables, build_tables
 from giaann_dask.spec_profiles import CHAIN_NAMES, CONTEXT_NAMES
 from giaann_dask.store.export import read_whole
@@ -155,7 +155,7 @@ def test_blocks_batches_regions_and_stops_do_not_matter(network: gd.Network, tmp
 
 def test_probabilities_are_those_of_the_pure_path(network: gd.Network) -> None:
     stream, tables = stream_of(TEST), pure_tables()
-    expected = PooledModel(tables, BEST).score(stream)
+    expected = LogLinearModel(tables, BEST).score(stream)
     with gd.connect(workers=0) as client:
         options = gd.ScoringOptions(baseline="ngram", tokens_per_task=333)
         found = network.score(TEST, client=client, options=options)

@@ -23,7 +23,7 @@ from giaann_dask.models.contexts.counting import count_contexts
 from giaann_dask.models.contexts.kernel import distribution
 from giaann_dask.models.contexts.kinds import EXTENDS, TokenStream
 from giaann_dask.models.contexts.ngram import backoff_matches, kneser_ney
-from giaann_dask.models.contexts.scores import NAMES, PooledModel, PoolingOptions
+from giaann_dask.models.contexts.scores import NAMES, LogLinearModel, PoolingOptions
 from giaann_dask.models.contexts.span_kernel import MOST_RANK, score_tokens
 from giaann_dask.models.contexts.spelling import Spelling
 from giaann_dask.models.contexts.tables import build_tables
@@ -38,9 +38,9 @@ OTHERS = st.lists(st.lists(st.lists(WORDS | st.text(max_size=3), min_size=1, max
 WEIGHTS = st.lists(st.floats(-1, 1.5), min_size=len(NAMES) + 3, max_size=len(NAMES) + 3)
 
 
-def model_of(documents: Documents, options: PoolingOptions | None = None) -> PooledModel:
+def model_of(documents: Documents, options: PoolingOptions | None = None) -> LogLinearModel:
     counts = count_contexts(TokenStream.from_documents(documents))
-    return PooledModel(build_tables([counts.run], counts.words), options or PoolingOptions(remembered_tokens=0))
+    return LogLinearModel(build_tables([counts.run], counts.words), options or PoolingOptions(remembered_tokens=0))
 
 
 def synthetic(name: str) -> Documents:
@@ -225,7 +225,7 @@ def test_pooling_beats_the_chain_on_unseen_text() -> None:
     chosen = choose_weights(model_of(trained[:-30], begun), validation, steps=10).options
     counts = count_contexts(TokenStream.from_documents(trained))
     tables = build_tables([counts.run], counts.words)
-    best = PooledModel(tables, chosen).score(unseen).summary()
+    best = LogLinearModel(tables, chosen).score(unseen).summary()
     smoothed = kneser_ney(tables).score(unseen).summary()
     assert best.nats < smoothed.nats
     assert best.top1 > 0.9 * smoothed.top1
@@ -240,7 +240,7 @@ def test_two_contexts_of_one_key_do_no_harm() -> None:
     at = int(np.flatnonzero(segment == EXTENDS)[3])
     for other in (0, (1 << 51) - 1, int(source[0])):
         twin = Run(source[at : at + 1], np.array([0, 1]), pack_target(EXTENDS, [other], 0), np.ones(1, np.int32))
-        model = PooledModel(build_tables([merge_runs([counts.run, twin])], counts.words))
+        model = LogLinearModel(build_tables([merge_runs([counts.run, twin])], counts.words))
         chance, others = model.distribution(TokenStream.from_documents(synthetic("test")[:1]), 4)
         assert math.fsum([*chance.values(), others]) == pytest.approx(1, abs=1e-6)
 

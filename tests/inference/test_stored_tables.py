@@ -20,7 +20,7 @@ from giaann_dask.models.contexts.continuation_counts import join_repeats, region
 from giaann_dask.models.contexts.counting import count_contexts
 from giaann_dask.models.contexts.kinds import CHAIN, NONE, TokenStream
 from giaann_dask.models.contexts.predictor import ContextsPredictor
-from giaann_dask.models.contexts.scores import PooledModel
+from giaann_dask.models.contexts.scores import LogLinearModel
 from giaann_dask.models.contexts.stored_tables import StoredTables
 from giaann_dask.models.contexts.tables import PooledTables
 from giaann_dask.models.contexts.word_scores import sentences_of
@@ -83,7 +83,7 @@ def row_of(tables: PooledTables, row: int) -> tuple[object, ...]:
 
 def from_tables(reader: CommitReader, tokens: int) -> tuple[GeneratedToken, ...]:
     """Continue the prompt with tables of all counts."""
-    model = PooledModel(read_tables(*place_of(reader)), scores.BEST)
+    model = LogLinearModel(read_tables(*place_of(reader)), scores.BEST)
     return tuple(TextContinuation(model, PROMPT, gd.GenerationOptions(tokens=tokens)))
 
 

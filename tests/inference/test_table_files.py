@@ -13,7 +13,7 @@ import pytest
 from giaann_dask.models.contexts import table_files
 from giaann_dask.models.contexts.counting import count_contexts
 from giaann_dask.models.contexts.kinds import TokenStream
-from giaann_dask.models.contexts.scores import BEST, PooledModel
+from giaann_dask.models.contexts.scores import BEST, LogLinearModel
 from giaann_dask.models.contexts.table_files import open_tables
 from giaann_dask.models.contexts.tables import PooledTables, build_tables
 
@@ -55,7 +55,7 @@ def test_mapped_tables_are_those_that_were_stored(stored: Path, tables: PooledTa
         elif field.name != "spelling":
             assert one == other
     stream = TokenStream.from_documents(TEXT[:1])
-    models = [PooledModel(each, BEST) for each in (found, tables)]
+    models = [LogLinearModel(each, BEST) for each in (found, tables)]
     first, second = (model.distribution(stream, 4) for model in models)
     assert first == second
 

@@ -9,12 +9,12 @@ import numpy as np
 from giaann_dask.models.contexts.array_math import exponentials, logarithms_of_more
 from giaann_dask.models.contexts.kernel import IS_NEAR, LEAST_SHARE, NEAR_KINDS, RECENT_PRIOR, SMALL, Text
 from giaann_dask.models.contexts.kinds import TokenStream
-from giaann_dask.models.contexts.scores import PooledModel
+from giaann_dask.models.contexts.scores import LogLinearModel
 
 Values = dict[int, float]
 
 
-def plain_logarithms(model: PooledModel, stream: TokenStream) -> list[float]:
+def plain_logarithms(model: LogLinearModel, stream: TokenStream) -> list[float]:
     """Return the logarithm of the probability of every token, to the bit as the engine computes it."""
     text = model.text(stream)
     return [_logarithm(now, text, model) for now in range(len(stream))]
@@ -26,7 +26,7 @@ def _apply(function: object, values: list[float]) -> list[float]:
     return found.tolist()  # type: ignore[no-any-return]
 
 
-def _entries(now: int, kind: int, text: Text, model: PooledModel) -> list[tuple[int, float, float]]:
+def _entries(now: int, kind: int, text: Text, model: LogLinearModel) -> list[tuple[int, float, float]]:
     row, table = text.rows[now, kind], model.evidence
     if row < 0:
         return []
@@ -35,7 +35,7 @@ def _entries(now: int, kind: int, text: Text, model: PooledModel) -> list[tuple[
     return [(int(table.word[at]), float(table.evidence[at]), float(shares[at])) for at in span]
 
 
-def _layer(now: int, text: Text, model: PooledModel) -> tuple[Values, Values]:
+def _layer(now: int, text: Text, model: LogLinearModel) -> tuple[Values, Values]:
     shares, scores, weights = {}, {}, model.options.pooling.weights
     if model.evidence.chain:
         for word, _, share in _entries(now, 0, text, model):
@@ -48,7 +48,7 @@ def _layer(now: int, text: Text, model: PooledModel) -> tuple[Values, Values]:
     return shares, scores
 
 
-def _touch(now: int, text: Text, model: PooledModel) -> tuple[Values, Values, float]:
+def _touch(now: int, text: Text, model: LogLinearModel) -> tuple[Values, Values, float]:
     direct, scores, left, weights = {}, {}, 1.0, model.options.pooling.weights
     for kind in range(model.evidence.chain - 1, 0, -1):
         for word, _, share in _entries(now, kind, text, model):
@@ -63,7 +63,7 @@ def _touch(now: int, text: Text, model: PooledModel) -> tuple[Values, Values, fl
     return direct, scores, left
 
 
-def _remember(now: int, text: Text, model: PooledModel, direct: Values, scores: Values) -> None:
+def _remember(now: int, text: Text, model: LogLinearModel, direct: Values, scores: Values) -> None:
     weights, fading = model.options.pooling.weights, model.options.pooling.fading
     words, same = text.words.tolist(), text.document == text.document[now]
     counts: list[Values] = [{}, {}, {}]
@@ -90,7 +90,7 @@ def _sum(values: list[float]) -> float:
     return (parts[0] + parts[1]) + (parts[2] + parts[3])
 
 
-def _logarithm(now: int, text: Text, model: PooledModel) -> float:
+def _logarithm(now: int, text: Text, model: LogLinearModel) -> float:
     shares, near = _layer(now, text, model)
     factor = dict(zip(near, _apply(exponentials, list(near.values())), strict=True))
     direct, scores, left = _touch(now, text, model)

@@ -22,7 +22,7 @@ from giaann_dask.rows.source import RowSource
 
 
 @dataclass(eq=False)
-class _Under:
+class _ActiveSequence:
     """A sequence in progress: its remaining steps, and their number with those of the prompt."""
 
     steps: Iterator[StepTrace]
@@ -54,17 +54,17 @@ class SessionBatch:
     ) -> None:
         self._open_session, self._rows = open_session, rows
         self._slots = (batch or BatchOptions()).slots
-        self._under: dict[int, _Under] = {}
+        self._active: dict[int, _ActiveSequence] = {}
         self._entered = 0
 
     def __len__(self) -> int:
         """Return the number of sequences in progress."""
-        return len(self._under)
+        return len(self._active)
 
     @property
     def free_slots(self) -> int:
         """Number of free slots."""
-        return self._slots - len(self._under)
+        return self._slots - len(self._active)
 
     def enter(self, prompt: Prompt) -> int:
         """Let a prompt enter; return its number.
@@ -81,26 +81,28 @@ class SessionBatch:
         session = self._open_session(prompt.flags)
         self._prefetch(prompt.sequence.neuron.tolist())
         length, number = len(prompt.sequence), self._entered
-        self._under[number] = _Under(session.stream(prompt.sequence, prompt.tokens), length, length + prompt.tokens)
+        self._active[number] = _ActiveSequence(
+            session.stream(prompt.sequence, prompt.tokens), length, length + prompt.tokens
+        )
         self._entered += 1
         return number
 
     def leave(self, number: int) -> None:
         """Let a sequence leave before its end; nothing happens when it is not there any more."""
-        self._under.pop(number, None)
+        self._active.pop(number, None)
 
     def step(self) -> list[Advance]:
         """Do the next steps of all sequences: those of the prompt together with the first after them."""
-        self._prefetch([under.source for under in self._under.values() if under.source is not None])
+        self._prefetch([active.source for active in self._active.values() if active.source is not None])
         found = []
-        for number, under in list(self._under.items()):
+        for number, active in list(self._active.items()):
             traces: list[StepTrace] = []
             while not traces or traces[-1].result.seed:
-                traces.append(next(under.steps))
+                traces.append(next(active.steps))
             last = traces[-1].result
-            begin, under.done, under.source = under.done, under.done + len(traces), last.next
-            finished = last.next is None or under.done == under.end
-            found.append(_advance(number, range(begin, under.done), finished, traces))
+            begin, active.done, active.source = active.done, active.done + len(traces), last.next
+            finished = last.next is None or active.done == active.end
+            found.append(_advance(number, range(begin, active.done), finished, traces))
             if finished:
                 self.leave(number)
         return found

@@ -29,7 +29,7 @@ from giaann_dask.models.contexts.kinds import (
     source_key,
     word_key,
 )
-from giaann_dask.models.contexts.scores import PooledModel
+from giaann_dask.models.contexts.scores import LogLinearModel
 from giaann_dask.models.contexts.tables import PRIOR_COUNTS
 from giaann_dask.models.contexts.word_scores import most_probable, sentences_of
 from giaann_dask.models.options import GenerationOptions, require_prompt
@@ -49,7 +49,7 @@ class TextContinuation:
 
     Parameters
     ----------
-    model : PooledModel
+    model : LogLinearModel
         The learned counts and how they are pooled.
     prompt : str
         Some words.
@@ -58,7 +58,7 @@ class TextContinuation:
 
     Attributes
     ----------
-    model : PooledModel
+    model : LogLinearModel
         What predicts the next token: the one given, or later another one of the same commit.
     prompt : tuple of str
         Its words.
@@ -71,7 +71,7 @@ class TextContinuation:
         If the prompt has no word, or is no text.
     """
 
-    def __init__(self, model: PooledModel, prompt: str, options: GenerationOptions) -> None:
+    def __init__(self, model: LogLinearModel, prompt: str, options: GenerationOptions) -> None:
         require_prompt(prompt)
         sentences = sentences_of(prompt)
         if not sentences:

@@ -31,7 +31,14 @@ from giaann_dask.models.contexts.increments import stream_tokens
 from giaann_dask.models.contexts.kernel import Text
 from giaann_dask.models.contexts.kinds import TokenStream
 from giaann_dask.models.contexts.ngram import backoff_matches, baseline_lines, smoothing
-from giaann_dask.models.contexts.scores import BEST, PooledModel, PoolingOptions, ScoreSummary, TextScores, join_scores
+from giaann_dask.models.contexts.scores import (
+    BEST,
+    LogLinearModel,
+    PoolingOptions,
+    ScoreSummary,
+    TextScores,
+    join_scores,
+)
 from giaann_dask.models.contexts.span_kernel import MOST_RANK
 from giaann_dask.models.contexts.tables import PooledTables, build_tables
 from giaann_dask.representations import Summarised, Summary, finite, format_count
@@ -328,14 +335,14 @@ def back_off(tables: PooledTables | CommitTables, stream: TokenStream) -> npt.ND
 
 def prepare_text(tables: PooledTables | CommitTables, stream: TokenStream) -> Text:
     """Look up the words of a text, as a task."""
-    return PooledModel(opened(tables)).numbered(stream)
+    return LogLinearModel(opened(tables)).numbered(stream)
 
 
 def score_span(
     tables: PooledTables | CommitTables, text: Text, stream: TokenStream, span: tuple[int, int], options: PoolingOptions
 ) -> TextScores:
     """Score a span of a text, as a task, given the text before it in its document."""
-    return PooledModel(opened(tables), options).score_span(stream, text, *span)
+    return LogLinearModel(opened(tables), options).score_span(stream, text, *span)
 
 
 @dataclass(frozen=True, eq=False)

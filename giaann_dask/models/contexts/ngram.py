@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from giaann_dask.errors import require_option
 from giaann_dask.models.contexts.kinds import CHAIN, NONE, TokenStream
-from giaann_dask.models.contexts.scores import PooledModel, PoolingOptions, TextScores
+from giaann_dask.models.contexts.scores import LogLinearModel, PoolingOptions, TextScores
 from giaann_dask.models.contexts.tables import PRIOR_COUNTS, PooledTables
 
 MAXIMUM_ORDER = CHAIN + 1
 
 
-def kneser_ney(tables: PooledTables, order: int = MAXIMUM_ORDER) -> PooledModel:
+def kneser_ney(tables: PooledTables, order: int = MAXIMUM_ORDER) -> LogLinearModel:
     """Return an interpolated n-gram model with modified Kneser-Ney smoothing.
 
     Parameters
@@ -34,7 +34,7 @@ def kneser_ney(tables: PooledTables, order: int = MAXIMUM_ORDER) -> PooledModel:
     OptionError
         If the order is not from 1 to `MAXIMUM_ORDER`.
     """
-    return PooledModel(tables, smoothing(order))
+    return LogLinearModel(tables, smoothing(order))
 
 
 def smoothing(order: int = MAXIMUM_ORDER) -> PoolingOptions:

@@ -17,7 +17,7 @@ from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.models.base import PreparedText, TokenEvent, WorkerOpening
 from giaann_dask.models.contexts.commit_tables import CommitTables, place_of, read_tables, submit_tables
 from giaann_dask.models.contexts.continuation import TextContinuation
-from giaann_dask.models.contexts.scores import BEST, PooledModel
+from giaann_dask.models.contexts.scores import BEST, LogLinearModel
 from giaann_dask.models.contexts.stored_tables import StoredTables
 from giaann_dask.models.contexts.table_files import has_tables
 from giaann_dask.models.contexts.tables import PooledTables
@@ -77,7 +77,9 @@ class ContextsPredictor:
         from_rows = tables is None and not has_tables(*place_of(reader)) and reader.repeats() is not None
         self._stored = StoredTables(reader, _KINDS) if from_rows else None
         stored = self._stored
-        self.model = PooledModel(self._tables(), BEST) if stored is None else PooledModel(stored.words, BEST, stored.of)
+        self.model = (
+            LogLinearModel(self._tables(), BEST) if stored is None else LogLinearModel(stored.words, BEST, stored.of)
+        )
 
     def count_token(self) -> None:
         """Count a predicted token; begin to build the tables when tokens from rows have cost as much."""
@@ -100,7 +102,7 @@ class ContextsPredictor:
         return opened.tables
 
     def _build(self) -> None:
-        self.model = PooledModel(self._tables(), BEST)
+        self.model = LogLinearModel(self._tables(), BEST)
 
     @property
     def profile(self) -> str:

@@ -219,7 +219,7 @@ class ScoreSummary:
 
 
 @dataclass(frozen=True, eq=False)
-class PooledModel:
+class LogLinearModel:
     """Tables and how they are pooled.
 
     Attributes
@@ -237,9 +237,9 @@ class PooledModel:
     options: PoolingOptions = field(default_factory=PoolingOptions)
     read: Callable[[TokenStream, int], PooledTables] | None = None
 
-    def for_text(self, stream: TokenStream, begin: int = 0) -> PooledModel:
+    def for_text(self, stream: TokenStream, begin: int = 0) -> LogLinearModel:
         """Return a model that has the rows of all contexts before the tokens of a text, from a given one on."""
-        return self if self.read is None else PooledModel(self.read(stream, begin), self.options)
+        return self if self.read is None else LogLinearModel(self.read(stream, begin), self.options)
 
     def score(self, stream: TokenStream) -> TextScores:
         """Score every token of a text, given the tokens before it in its sentence and document."""

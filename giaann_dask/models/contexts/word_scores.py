@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from giaann_dask.models.contexts.kernel import distribution
 from giaann_dask.models.contexts.kinds import TokenStream
-from giaann_dask.models.contexts.scores import PooledModel
+from giaann_dask.models.contexts.scores import LogLinearModel
 from giaann_dask.models.options import require_prompt
 from giaann_dask.models.results import Candidate, ScoredWord
 from giaann_dask.text.reading import ReadOptions, text_paragraphs
@@ -31,12 +31,12 @@ def sentences_of(text: str) -> list[list[str]]:
     return [sentence for passage in Splitter().split(passages) for sentence in passage]
 
 
-def score_text(model: PooledModel, text: str, candidates: int = 0, after: int = 0) -> tuple[ScoredWord, ...]:
+def score_text(model: LogLinearModel, text: str, candidates: int = 0, after: int = 0) -> tuple[ScoredWord, ...]:
     """Return the probability of each word of a text, which is one document.
 
     Parameters
     ----------
-    model : PooledModel
+    model : LogLinearModel
         The learned counts and how they are pooled.
     text : str
         Any text; one without words has no scores.

@@ -50,7 +50,7 @@ _STOPS: tuple[StopReason | None, ...] = (None, "no connections", "no candidates"
 
 
 @dataclass(eq=False)
-class _Under:
+class _ActiveSequence:
     """A sequence in progress."""
 
     number: int
@@ -98,13 +98,13 @@ class PullBatch:
         self._order = NameOrder()
         self._tensors = None if device is None else TensorSteps(self._rules, device)
         self._slots = empty_slots(self.batch.slots, 32)
-        self._under: dict[int, _Under] = {}
+        self._active: dict[int, _ActiveSequence] = {}
         self._free = list(range(self.batch.slots))[::-1]
         self._entered = 0
 
     def __len__(self) -> int:
         """Return the number of sequences in progress."""
-        return len(self._under)
+        return len(self._active)
 
     @property
     def free_slots(self) -> int:
@@ -133,14 +133,14 @@ class PullBatch:
         self._order = prompt.flags.order
         self._rules = self._rules._replace(names=self._order.table)
         self._slots.feeds[slot] = feeds
-        self._under[slot] = _Under(self._entered, prompt, end)
+        self._active[slot] = _ActiveSequence(self._entered, prompt, end)
         self._entered += 1
         return self._entered - 1
 
     def leave(self, number: int) -> None:
         """Let a sequence leave before its end; nothing happens when it is not there any more."""
-        for slot, under in list(self._under.items()):
-            if under.number == number:
+        for slot, active in list(self._active.items()):
+            if active.number == number:
                 self._release(slot)
 
     def step(self) -> list[Advance]:
@@ -151,7 +151,7 @@ class PullBatch:
         list of Advance
             One for each sequence under way, in the order of their slots; those finished have left.
         """
-        slots, which = self._slots, np.array(sorted(self._under), np.int64)
+        slots, which = self._slots, np.array(sorted(self._active), np.int64)
         if not len(which):
             return []
         until = np.array([self._until(slot) for slot in which.tolist()], np.int64)
@@ -169,10 +169,10 @@ class PullBatch:
         lines = zip(which.tolist(), begin.tolist(), end.tolist(), (done < until).tolist(), asked.tolist(), strict=True)
         found, following = [], list[int]()
         for slot, first, last, stopped, at in lines:
-            under, its = self._under[slot], tuple(islice(results, last - first))
-            finished = stopped or last == under.end
+            active, its = self._active[slot], tuple(islice(results, last - first))
+            finished = stopped or last == active.end
             bounds = pointer[at : at + last - first + 1]
-            found.append(Advance(under.number, range(first, last), finished, its, bounds, neuron, value, self._order))
+            found.append(Advance(active.number, range(first, last), finished, its, bounds, neuron, value, self._order))
             if finished:
                 self._release(slot)
             elif slots.feeds[slot] and its[-1].predicted is not None:
@@ -184,23 +184,23 @@ class PullBatch:
 
     def feed(self, number: int, neuron: int) -> None:
         """Feed a sequence another neuron than the one that it has just predicted, if it is in progress."""
-        for slot, under in self._under.items():
-            if under.number == number:
+        for slot, active in self._active.items():
+            if active.number == number:
                 last = int(self._slots.done[slot])
                 self._slots.source[slot, last] = neuron
                 self._slots.activity[slot, last] = NONE
                 self._set_mode(slot, last, neuron)
 
     def _set_mode(self, slot: int, step: int, source: int) -> None:
-        prompt = self._under[slot].prompt
+        prompt = self._active[slot].prompt
         self._slots.mode[slot, step] = _MODES.index(prompt.flags.mode(source & FEATURE_MASK, prompt.sequence.number))
 
     def _until(self, slot: int) -> int:
-        under, slots = self._under[slot], self._slots
+        active, slots = self._active[slot], self._slots
         done = int(slots.done[slot])
         if not slots.feeds[slot] and self.batch.ahead:
-            return under.end
-        return min(max(done, int(slots.seeds[slot])) + 1, under.end)
+            return active.end
+        return min(max(done, int(slots.seeds[slot])) + 1, active.end)
 
     def _fill(self, slot: int, prompt: Prompt, seeds: int, known: int) -> None:
         """Fill the tables with the given part of a sequence: its sources up to and including the step `known`."""
@@ -229,7 +229,7 @@ class PullBatch:
         slots.row[line, step] = self.held.places(slots.source[line, step])
 
     def _release(self, slot: int) -> None:
-        del self._under[slot]
+        del self._active[slot]
         self._free.append(slot)
 
     def _results(self, line: Integers, step: Integers) -> Iterator[StepResult]:
