@@ -12,7 +12,7 @@ from support.fences import fenced
 
 from giaann_dask.cli import giaann_dask as command_line
 from giaann_dask.cli import run
-from giaann_dask.cli.spelling import Command
+from giaann_dask.cli.click_ext import Command
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -15,17 +15,17 @@ from collections.abc import Sequence
 import click
 
 from giaann_dask.cli.algebra import add, diff, digest, forget, index, prune
+from giaann_dask.cli.cluster import cluster, compact
 from giaann_dask.cli.commands import giaann_dask
 from giaann_dask.cli.compiling import compile_ahead
 from giaann_dask.cli.doctor import doctor
-from giaann_dask.cli.engine import cluster, compact
+from giaann_dask.cli.draw import draw, report
 from giaann_dask.cli.history import branch, checkout, log, tag
 from giaann_dask.cli.islands import island
 from giaann_dask.cli.jobs import job
 from giaann_dask.cli.logs import escape_warnings
-from giaann_dask.cli.picturing import draw, report
+from giaann_dask.cli.output import say
 from giaann_dask.cli.serving import serve
-from giaann_dask.cli.showing import say
 from giaann_dask.cli.stopping import interrupt_on_signals
 from giaann_dask.cli.streams import OUTPUT, provide_streams
 from giaann_dask.cli.tokenizing import tokenizer

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from giaann_dask.cli.click_ext import Command
 from giaann_dask.cli.options import (
     FILE_PATH,
     LOCAL,
@@ -20,9 +21,8 @@ from giaann_dask.cli.options import (
     read_text_options,
     text_options,
 )
+from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import Workload, progress, waiting
-from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command
 from giaann_dask.errors import InputMissingError
 from giaann_dask.local_files import local_path, read_utf8
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
+from giaann_dask.cli.click_ext import PLAIN, Group, section
 from giaann_dask.cli.event_files import event_log, events_option, round_log
 from giaann_dask.cli.logs import is_verbose
 from giaann_dask.cli.options import (
@@ -36,11 +37,10 @@ from giaann_dask.cli.options import (
     row_options,
     text_options,
 )
+from giaann_dask.cli.output import answer, figures, say
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.scoring import check_baseline, compare, score
-from giaann_dask.cli.showing import answer, figures, say
 from giaann_dask.cli.specification_options import read_fields, read_specification, specification_options
-from giaann_dask.cli.spelling import PLAIN, Group, section
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_training_options, training_options
 from giaann_dask.workflows.exits import DONE, TRY_AGAIN

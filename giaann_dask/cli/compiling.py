@@ -12,11 +12,11 @@ from pathlib import Path
 
 import click
 
+from giaann_dask.cli.click_ext import Command, section
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import silence_dask
+from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import waiting
-from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command, section
 from giaann_dask.spec_profiles import PROFILES, Profile
 
 _LINES = 30

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from giaann_dask.cli.click_ext import Command, section
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import NETWORK_PATH, silence_dask, storage_option
+from giaann_dask.cli.output import answer, show
 from giaann_dask.cli.progress import waiting
-from giaann_dask.cli.showing import answer, show
-from giaann_dask.cli.spelling import Command, section
 from giaann_dask.printable import printable
 
 if TYPE_CHECKING:

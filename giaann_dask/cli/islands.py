@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import click
 
+from giaann_dask.cli.click_ext import Group
 from giaann_dask.cli.options import (
     FILE_PATH,
     INPUTS,
@@ -19,10 +20,9 @@ from giaann_dask.cli.options import (
     read_text_options,
     text_options,
 )
+from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import Workload, progress, waiting
-from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.specification_options import read_fields, specification_options
-from giaann_dask.cli.spelling import Group
 from giaann_dask.errors import OptionError, parameter
 
 _ISLAND = click.option("--island", required=True, type=FILE_PATH, metavar="FILE", help="The island file.")

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from giaann_dask.cli.click_ext import Group, section
 from giaann_dask.cli.event_files import round_log
 from giaann_dask.cli.job_settings import job_command
 from giaann_dask.cli.logs import log_options
@@ -29,10 +30,9 @@ from giaann_dask.cli.options import (
     storage_option,
     text_options,
 )
+from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import Workload, progress, waiting
-from giaann_dask.cli.showing import answer, figures
 from giaann_dask.cli.specification_options import read_specification
-from giaann_dask.cli.spelling import Group, section
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.cli.training_options import read_training_options, training_options
 

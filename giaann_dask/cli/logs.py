@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from giaann_dask.cli.spelling import section
+from giaann_dask.cli.click_ext import section
 from giaann_dask.printable import json_text, printable
 
 if TYPE_CHECKING:

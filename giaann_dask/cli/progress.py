@@ -1,6 +1,6 @@
 """Show progress bars of the commands on standard error, and log what they show.
 
-Nothing is shown when standard error is not a terminal. Results are printed by `showing`; the bars are in
+Nothing is shown when standard error is not a terminal. Results are printed by `output`; the bars are in
 `giaann_dask.diagnostics.progress`.
 """
 

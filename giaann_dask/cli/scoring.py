@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.cli.event_files import event_log
 from giaann_dask.cli.options import V1_DEFAULTS, read_numbers, read_text_options
+from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import Workload, progress
-from giaann_dask.cli.showing import answer, figures
 from giaann_dask.errors import OptionError, parameter
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from giaann_dask.cli.click_ext import Command, section
 from giaann_dask.cli.options import (
     LOCAL,
     NETWORK_PATH,
@@ -25,9 +26,8 @@ from giaann_dask.cli.options import (
     read_size,
     row_options,
 )
+from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import waiting
-from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command, section
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.local_files import local_path

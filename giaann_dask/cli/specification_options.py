@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import click
 
+from giaann_dask.cli.click_ext import FILE_FIELDS, section
 from giaann_dask.cli.options import FILE_PATH, read_numbers, read_toml
-from giaann_dask.cli.spelling import FILE_FIELDS, section
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.spec_profiles import CONTEXT_NAMES, FLAGS
 

@@ -4,7 +4,7 @@ Closed ones are opened on the null device, before anything else is opened: what 
 otherwise be written to whatever file has that number. Workers inherit the descriptors. A reader of the output that has
 ended, a terminal that was closed and a full disk behind standard error end no command.
 
-What is printed is in `showing` and `logs`.
+What is printed is in `output` and `logs`.
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
+from giaann_dask.cli.click_ext import PLAIN, Group, section
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import FILE_PATH, INPUTS, storage_option
+from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import waiting
-from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import PLAIN, Group, section
 
 
 @click.group(cls=Group)

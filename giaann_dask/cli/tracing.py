@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from giaann_dask.cli.click_ext import Command
 from giaann_dask.cli.options import (
     LOCAL,
     NETWORK,
@@ -19,9 +20,8 @@ from giaann_dask.cli.options import (
     read_row_options,
     row_options,
 )
+from giaann_dask.cli.output import answer
 from giaann_dask.cli.progress import waiting
-from giaann_dask.cli.showing import answer
-from giaann_dask.cli.spelling import Command
 
 
 @click.command(cls=Command)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from giaann_dask.cli.click_ext import section
 from giaann_dask.cli.options import APPENDED_FILE, read_size
 from giaann_dask.cli.specification_options import network_options
-from giaann_dask.cli.spelling import section
 
 if TYPE_CHECKING:
     from giaann_dask.training.options import TrainingOptions

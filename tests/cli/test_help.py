@@ -9,7 +9,7 @@ import click
 import pytest
 
 from giaann_dask.cli import giaann_dask, run
-from giaann_dask.cli.spelling import MOST_SHOWN, Command
+from giaann_dask.cli.click_ext import MOST_SHOWN, Command
 
 
 def below(group: click.Group, before: str = "") -> Iterator[tuple[str, Command]]:

@@ -20,7 +20,7 @@ from giaann_dask import errors
 from giaann_dask.api.columns import Column
 from giaann_dask.cli import giaann_dask as command_line
 from giaann_dask.cli import run
-from giaann_dask.cli.spelling import _OTHERWISE, Command, _commands
+from giaann_dask.cli.click_ext import _OTHERWISE, Command, _commands
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.data import sample_test_text
 from giaann_dask.diagnostics.pictures.gallery import Pictures

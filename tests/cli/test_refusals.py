@@ -15,7 +15,7 @@ from rich.console import Console
 
 import giaann_dask as gd
 from giaann_dask.cli import run
-from giaann_dask.cli.showing import figures
+from giaann_dask.cli.output import figures
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.diagnostics.progress import terminal_bars
 from giaann_dask.errors import (

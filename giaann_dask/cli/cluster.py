@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
+from giaann_dask.cli.click_ext import Command, CommandGroup, section
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import FILE_PATH, LOCAL, NETWORK, cluster_options, common_options
+from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import progress, waiting
-from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command, CommandGroup, section
 from giaann_dask.cli.stopping import stop_on_signals
 
 _workers, _output = section("Workers"), section("Output and logging")

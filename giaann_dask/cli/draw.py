@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from giaann_dask.cli.click_ext import Command, section
 from giaann_dask.cli.options import (
     FILE_PATH,
     LOCAL,
@@ -24,9 +25,8 @@ from giaann_dask.cli.options import (
     read_text_options,
     text_options,
 )
+from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import Workload, progress, waiting
-from giaann_dask.cli.showing import answer, figures
-from giaann_dask.cli.spelling import Command, section
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
