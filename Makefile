@@ -23,6 +23,8 @@ $(READY): pyproject.toml constraints.txt
 	$(INSTALL) torch uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ".[dev,docs,hub]" \
 		|| $(INSTALL) --editable ".[dev,docs,hub]"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable examples/skip_bigrams \
+		|| $(PIP) --no-deps --editable examples/skip_bigrams
 	$(PIP) --no-deps --target .venv/dask-cuda "dask-cuda$$(sed -n 's/^dask-cuda//p' constraints-cuda.txt)"
 	touch $(READY)
 
@@ -40,7 +42,7 @@ demo: $(READY)
 	$(BIN)/giaann-dask inspect demo/village
 
 test: $(COMPILED)
-	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not slow"
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not slow" tests examples
 
 test-all: $(COMPILED)
 	$(BIN)/pytest --hypothesis-profile thorough

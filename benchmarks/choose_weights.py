@@ -18,9 +18,9 @@ import numpy as np
 
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.models.contexts.counting import count_contexts
-from giaann_dask.models.contexts.kinds import TokenStream
 from giaann_dask.models.contexts.scores import NAMES, LogLinearModel, PoolingOptions
 from giaann_dask.models.contexts.tables import build_tables
+from giaann_dask.models.words.stream import TokenStream
 
 
 def choose_weights(

@@ -34,12 +34,15 @@ if TYPE_CHECKING:
     from giaann_dask.islands.definition import Island
     from giaann_dask.islands.merging import MergeReport
     from giaann_dask.islands.packing import PackOptions, PackReport
+    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions
     from giaann_dask.models.columns.state.options import InferenceOptions
     from giaann_dask.models.columns.v2.options import V2Settings
-    from giaann_dask.models.contexts.evaluation import ScoreReport, ScoringOptions
     from giaann_dask.models.options import BatchOptions, BeamOptions, GenerationOptions, SamplingOptions
+    from giaann_dask.models.words.counted_model import CountedModel
+    from giaann_dask.models.words.counted_predictor import SeenWords
+    from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
+    from giaann_dask.models.words.stream import Context
     from giaann_dask.object_urls import place
-    from giaann_dask.predict.evaluation.evaluation import EvaluationOptions
     from giaann_dask.rows.remote import RowOptions
     from giaann_dask.spec import Specification
     from giaann_dask.store.corpus import EncodedCorpus
@@ -52,9 +55,11 @@ _MODULES = {
     "BatchOptions": "giaann_dask.models.options",
     "BeamOptions": "giaann_dask.models.options",
     "ClusterOptions": "giaann_dask.cluster",
+    "Context": "giaann_dask.models.words.stream",
+    "CountedModel": "giaann_dask.models.words.counted_model",
     "DrawOptions": "giaann_dask.diagnostics.pictures.options",
     "EncodedCorpus": "giaann_dask.store.corpus",
-    "EvaluationOptions": "giaann_dask.predict.evaluation.evaluation",
+    "EvaluationOptions": "giaann_dask.models.columns.evaluation.evaluation",
     "Files": "giaann_dask.text.inputs",
     "GenerationOptions": "giaann_dask.models.options",
     "GiaannError": "giaann_dask.errors",
@@ -69,8 +74,9 @@ _MODULES = {
     "RemovalReport": "giaann_dask.algebra.certificates",
     "RowOptions": "giaann_dask.rows.remote",
     "SamplingOptions": "giaann_dask.models.options",
-    "ScoreReport": "giaann_dask.models.contexts.evaluation",
-    "ScoringOptions": "giaann_dask.models.contexts.evaluation",
+    "ScoreReport": "giaann_dask.models.words.score_report",
+    "ScoringOptions": "giaann_dask.models.words.score_report",
+    "SeenWords": "giaann_dask.models.words.counted_predictor",
     "SelectionOptions": "giaann_dask.training.selection",
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api.texts",
@@ -103,6 +109,8 @@ __all__ = [
     "BatchOptions",
     "BeamOptions",
     "ClusterOptions",
+    "Context",
+    "CountedModel",
     "DrawOptions",
     "EncodedCorpus",
     "EvaluationOptions",
@@ -122,6 +130,7 @@ __all__ = [
     "SamplingOptions",
     "ScoreReport",
     "ScoringOptions",
+    "SeenWords",
     "SelectionOptions",
     "Specification",
     "TextOptions",

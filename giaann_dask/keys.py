@@ -3,11 +3,14 @@
 A neuron key has 26 bits of column and 25 bits of feature. A target key has, from the top, 5 bits of segment, the
 51 bits of the neuron key and 7 bits of branch: 63 bits, never negative. Sorting such keys sorts connections in the
 order in which the engine reads them: the last segment of a row is a slice, and a candidate is found by bisection.
-`giaann_dask.runs.run` has the tables of such keys.
+`giaann_dask.runs.run` has the tables of such keys. Models of words have hashes of words and of contexts instead of
+columns and features.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -79,3 +82,41 @@ def unpack_target(target: npt.ArrayLike) -> tuple[Integers, Integers, Integers]:
     keys = np.asarray(target, dtype=np.int64)
     neuron = (keys >> BRANCH_BITS) & NEURON_MASK
     return keys >> SEGMENT_SHIFT, neuron, keys & BRANCH_MASK
+
+
+def source_key(kind: int, parts: Sequence[Integers]) -> Integers:
+    """Return the source keys of contexts of words.
+
+    Parameters
+    ----------
+    kind : int
+        Segment that the kind of context is counted on.
+    parts : sequence of ndarray
+        Keys of what each part of such contexts sees, int64, all of one shape.
+
+    Returns
+    -------
+    ndarray
+        int64, of that shape; of shape ``(1,)`` for a kind without parts.
+    """
+    key = _mixed(np.array([kind + 1], np.uint64)) if not parts else np.full(parts[0].shape, kind + 1, np.uint64)
+    for part in parts:
+        key = _mixed(key ^ part.astype(np.uint64))
+    return (key >> np.uint64(64 - NEURON_BITS)).astype(np.int64)
+
+
+def word_key(word: str) -> int:
+    """Return the key of a word, 51 bits of a hash of its UTF-8 bytes."""
+    digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") & NEURON_MASK
+
+
+def _mixed(key: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Spread the bits of keys over all 64 (the finaliser of SplitMix64)."""
+    # Multiplication is meant to lose what does not fit.
+    with np.errstate(over="ignore"):
+        key = key * np.uint64(0x9E3779B97F4A7C15)
+        key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: npt.NDArray[np.uint64] = key ^ (key >> np.uint64(31))
+    return mixed

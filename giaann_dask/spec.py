@@ -19,17 +19,20 @@ import numpy.typing as npt
 
 from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.keywords import names_keywords
+from giaann_dask.registry import ModelTraits, find_model, module_of, package_of, traits_of
 from giaann_dask.spec_profiles import (
     BEST_OPTIONS,
+    COLUMN_PROFILES,
     FLAGS,
     LATER,
+    MODEL_OPTIONS,
     PROFILE_DEFAULT,
+    PROFILES,
     TEXT_RULES,
     BranchOrder,
     ColumnNames,
     Flags,
     OwnStrengths,
-    Profile,
     TokenKind,
     check_contexts,
     check_later,
@@ -81,8 +84,9 @@ class Specification:
 
     Parameters
     ----------
-    profile : {"v1", "v2", "best"}
-        Name of the set of rules; it gives the options below their defaults.
+    profile : str
+        Name of the set of rules; it gives the options below their defaults: ``"v1"``, ``"v2"``, ``"best"``, or a model
+        of another package by its entry point or its import path ``module:attribute`` (see `giaann_dask.registry`).
     seed_tokens : int
         Tokens of a sequence that are given before prediction starts; in profile ``v1`` it also fixes
         the number of segments.
@@ -168,6 +172,11 @@ class Specification:
         Kinds of contexts that profile ``best`` counts words after, of `spec_profiles.CONTEXT_NAMES`; by
         default those that its weights read. Empty in other profiles, as nearly all of the options above
         have one value only in profile ``best``.
+    package : str
+        Distribution that has the model, filled in for models of other packages.
+    model_options : mapping of str to Any, or pairs of these
+        Options of a model of another package, as its `options` class checks them; kept as pairs in the order of the
+        names.
 
     Raises
     ------
@@ -190,7 +199,7 @@ class Specification:
     # Whether flags were asked for; if not, those of an existing network or corpus are used.
     _flags_given: ClassVar[bool] = False
 
-    profile: Profile = "v1"
+    profile: str = "v1"
     seed_tokens: int = 8
     branches: int = PROFILE_DEFAULT
     maximum_tokens: int = 80
@@ -224,8 +233,11 @@ class Specification:
     maximum_bytes: int = PROFILE_DEFAULT
     column_names: ColumnNames = PROFILE_DEFAULT
     contexts: tuple[str, ...] = ()
+    package: str = ""
+    model_options: Mapping[str, Any] | Sequence[tuple[str, Any]] = ()
 
     def __post_init__(self) -> None:
+        self._check_model()
         for name, value in profile_defaults(self.profile, self.lif).items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -257,9 +269,22 @@ class Specification:
         _require(self.segments <= MAXIMUM_SEGMENTS, "segment_counts", self.segment_counts, f"{MAXIMUM_SEGMENTS} in all")
         self._check_modes()
 
+    def _check_model(self) -> None:
+        """Check the options of a model of another package; those of a stored network are as it was trained."""
+        given = self.model_options
+        pairs = given.items() if isinstance(given, Mapping) else ((name, value) for name, value in given)
+        object.__setattr__(self, "model_options", tuple(sorted(pairs)))
+        if self.profile in PROFILES:
+            _require(not self.package, "package", self.package, "none with a model of this package")
+            _require(not self.model_options, "model_options", self.model_options, "none with a model of this package")
+        elif not self.package:
+            complete = _complete(find_model(self.profile).options, dict(self.model_options))
+            object.__setattr__(self, "model_options", tuple(sorted(complete.items())))
+            object.__setattr__(self, "package", package_of(self.profile) or module_of(self.profile))
+
     def _check_flags(self) -> None:
         """Choose flags where none are given; check that with canonical ones nothing depends on the order of text."""
-        words = self.has_columns and self.tokens == "words" and self.branch_order == "occurrence"
+        words = self.profile in COLUMN_PROFILES and self.tokens == "words" and self.branch_order == "occurrence"
         object.__setattr__(self, "_flags_given", self.flags is not None)
         if not self._flags_given:
             object.__setattr__(self, "flags", "canonical" if words else HISTORY)
@@ -296,14 +321,26 @@ class Specification:
                 _require(fits, "proximity_scale", self.proximity_scale, expected)
 
     @property
-    def has_columns(self) -> bool:
-        """Whether the network has concept columns; one of profile ``best`` has counts of contexts instead."""
-        return self.profile != "best"
+    def traits(self) -> ModelTraits:
+        """Traits of the model: what it reads and offers.
+
+        Raises
+        ------
+        MissingDependencyError
+            If the model's package is not installed.
+        """
+        return traits_of(self.profile, self.package)
 
     @property
     def is_order_free(self) -> bool:
         """Whether the network is the same for any order and division of its text."""
-        return self.flags == "canonical" or not self.has_columns
+        traits = self.traits
+        return traits.order_free and (self.flags == "canonical" or not traits.columns)
+
+    @property
+    def strength_unit(self) -> int:
+        """Units of a strength of 1; counts stand for themselves."""
+        return 1 << self.strength_bits if self.traits.columns else 1
 
     def require_order_free(self, what: str) -> None:
         """Raise a `SpecificationError` of what has the specification when it depends on the order of text."""
@@ -412,12 +449,12 @@ class Specification:
         Returns
         -------
         ndarray of float64
-            Positive and monotonic in `units`; in profile ``best`` these are counts and stand for themselves.
+            Positive and monotonic in `units`; in models of words these are counts and stand for themselves.
             Increments are never negative, so cutting the sum off here equals cutting it off after every
             increment, in whatever order these are added. That is so of ``"none"`` alone: ``"tanh"`` is taken
             once, of the sum; taken again after every sequence it would depend on their order.
         """
-        if self.profile == "best":
+        if not self.traits.columns:
             return units.astype(np.float64)
         real: npt.NDArray[np.float64] = units / float(1 << self.strength_bits)
         return self._limited(real) if self.limit_scope == "connection" else real
@@ -430,9 +467,12 @@ class Specification:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values, modes only where they are in use."""
-        if self.profile == "best":
-            return {name: getattr(self, name) for name in (*BEST_OPTIONS, *(("trace",) if self.trace else ()))}
-        later = (*LATER, "contexts") if self.profile == "v1" else ("contexts",)
+        if self.profile not in COLUMN_PROFILES:
+            names = BEST_OPTIONS if self.profile in PROFILES else MODEL_OPTIONS
+            fields = {name: getattr(self, name) for name in (*names, *(("trace",) if self.trace else ()))}
+            return fields | ({"model_options": dict(self.model_options)} if self.package else {})
+        others = ("contexts", "package", "model_options")
+        later = (*LATER, *others) if self.profile == "v1" else others
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in later}
         unused = {**{name: getattr(Specification, name) for name in _MODES}, "flags": HISTORY}
         return {k: v for k, v in fields.items() if k not in unused or v != unused[k]}
@@ -469,9 +509,19 @@ class Specification:
         return cls(**{"flags": HISTORY, **fields})
 
 
+def _complete(options: type, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a model of another package with its defaults, as its class checks them."""
+    try:
+        return dataclasses.asdict(options(**given))
+    except (TypeError, ValueError) as error:
+        expected = f"those of {options.__module__}.{options.__qualname__}"
+        raise SpecificationError(f"{parameter('model_options')} {given}: {error}", expected, "mend them") from error
+
+
 def _plain() -> dict[str, Any]:
     """Return the values of the fields that profile best has only one of and that no profile gives a default."""
-    fields, known = dataclasses.fields(Specification), (*LATER, "branches", *BEST_OPTIONS, "trace")
+    fields = dataclasses.fields(Specification)
+    known = (*LATER, "branches", *BEST_OPTIONS, *MODEL_OPTIONS, "trace")
     return {**{f.name: f.default for f in fields if f.name not in known}, "flags": HISTORY}
 
 

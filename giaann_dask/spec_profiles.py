@@ -19,6 +19,8 @@ ColumnNames = Literal["first", "span", "lemma"]
 Flags = Literal["canonical", "history"]
 
 PROFILES: tuple[Profile, ...] = get_args(Profile)
+# Those of concept columns; all others count words.
+COLUMN_PROFILES = ("v1", "v2")
 # Kinds of contexts by name, in the order of `giaann_dask.models.contexts.kinds.CONTEXTS`, which says what each
 # looks at. Their places are the segments that they are counted on: append, never reorder.
 CONTEXT_NAMES = (
@@ -69,10 +71,12 @@ _V2: Mapping[str, Any] = {
     "feature_catch_all": False,
     "own_strengths": "tokens",
 }
-# A segment for each kind of context; on the last one a context is connected with the shorter one it extends.
-_BEST: Mapping[str, Any] = {**_V1, "branches": 1, "segment_counts": (0, 32)}
-# All that has a meaning in profile best, which has words instead of columns and counts instead of strengths.
+# Models of words have counts instead of strengths. In profile best there is a segment for each kind of context; on the
+# last one a context is connected with the shorter one it extends.
+_WORDS: Mapping[str, Any] = {**_V1, "branches": 1, "segment_counts": (0, 32)}
+# All that has a meaning in profile best, and in models of other packages.
 BEST_OPTIONS = ("profile", "seed_tokens", "regions", "contexts")
+MODEL_OPTIONS = ("profile", "package", "model_options", "seed_tokens", "regions")
 # Options that came with profile v2: a network of profile v1 has them all at their defaults, and is
 # stored without them, as it was before they existed.
 LATER = tuple(name for name in _V1 if name != "branches")
@@ -89,26 +93,20 @@ def profile_defaults(profile: str, lif: bool | None) -> dict[str, Any]:
     Parameters
     ----------
     profile : str
-        One of `PROFILES`.
+        Name of a model; those of other packages have the defaults of profile ``best``.
     lif : bool, optional
         Whether leaky integrate-and-fire is asked for; the profile's own choice by default. Without it
         profile ``v2`` has the two branches that ``v1`` has.
-
-    Raises
-    ------
-    SpecificationError
-        If there is no such profile.
 
     Examples
     --------
     >>> profile_defaults("v2", None)["branches"], profile_defaults("v2", False)["branches"]
     (1, 2)
     """
-    require(profile in PROFILES, "profile", profile, " or ".join(PROFILES))
     if profile == "v1":
         return dict(_V1)
-    if profile == "best":
-        return dict(_BEST)
+    if profile not in COLUMN_PROFILES:
+        return dict(_WORDS)
     return {**_V2, "branches": 1 if lif is None or lif else 2}
 
 
@@ -134,9 +132,9 @@ def check_later(options: Mapping[str, Any], longest: int) -> None:
                 value == _V1[name], name, value, f"{_V1[name]!r}, its only value in profile v1", "choose profile v2"
             )
         return
-    if options["profile"] == "best":
-        for name, value in _BEST.items():
-            _require_fixed(name, options[name], value)
+    if options["profile"] not in COLUMN_PROFILES:
+        for name, value in _WORDS.items():
+            _require_fixed(name, options, value)
         return
     choices = {"tokens": TOKENS, "branch_order": BRANCH_ORDERS, "own_strengths": OWN_STRENGTHS}
     for name, values in (choices | {"column_names": COLUMN_NAMES}).items():
@@ -201,9 +199,11 @@ def check_contexts(given: Sequence[str], options: Mapping[str, Any], plain: Mapp
     """
     if options["profile"] != "best":
         require(not given, "contexts", given, "none in this profile", "choose profile best")
+    if options["profile"] not in COLUMN_PROFILES:
+        for name, value in plain.items():
+            _require_fixed(name, options, value)
+    if options["profile"] != "best":
         return ()
-    for name, value in plain.items():
-        _require_fixed(name, options[name], value)
     wanted = set(given or _WEIGHED)
     unknown, missing = sorted(wanted.difference(CONTEXT_NAMES)), set(CHAIN_NAMES) - wanted
     require(not unknown, "contexts", unknown, f"some of {', '.join(CONTEXT_NAMES)}")
@@ -211,9 +211,10 @@ def check_contexts(given: Sequence[str], options: Mapping[str, Any], plain: Mapp
     return tuple(name for name in CONTEXT_NAMES if name in wanted)
 
 
-def _require_fixed(name: str, value: object, only: object) -> None:
-    """Refuse another value of an option that means nothing in profile best."""
-    require(value == only, name, value, f"{only!r}, its only value in profile best", "leave it out")
+def _require_fixed(name: str, options: Mapping[str, Any], only: object) -> None:
+    """Refuse another value of an option that means nothing in a model of words."""
+    expected = f"{only!r}, its only value in profile {options['profile']}"
+    require(options[name] == only, name, options[name], expected, "leave it out")
 
 
 def _check_segments(options: Mapping[str, Any]) -> None:

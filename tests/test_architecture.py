@@ -10,6 +10,7 @@ import pytest
 
 import giaann_dask as gd
 import giaann_dask.api
+from giaann_dask.registry import BUILT_IN
 
 ROOT = Path(__file__).resolve().parent.parent / "giaann_dask"
 
@@ -109,3 +110,31 @@ def test_nothing_is_compiled_where_it_is_imported() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "njit":
                 assert not node.args, path
                 assert {each.arg for each in node.keywords} <= options, path
+
+
+# Modules outside `models` that serve concept columns alone: their pictures, tables and rules, and their measurements.
+COLUMN_TOOLS = (
+    *("__init__", "api/calibration", "api/columns", "api/frames", "api/network", "cli/commands", "cli/options"),
+    *("cli/output", "cli/picturing", "cli/draw", "cli/specification_options", "diagnostics/evaluation_report"),
+    *("diagnostics/network_report/", "diagnostics/pictures/", "training/error_driven", "workflows/measuring"),
+)
+# Where the models of this package are listed and specified, and user interfaces that offer them by name.
+NAMES = ("registry", "spec", "spec_profiles", "encoding/sources", "cli/jobs", "cli/specification_options", "workflows/")
+
+
+def test_no_other_code_asks_which_model_a_network_has() -> None:
+    named, imported = [], []
+    for path in sorted(ROOT.rglob("*.py")):
+        place = path.relative_to(ROOT).with_suffix("").as_posix()
+        if place.startswith("models/"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and node.value in BUILT_IN and not place.startswith(NAMES):
+                named.append(f"{place}:{node.lineno}")
+            if isinstance(node, ast.Attribute) and node.attr == "has_columns":
+                named.append(f"{place}:{node.lineno}")
+            module = getattr(node, "module", None) or ""
+            inside = module.startswith(("giaann_dask.models.columns", "giaann_dask.models.contexts"))
+            if inside and not place.startswith(COLUMN_TOOLS):
+                imported.append(f"{place}:{node.lineno} {module}")
+    assert (named, imported) == ([], [])

@@ -255,8 +255,7 @@ def sum_dictionaries(added: Sequence[Addend]) -> tuple[Progress, list[Renaming |
         if shared is not None:
             manifest = counts_without(manifest, shared.manifest(), whole)
         entries = [*entries, *(entry for place, entry in enumerate(reader.ledger()) if place not in held)]
-        # Keys of profile best are hashes of words.
-        renamings.append(renaming if other.specification.has_columns else None)
+        renamings.append(renaming if other.specification.traits.columns else None)
     manifest = replace(manifest, concepts=len(whole.concepts), features=len(whole.features))
     return Progress(manifest, whole, Ledger(entries)), renamings
 

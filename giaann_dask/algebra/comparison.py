@@ -17,24 +17,14 @@ from giaann_dask.algebra.parts import require_same_rules, submit_parts
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.errors import require_option
 from giaann_dask.events import Observer, StageAdvanced, ignore
-from giaann_dask.keys import Integers, unpack_neuron, unpack_target
-from giaann_dask.models.contexts.kinds import (
-    BOUNDARY,
-    CONTEXTS,
-    EXTENDS,
-    NONE,
-    WORD,
-    ending_of,
-    source_key,
-    word_key,
-)
+from giaann_dask.keys import Integers, unpack_target
+from giaann_dask.models import model_of
+from giaann_dask.models.naming import ConnectionNames
 from giaann_dask.runs.merging import merge_encoded, merge_runs
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.renaming import Renaming, append_names
 from giaann_dask.runs.run import Run
-from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.tasks import decode_table
 
 if TYPE_CHECKING:
@@ -52,12 +42,12 @@ class ChangedConnection(NamedTuple):
     kind : {"new", "gone", "stronger", "weaker"}
         How it differs.
     source, target : str
-        Names of the neurons, as ``column/feature``; of profile ``best`` the kind of the context with its word,
+        Names of the neurons, as ``column/feature``; in models of words the kind of the context with its word,
         or with its key where it has several, and the word.
     segment, branch : int
         Where the target receives it.
     change : float
-        Strength in the second network minus strength in the first one; counts in profile ``best``.
+        Strength in the second network minus strength in the first one; counts in models of words.
     """
 
     kind: str
@@ -172,10 +162,11 @@ def compare_networks(
     """
     require_option(type(largest) is int and largest >= 0, "largest", largest, "a whole number, 0 or more")
     require_same_rules(old, new)
-    whole, has_columns = old.vocabulary(), old.manifest().specification.has_columns
+    whole, specification = old.vocabulary(), old.manifest().specification
+    model = model_of(specification)
     before = len(whole.concepts), len(whole.features)
     renaming = append_names(whole, new.vocabulary())
-    tasks = _submit_differences(client, old, new, renaming if has_columns else None, largest)
+    tasks = _submit_differences(client, old, new, renaming if specification.traits.columns else None, largest)
     found: list[RegionDifference] = []
     for done, task in enumerate(tasks, 1):
         found.extend(results([task]))
@@ -195,7 +186,7 @@ def compare_networks(
         columns=columns,
         features=features,
         connections=dict(zip((*KINDS, "equal"), counts, strict=True)),
-        largest=tuple(_named(found, largest, whole, old.manifest().specification)),
+        largest=tuple(_named(found, largest, model.names(specification, whole), specification.strength_unit)),
     )
 
 
@@ -203,13 +194,13 @@ def _submit_differences(
     client: Client, old: CommitReader, new: CommitReader, renaming: Renaming | None, largest: int
 ) -> list[Future]:
     """Submit tasks that compare the regions of two networks; runs stay in memory until these have read them."""
-    placement = old.placement()
+    placement, specification = old.placement(), old.manifest().specification
+    # Of counts that the others imply none is named.
+    unnamed = model_of(specification).implied_segment
     olds, news = submit_parts(client, old, placement), submit_parts(client, new, placement, renaming)
     tasks = []
     for region in sorted({*olds, *news}):
         runs = [*olds.get(region, []), *news.get(region, [])]
-        # What contexts extend are counts that the others imply.
-        unnamed = NONE if old.manifest().specification.has_columns else EXTENDS
         key = task_key("compare", len(olds.get(region, [])), largest, unnamed, [run.key for run in runs])
         tasks.append(client.submit(compare_region, len(olds.get(region, [])), largest, unnamed, *runs, key=key))
     return tasks
@@ -267,73 +258,19 @@ def _largest(places: Integers, change: Integers, count: int) -> Integers:
 
 
 def _named(
-    found: Sequence[RegionDifference], largest: int, names: Vocabulary, specification: Specification
+    found: Sequence[RegionDifference], largest: int, names: ConnectionNames, unit: int
 ) -> list[ChangedConnection]:
     """Return the largest changes of all regions by name."""
     kind, source, target, change = (
         np.concatenate([np.zeros(0, np.int64), *(getattr(each, field) for each in found)])
         for field in ("kind", "source", "target", "change")
     )
-    contexts = None if specification.has_columns else _ContextNames(names.features[1:])
     # Strengths as sums, before any limit of the specification.
-    unit = 1 << specification.strength_bits if specification.has_columns else 1
     named = []
     for place, name in enumerate(KINDS):
         at = np.flatnonzero(kind == place)
         for each in at[np.lexsort((target[at], source[at], -np.abs(change[at])))][:largest].tolist():
             segment, neuron, branch = (int(part) for part in unpack_target(target[each]))
-            ends = (int(source[each]), neuron)
-            if contexts is None:
-                of_source, of_target = (_neuron_name(end, names) for end in ends)
-            else:
-                of_source, of_target = contexts.name(segment, ends[0]), contexts.word(neuron)
+            of_source, of_target = names.source(segment, int(source[each])), names.target(neuron)
             named.append(ChangedConnection(name, of_source, of_target, segment, branch, int(change[each]) / unit))
     return named
-
-
-def _neuron_name(neuron: int, names: Vocabulary) -> str:
-    """Return a neuron as column and feature; its column alone for the prime concept neuron."""
-    column, feature = (int(part) for part in unpack_neuron(neuron))
-    return names.concepts[column] if feature == 0 else f"{names.concepts[column]}/{names.features[feature]}"
-
-
-class _ContextNames:
-    """Names of contexts and words by their keys, as far as a dictionary has the words.
-
-    Parameters
-    ----------
-    words : sequence of str
-        The dictionary.
-    """
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self._words = words
-        self._keys = {WORD: np.array([word_key(word) for word in words], np.int64)}
-
-    def word(self, key: int) -> str:
-        """Return the word of a key."""
-        place = self._place(self._keys[WORD], key)
-        return self._words[place] if place is not None else f"{key:013x}"
-
-    def name(self, kind: int, key: int) -> str:
-        """Return the kind of a context, and its word; the key alone where it has several words, which hashes hide."""
-        parts = CONTEXTS[kind].parts
-        if not parts:
-            return CONTEXTS[kind].name
-        if len(parts) > 1:
-            return f"{CONTEXTS[kind].name}:{key:013x}"
-        view = parts[0][0]
-        if view not in self._keys:
-            self._keys[view] = np.array([word_key(ending_of(word)) for word in self._words], np.int64)
-        place = self._place(source_key(kind, [np.append(self._keys[view], BOUNDARY)]), key)
-        if place is None:
-            return f"{CONTEXTS[kind].name}:{key:013x}"
-        if place == len(self._words):
-            return f"{CONTEXTS[kind].name}:beginning of a sentence"
-        word = self._words[place]
-        return f"{CONTEXTS[kind].name}:{word if view == WORD else ending_of(word)}"
-
-    @staticmethod
-    def _place(keys: Integers, key: int) -> int | None:
-        places = np.flatnonzero(keys == key)
-        return int(places[0]) if len(places) else None

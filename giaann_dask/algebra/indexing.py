@@ -22,7 +22,7 @@ from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.models.exporting import digest_of
 from giaann_dask.runs.packing import PackedRegionRun, pack
-from giaann_dask.runs.renaming import find_names
+from giaann_dask.runs.renaming import key_renaming
 from giaann_dask.runs.run import Run
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
@@ -114,7 +114,7 @@ def _take_over(
     own = indexed.origins()
     assert own is not None, "it was trained with an index"
     origins, numbers = own.arranged(parts)
-    names = find_names(indexed.vocabulary(), vocabulary) if manifest.specification.has_columns else None
+    names = key_renaming(manifest.specification, indexed.vocabulary(), vocabulary)
     regions = Regions(client, placement, manifest.rounds)
     postings = submit_parts(client, indexed, placement, names, numbers)
     regions.replace_by(_submit_indexed(regions, submit_parts(client, reader, placement), postings))

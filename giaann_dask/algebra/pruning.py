@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from distributed import Client, Future
 
 from giaann_dask.algebra.parts import submit_parts, write_network
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
-from giaann_dask.keys import Integers, unpack_target
-from giaann_dask.models.contexts.kinds import EXTENDS
+from giaann_dask.keys import Integers
+from giaann_dask.models import model_of
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_blocks
 from giaann_dask.runs.run import Run, select_connections
 from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.runs.target_sets import run_of_blocks
+from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.training import tasks
@@ -40,7 +40,7 @@ class PruningOptions:
     Parameters
     ----------
     min_strength : float, optional
-        Those of at least this strength, as stored, before any limit of the specification; of profile ``best`` of at
+        Those of at least this strength, as stored, before any limit of the specification; of models of words of at
         least this count.
     keep : float, optional
         The strongest ones, about this share of all. Connections of the same strength all stay or all go, so that no
@@ -77,7 +77,7 @@ def prune_network(
 ) -> str:
     """Write the strongest connections of a network to a new network, and return the identity of its commit.
 
-    Dictionaries, ledger, counts and the neurons' own strengths stay; of profile ``best`` also how often each word
+    Dictionaries, ledger, counts and the neurons' own strengths stay; in profile ``best`` also how often each word
     occurs, and which contexts extend which as far as these still have words.
 
     Parameters
@@ -103,7 +103,7 @@ def prune_network(
         If it cannot be written, or a worker cannot access it.
     """
     manifest = reader.manifest()
-    unit = 1 << manifest.specification.strength_bits if manifest.specification.has_columns else 1
+    unit = manifest.specification.strength_unit
     strengths, counts = _count_strengths(client, reader, observer)
     if options.min_strength is not None:
         minimum = math.ceil(options.min_strength * unit)
@@ -121,9 +121,9 @@ def prune_network(
     progress = Progress(pruned, reader.vocabulary(), Ledger(reader.ledger()), origins=reader.origins())
 
     def submit(regions: Regions) -> dict[int, Future]:
-        has_columns = manifest.specification.has_columns
+        specification = manifest.specification
         return {
-            region: regions.submit("prune", prune_runs, minimum, has_columns, *runs, key_of=(minimum, _keys(runs)))
+            region: regions.submit("prune", prune_runs, minimum, specification, *runs, key_of=(minimum, _keys(runs)))
             for region, runs in submit_parts(client, reader, reader.placement()).items()
         }
 
@@ -138,9 +138,9 @@ def _count_strengths(client: Client, reader: CommitReader, observer: Observer) -
     tuple of (ndarray, ndarray)
         Strength units and counts, int64 each, of one shape.
     """
-    has_columns = reader.manifest().specification.has_columns
+    specification = reader.manifest().specification
     counting = [
-        client.submit(count_strengths, has_columns, *runs, key=task_key("strengths", has_columns, _keys(runs)))
+        client.submit(count_strengths, specification, *runs, key=task_key("strengths", _keys(runs)))
         for runs in submit_parts(client, reader, reader.placement()).values()
     ]
     found = []
@@ -172,11 +172,11 @@ def lowest_strength(strengths: Integers, counts: Integers, keep: float) -> int:
     return int(strengths[few[0]]) if len(few) else int(strengths.max(initial=0)) + 1
 
 
-def count_strengths(has_columns: bool, *runs: PackedRegionRun) -> tuple[Integers, Integers]:
+def count_strengths(specification: Specification, *runs: PackedRegionRun) -> tuple[Integers, Integers]:
     """Return the distinct strengths of a region's connections that may be left out, and how many have each (a task)."""
-    found = []
+    found, model = [], model_of(specification)
     for block in _blocks(runs):
-        strength = block.strength if has_columns else block.strength[_may_go(block)]
+        strength = block.strength[model.may_prune(block)]
         found.append(np.unique(strength.astype(np.int64), return_counts=True))
     return _add_counts(found)
 
@@ -196,37 +196,17 @@ def _add_counts(found: list[Any]) -> tuple[Integers, Integers]:
     return distinct, total
 
 
-def prune_runs(minimum: int, has_columns: bool, *runs: PackedRegionRun) -> PackedRegionRun:
+def prune_runs(minimum: int, specification: Specification, *runs: PackedRegionRun) -> PackedRegionRun:
     """Return the sum of a region's runs without the connections below a strength, in encoded form (a task)."""
+    model = model_of(specification)
 
     def pruned() -> Iterator[Run]:
         for block in _blocks(runs):
-            yield select_connections(block, _kept(block, minimum, has_columns))
+            yield select_connections(block, model.kept_by_pruning(block, minimum))
 
     none = pack(Run.empty())
     rest = tasks.compact(*(run._replace(connections=none) for run in runs))
     return rest._replace(connections=pack_blocks(pruned()))
-
-
-def _kept(run: Run, minimum: int, has_columns: bool) -> npt.NDArray[np.bool_]:
-    """Return which connections of whole rows are kept."""
-    kept: npt.NDArray[np.bool_] = run.strength >= minimum
-    if has_columns:
-        return kept
-    kind, _, _ = unpack_target(run.target)
-    kept |= kind == 0
-    extends = kind == EXTENDS
-    row = np.repeat(np.arange(run.rows), np.diff(run.pointer))
-    has_words = np.bincount(row[kept & ~extends], minlength=run.rows) > 0
-    kept[extends] = has_words[row[extends]]
-    return kept
-
-
-def _may_go(run: Run) -> npt.NDArray[np.bool_]:
-    """Return which counts of profile ``best`` may be left out: those of words after contexts."""
-    kind, _, _ = unpack_target(run.target)
-    words: npt.NDArray[np.bool_] = (kind != 0) & (kind != EXTENDS)
-    return words
 
 
 def _keys(runs: list[Future]) -> list[str]:

@@ -26,16 +26,16 @@ from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import RAW, SourceOptions
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
-from giaann_dask.keys import Integers, unpack_neuron, unpack_target
-from giaann_dask.models.contexts.commit_tables import clear_tables
-from giaann_dask.models.contexts.kinds import word_key
+from giaann_dask.keys import Integers, word_key
+from giaann_dask.models import model_of
+from giaann_dask.models.base import UsedNames
 from giaann_dask.models.exporting import digest_of
 from giaann_dask.runs.merging import merge_encoded
-from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack_rows
+from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
-from giaann_dask.runs.renaming import close_gaps, find_names
-from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.runs.renaming import close_gaps, key_renaming
+from giaann_dask.runs.run import RegionRun
 from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.spec import Specification
 from giaann_dask.storage import write_file
@@ -155,7 +155,8 @@ def _begun(
 def _purge(client: Client, store: NetworkStore, report: RemovalReport) -> RemovalReport:
     """Remove all commits but the last one, and the tables of others; return the report of a removal with where."""
     store.purge()
-    caches = clear_tables(client, str(store.path), (store.head(),), report.purged)
+    model = model_of(store.open(store.head()).manifest().specification)
+    caches = model.clear_tables(client, str(store.path), (store.head(),), report.purged)
     return replace(report, caches=tuple(caches), elsewhere=tuple(sorted({*report.elsewhere, *made_of(store.path)})))
 
 
@@ -320,21 +321,21 @@ def _subtract(
 ) -> str:
     """Subtract a network, or none, from another and commit; return the identity of the commit."""
     manifest, vocabulary, placement = reader.manifest(), reader.vocabulary(), reader.placement()
-    has_columns = manifest.specification.has_columns
+    numbered = manifest.specification.traits.columns
     regions = Regions(client, placement, manifest.rounds)
     origins, sequences = reader.origins(), None
     if origins is not None:
         origins, sequences = origins.without(sorted(parts))
     gone: dict[int, list[Future]] = {}
     if removed is not None:
-        names = find_names(removed.vocabulary(), vocabulary) if has_columns else None
+        names = key_renaming(manifest.specification, removed.vocabulary(), vocabulary)
         gone = submit_parts(client, removed, placement, names)
     sums = submit_differences(regions, submit_parts(client, reader, placement), gone, sequences)
     entries = [entry for part, entry in enumerate(reader.ledger()) if part not in parts]
     keeps = _names_in_use(client, list(sums.values()), vocabulary, reader)
-    if renumber or not has_columns:
+    if renumber or not numbered:
         vocabulary = _select(vocabulary, *keeps)
-    if renumber and has_columns:
+    if renumber and numbered:
         # Numbers of columns decide their regions, so that these are made anew.
         placement = Placement(placement.first_regions)
         regions = Regions(client, placement, manifest.rounds)
@@ -366,9 +367,10 @@ def _names_in_use(
     client: Client, runs: Sequence[Future], vocabulary: Vocabulary, reader: CommitReader
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Return which concepts and features of dictionaries the trained neurons of packed runs have."""
-    used = results([client.submit(used_names, each, key=task_key("names", each.key)) for each in runs])
+    specification = reader.manifest().specification
+    used = results([client.submit(used_names, specification, each, key=task_key("names", each.key)) for each in runs])
     columns, features = (np.unique(np.concatenate([_NONE, *found])) for found in zip(*used, strict=True))
-    if reader.manifest().specification.has_columns:
+    if specification.traits.columns:
         concepts = np.isin(np.arange(len(vocabulary.concepts)), columns)
         kept = np.isin(np.arange(len(vocabulary.features)), features)
     else:
@@ -440,14 +442,6 @@ def subtract(wholes: int, sequences: SequenceNumbers | None, *runs: PackedRegion
     return PackedRegionRun(connections, neurons, pack(postings, gaps=True))
 
 
-def used_names(packed: RegionRun | PackedRegionRun) -> tuple[Integers, Integers]:
-    """Return the columns and features of the trained neurons of a run (a task).
-
-    In profile ``best``, which has no columns, the keys of the words that occur.
-    """
-    neurons = packed.neurons
-    if len(neurons):
-        column, feature = unpack_neuron(neurons.source if isinstance(neurons, Run) else unpack_rows(neurons)[0])
-        return np.unique(column), np.unique(feature)
-    kind, word, _ = unpack_target(tasks.decode_table(packed.connections).target)
-    return _NONE, np.unique(word[kind == 0])
+def used_names(specification: Specification, run: RegionRun | PackedRegionRun) -> UsedNames:
+    """Return the names that the counts of a run use (a task)."""
+    return model_of(specification).find_used(run)

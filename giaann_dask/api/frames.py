@@ -20,16 +20,12 @@ from dask.delayed import Delayed
 from giaann_dask.cluster import task_key
 from giaann_dask.cluster.regions import RunPlace, merge_region, open_run, region_key, run_places
 from giaann_dask.cluster.sharing import open_commit
-from giaann_dask.diagnostics.pictures.choosing import segment_names
 from giaann_dask.lazy import import_optional
-from giaann_dask.models.columns.export import connection_columns
+from giaann_dask.models import model_of
 from giaann_dask.models.columns.scanning import read_column, select_column
-from giaann_dask.models.contexts.export import context_columns
-from giaann_dask.models.contexts.kinds import EXTENDS, word_key
 from giaann_dask.runs.run import Run
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import ColumnArray
-from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -37,15 +33,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EXTRA = "dataframe"
-# Of which array, and the dictionary that has its names.
-_ENDS = ("src", "tgt")
-_SUFFIX = "_name"
 
 
 def coordinate_columns(reader: CommitReader) -> dict[str, ColumnArray]:
-    """Return how the arrays of a table are made: of connections, or of profile ``best`` of counts of contexts."""
+    """Return how the arrays of a table are made of connections."""
     specification = reader.manifest().specification
-    return connection_columns(specification) if specification.has_columns else context_columns()
+    return model_of(specification).coordinates(specification)
 
 
 def to_records(reader: CommitReader, run: Run) -> npt.NDArray[np.void]:
@@ -84,38 +77,10 @@ def to_frame(reader: CommitReader, run: Run, names: bool) -> pd.DataFrame:
     if not names:
         return pandas.DataFrame(arrays)
     specification, vocabulary = reader.manifest().specification, reader.saved_vocabulary()
-    has_columns = specification.has_columns
-    kinds = [] if has_columns else segment_names(specification)
-    added = _concept_names(arrays, vocabulary) if has_columns else _context_names(arrays, vocabulary, kinds)
+    added = model_of(specification).names(specification, vocabulary).of_arrays(arrays)
     string = pandas.StringDtype("pyarrow")
     strings = {name: pandas.array(known, dtype=string).take(at, allow_fill=True) for name, (known, at) in added.items()}
     return pandas.DataFrame({**arrays, **strings})
-
-
-# Names, and the place among them of every value, -1 for none.
-_Names = dict[str, tuple[Sequence[str], npt.NDArray[np.integer[Any]]]]
-
-
-def _concept_names(arrays: dict[str, npt.NDArray[Any]], vocabulary: Vocabulary) -> _Names:
-    """Return the concepts and words of both ends; the word of a prime concept neuron is the noun of its column."""
-    names: _Names = {}
-    words = [*vocabulary.features, *vocabulary.concepts]
-    for end in _ENDS:
-        column, feature = arrays[f"{end}_col"], arrays[f"{end}_feat"]
-        names[f"{end}_col{_SUFFIX}"] = (vocabulary.concepts, column)
-        names[f"{end}_feat{_SUFFIX}"] = (words, np.where(feature == 0, column + len(vocabulary.features), feature))
-    return names
-
-
-def _context_names(arrays: dict[str, npt.NDArray[Any]], vocabulary: Vocabulary, kinds: Sequence[str]) -> _Names:
-    """Return the names of kinds, and of the words that follow contexts; the target of ``extends`` is no word."""
-    words = vocabulary.features[1:]
-    keys = np.array([word_key(word) for word in words], np.int64)
-    order = np.argsort(keys, kind="stable")
-    at = np.minimum(np.searchsorted(keys, arrays["target"], sorter=order), max(len(words) - 1, 0))
-    place = order[at] if len(words) else np.zeros(len(at), np.int64)
-    word = (arrays["kind"] != EXTENDS) & (keys[place] == arrays["target"] if len(words) else False)
-    return {"kind" + _SUFFIX: (kinds, arrays["kind"]), "target" + _SUFFIX: (words, np.where(word, place, -1))}
 
 
 def frame_of_run(run: Run, path: str, commit: str, names: bool) -> pd.DataFrame:

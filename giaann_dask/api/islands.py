@@ -28,7 +28,7 @@ from giaann_dask.islands.packing import pack_bundle as pack_file
 from giaann_dask.islands.signing import is_public_key, read_private_key, read_public_key, require_cryptography
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
-from giaann_dask.models.columns.scaling import require_sums
+from giaann_dask.models import model_of
 from giaann_dask.models.exporting import digest_of
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place, require_writable
@@ -102,7 +102,7 @@ def create_island(
             specification=specification or Specification(),
             ever_pos=EverPos(),
         )
-        require_sums(made.specification)
+        model_of(made.specification).require_trainable(made.specification)
         made = replace(made, ever_pos=_lexicon(made.specification, ever_pos))
         store = NetworkStore.create(place, Manifest.new(made.specification), made.ever_pos)
     reader = store.open(_commit_of(network, store))
@@ -358,10 +358,12 @@ def _read_keys(keys: Mapping[str, PathLike]) -> dict[str, str]:
 
 def _lexicon(specification: Specification, ever_pos: str | None) -> EverPos:
     """Return the ever-POS lexicon of a new network."""
-    if not specification.has_columns:
+    if not specification.traits.columns:
         if ever_pos is not None:
             raise OptionError(
-                f"{parameter('ever_pos')} with profile best", "words that have no parts of speech", "leave it out"
+                f"{parameter('ever_pos')} with profile {specification.profile}",
+                "words that have no parts of speech",
+                "leave it out",
             )
         return EverPos()
     return EverPos.from_lemminflect() if ever_pos in (None, DEFAULT) else EverPos.from_json(str(ever_pos))

@@ -1,8 +1,7 @@
-"""Evaluate networks of profile ``best`` with EleutherAI's lm-evaluation-harness: its model ``giaann``.
+"""Evaluate networks of models with probabilities with EleutherAI's lm-evaluation-harness: its model ``giaann``.
 
 Importing this module registers the model; ``python -m giaann_dask.api.lm_eval`` is the harness's own command with the
-model known to it. Needs the extra ``lm-eval``. Does not cover: scoring a corpus on a cluster
-(`giaann_dask.models.contexts.evaluation`).
+model known to it. Needs the extra ``lm-eval``. Does not cover: scoring a corpus on a cluster (`Network.evaluate`).
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from giaann_dask.errors import OptionError
 from giaann_dask.lazy import import_optional
-from giaann_dask.models.contexts.commit_tables import place_of, read_tables
-from giaann_dask.models.contexts.continuation import TextContinuation
-from giaann_dask.models.contexts.scores import BEST, LogLinearModel
-from giaann_dask.models.contexts.word_scores import score_text
+from giaann_dask.models import model_of
 from giaann_dask.models.options import GenerationOptions, SamplingOptions
+from giaann_dask.models.results import ScoredWord
+from giaann_dask.predict.sessions import Sessions
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.detokenizer import Detokenizer
 
@@ -31,10 +29,11 @@ else:
 Found = TypeVar("Found")
 # As many as the harness's own models generate where a task does not say.
 _DEFAULT_TOKENS = 256
+_OPTIONS = GenerationOptions(reasons=0)
 
 
 class GiaannLM(LM):  # type: ignore[misc]
-    """A network of profile ``best`` as a model of lm-evaluation-harness.
+    """A network whose words have probabilities as a model of lm-evaluation-harness.
 
     Texts are divided into words as those of a file are, and log-probabilities are natural logarithms.
 
@@ -67,9 +66,10 @@ class GiaannLM(LM):  # type: ignore[misc]
         store = NetworkStore(network)
         reader = store.open(store.head() if commit is None else commit)
         specification = reader.manifest().specification
-        if specification.has_columns:
+        if not specification.traits.probabilities:
             raise OptionError(f"a network of profile {specification.profile}", "profile best, which has probabilities")
-        self._model = LogLinearModel(read_tables(*place_of(reader)), BEST)
+        self._opened = model_of(specification).open(reader, options=_OPTIONS)
+        self._batch = self._opened.open_batch(_OPTIONS)
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """Return the log-probability of each continuation, and whether its words are the most probable ones.
@@ -99,11 +99,19 @@ class GiaannLM(LM):  # type: ignore[misc]
 
     def _continuation_score(self, context: str, continuation: str) -> tuple[float, bool]:
         given = len(context.rstrip())
-        words = score_text(self._model, context + continuation, after=given)
+        words = self._score(context + continuation, given)
         return math.fsum(word.log_probability for word in words), all(word.most_probable for word in words)
 
+    def _score(self, text: str, after: int = 0) -> tuple[ScoredWord, ...]:
+        """Return the scores of the words of a text that end after so many characters; none of a text without words."""
+        if not text.split():
+            return ()
+        score = self._batch.prepare(text, _OPTIONS).score
+        assert score is not None, "the model has probabilities"
+        return score(after=after)
+
     def _text_score(self, text: str) -> float:
-        return math.fsum(word.log_probability for word in score_text(self._model, text))
+        return math.fsum(word.log_probability for word in self._score(text))
 
     def _continuation(self, context: str, settings: dict[str, Any]) -> str:
         stops = _stops(settings.get("until"))
@@ -117,8 +125,10 @@ class GiaannLM(LM):  # type: ignore[misc]
         sampling = SamplingOptions(temperature=temperature, seed=0)
         options = GenerationOptions(tokens=tokens, runners_up=1, reasons=0, sampling=sampling)
         writer, text = Detokenizer(False, spaced=context[-1:].isspace()), ""
-        for token in TextContinuation(self._model, context, options):
-            text += writer.write(token.word)
+        for event in Sessions(self._opened, [context], options=options):
+            if event.error is not None:
+                raise event.error
+            text += "" if event.token is None else writer.write(event.token.word)
             if ends := [text.index(stop) for stop in stops if stop in text]:
                 return text[: min(ends)]
         return text

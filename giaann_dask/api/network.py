@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.pictures.options import DrawOptions
     from giaann_dask.models.base import Predictor
     from giaann_dask.models.columns.connection_table import ConnectionTable
-    from giaann_dask.models.contexts.evaluation import Baseline, ScoreReport, ScoringOptions
+    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions, EvaluationReport
     from giaann_dask.models.options import BatchOptions, GenerationOptions
+    from giaann_dask.models.words.score_report import Baseline, ScoreReport, ScoringOptions
     from giaann_dask.predict.continuation import Continuation
-    from giaann_dask.predict.evaluation.evaluation import EvaluationOptions, EvaluationReport
     from giaann_dask.predict.sessions import ContinuationStream, PromptSession
     from giaann_dask.store.export import Exported
     from giaann_dask.store.table_files import Compression
@@ -204,7 +204,7 @@ class Network(Summarised, Mapping[str, "Column"]):
     def pruned_below(self) -> float | None:
         """Strength below which `prune` left out connections; None where there are all."""
         units, spec = self.manifest.pruned_below, self.specification
-        return units / (1 << spec.strength_bits if spec.has_columns else 1) if units else None
+        return units / spec.strength_unit if units else None
 
     def log(self) -> list[Commit]:
         """Return the commit and all before it, the last one first."""
@@ -264,13 +264,10 @@ class Network(Summarised, Mapping[str, "Column"]):
     def require_fit(self, options: EvaluationOptions | GenerationOptions) -> None:
         """Raise an `OptionError` when options do not fit this network; no cluster is needed for it."""
         from giaann_dask.models import model_of
-        from giaann_dask.models.columns.rules import fitting_rules
         from giaann_dask.models.options import GenerationOptions
 
-        if isinstance(options, GenerationOptions):
-            model_of(self.specification).require_fit(self.specification, options)
-        else:
-            fitting_rules(self.specification, options.inference)
+        asked = options if isinstance(options, GenerationOptions) else GenerationOptions(inference=options.inference)
+        model_of(self.specification).require_fit(self.specification, asked)
 
     def evaluate(
         self,
@@ -320,28 +317,25 @@ class Network(Summarised, Mapping[str, "Column"]):
         from giaann_dask.api.calibration import calibrate
         from giaann_dask.api.texts import read_inputs, sources_of
         from giaann_dask.diagnostics.progress import Workload
-        from giaann_dask.models.contexts.evaluation import ScoringOptions
-        from giaann_dask.predict.evaluation.evaluation import EvaluationOptions, evaluate_network
+        from giaann_dask.models import model_of
+        from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions
 
         chosen = options or EvaluationOptions()
         chosen = chosen if top_k is None else replace(chosen, top_k=tuple(top_k))
         with spelling(maximum_sequences="max_sequences"):
             chosen = chosen if max_sequences is None else replace(chosen, maximum_sequences=max_sequences)
-        if not self.specification.has_columns:
-            limits = {name: getattr(chosen, name) for name in ("maximum_sequences", "first_sequence", "top_k")}
-            scoring = ScoringOptions(**limits)
-            return self.score(inputs, client=client, options=scoring, text=text, progress=progress, observer=observer)
         read, tagging = read_inputs(inputs, text)
         corpora = [EncodedCorpus(name) for name in read if is_corpus(name)]
         # Accuracy by part of speech is reported where all corpora store parts of speech.
-        tagged = all(corpus.attributes["parts_of_speech"] for corpus in corpora)
+        tagged = self.specification.traits.columns and all(corpus.attributes["parts_of_speech"] for corpus in corpora)
         lexicon = self._reader.tokenizer() or self._reader.ever_pos()
         sources = sources_of(self.specification, tagging, lexicon, drop_short=True)
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=tagged))
         workload = Workload(read, tagging.reading.text_field, chosen.maximum_sequences)
         with observe_work(client, workload, progress, observer) as (used, reporting):
             calibrate(used, chosen.device)
-            return evaluate_network(used, self._reader, read, sources, chosen, reporting)
+            model = model_of(self.specification)
+            return model.evaluate(used, self._reader, read, sources, chosen, reporting)
 
     def score(
         self,
@@ -353,7 +347,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         progress: bool | None = None,
         observer: Observer = ignore,
     ) -> ScoreReport:
-        """Return how probable a text is to a network of profile ``best``; see `contexts.evaluation`.
+        """Return how probable a text is to a network of profile ``best``; see `giaann_dask.models.words.score_report`.
 
         Parameters
         ----------
@@ -369,19 +363,15 @@ class Network(Summarised, Mapping[str, "Column"]):
         """
         from giaann_dask.api.texts import read_inputs, sources_of
         from giaann_dask.diagnostics.progress import Workload
-        from giaann_dask.models.contexts.evaluation import ScoringOptions, score_network
+        from giaann_dask.models import model_of
+        from giaann_dask.models.words.score_report import ScoringOptions
 
-        if self.specification.has_columns:
-            raise OptionError(
-                f"probabilities of words from a network of profile {self.specification.profile}",
-                "profile best",
-                "use evaluate",
-            )
         chosen, (read, tagging) = options or ScoringOptions(), read_inputs(inputs, text)
         sources = sources_of(self.specification, tagging, EverPos())
         workload = Workload(read, tagging.reading.text_field, chosen.maximum_sequences)
         with observe_work(client, workload, progress, observer) as (used, reporting):
-            return score_network(used, self._reader, read, sources, chosen, reporting)
+            model = model_of(self.specification)
+            return model.score(used, self._reader, read, sources, chosen, reporting)
 
     def compare_ngrams(
         self,
@@ -398,11 +388,12 @@ class Network(Summarised, Mapping[str, "Column"]):
         `training`; a network of profile ``best`` has their counts (see `score`).
         """
         from giaann_dask.api.texts import TextOptions, as_sources, sources_of
-        from giaann_dask.models.contexts.evaluation import BaselineTexts, ScoringOptions, score_same_tokens
+        from giaann_dask.models.contexts.evaluation import BaselineTexts, score_same_tokens
+        from giaann_dask.models.words.score_report import ScoringOptions
 
         spec = self.specification
-        if not spec.has_columns:
-            raise OptionError("a training text for a network of profile best", "its own counts", "use score")
+        if not spec.traits.columns:
+            raise OptionError(f"a training text for a network of profile {spec.profile}", "its own counts", "use score")
         lexicon = self._reader.tokenizer() or self._reader.ever_pos()
         trained, tested = as_sources(training), as_sources(inputs)
         chosen = (text or TextOptions()).fitting([*trained, *tested])
@@ -618,8 +609,9 @@ class Network(Summarised, Mapping[str, "Column"]):
 
     def table(self, observer: Observer = ignore) -> ConnectionTable:
         """Return all connections as coordinate arrays, in this process's memory."""
-        if not self.specification.has_columns:
-            raise OptionError("columns of a network of profile best", "profile v1 or v2", "use export for its counts")
+        if not self.specification.traits.columns:
+            received = f"columns of a network of profile {self.specification.profile}"
+            raise OptionError(received, "a model of columns, such as v2", "use export for its counts")
         from giaann_dask.models.columns.export import connection_table
 
         return connection_table(self._reader, observer)

@@ -96,9 +96,11 @@ class TextOptions:
             If what an option names cannot be used.
         """
         if self.ever_pos is not None:
-            if not specification.has_columns:
+            if not specification.traits.columns:
                 raise OptionError(
-                    f"{parameter('ever_pos')} with profile best", "words that have no parts of speech", "leave it out"
+                    f"{parameter('ever_pos')} with profile {specification.profile}",
+                    "words that have no parts of speech",
+                    "leave it out",
                 )
             check_ever(self.ever_pos)
         if self.tokenizer is not None:
@@ -220,7 +222,7 @@ def decide_text(
     if text.tokenizer is not None and not (tokenizer is not None and text.tokenizer.startswith(LEARN)):
         tokenizer = choose_tokenizer(text.tokenizer, inputs, text.reading)
     require_tokenizer(wanted, tokenizer)
-    if not wanted.has_columns:
+    if not wanted.traits.columns:
         return wanted, EverPos()
     if tokenizer is not None:
         return wanted, tokenizer

@@ -33,7 +33,6 @@ from giaann_dask.keywords import names_keywords
 from giaann_dask.object_urls import reaching
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
-from giaann_dask.spec_profiles import Profile
 from giaann_dask.storage import absolute_place
 from giaann_dask.store.corpus import EncodedCorpus
 from giaann_dask.store.corpus_writing import require_absent
@@ -61,8 +60,10 @@ def require_encodable(specification: Specification, out: str | Path) -> None:
     StoreExistsError
         If something is at the path.
     """
-    if not specification.has_columns:
-        raise SpecificationError("a corpus of profile best", "profile v1 or v2", "train on the text itself")
+    if not specification.traits.columns:
+        raise SpecificationError(
+            f"a corpus of profile {specification.profile}", "a model of columns, such as v2", "train on the text itself"
+        )
     require_absent(absolute_place(out))
 
 
@@ -73,7 +74,7 @@ def encode(
     *,
     client: ClientLike | None = None,
     specification: Specification | None = None,
-    profile: Profile | None = None,
+    profile: str | None = None,
     text: TextOptions | None = None,
     maximum_sequences: int | None = None,
     storage_options: Mapping[str, object] | None = None,
@@ -139,7 +140,7 @@ def encode(
         return encode_corpus(used, read, out, sources, options, reporting)
 
 
-def _specification(specification: Specification | None, profile: Profile | None) -> Specification | None:
+def _specification(specification: Specification | None, profile: str | None) -> Specification | None:
     """Return the specification that was given as such or by its profile."""
     if profile is None:
         return specification
@@ -159,7 +160,7 @@ def train(
     *,
     client: ClientLike | None = ...,
     specification: Specification | None = ...,
-    profile: Profile | None = ...,
+    profile: str | None = ...,
     text: TextOptions | None = ...,
     options: TrainingOptions | None = ...,
     branch: str | None = ...,
@@ -178,7 +179,7 @@ def train(
     *,
     client: ClientLike | None = ...,
     specification: Specification | None = ...,
-    profile: Profile | None = ...,
+    profile: str | None = ...,
     text: TextOptions | None = ...,
     options: TrainingOptions | None = ...,
     branch: str | None = ...,
@@ -197,7 +198,7 @@ def train(
     *,
     client: ClientLike | None = None,
     specification: Specification | None = None,
-    profile: Profile | None = None,
+    profile: str | None = None,
     text: TextOptions | None = None,
     options: TrainingOptions | None = None,
     branch: str | None = None,
@@ -223,8 +224,8 @@ def train(
         workers are started on this machine and stay until this process ends.
     specification : Specification, optional
         Of a new network; an existing one keeps its own and refuses another.
-    profile : {"v1", "v2", "best"}, optional
-        Short for the default specification of a profile.
+    profile : str, optional
+        Short for the default specification of a profile: ``"v1"``, ``"v2"``, ``"best"``, or a model of another package.
     text : TextOptions, optional
         How text is tagged.
     options : TrainingOptions, optional

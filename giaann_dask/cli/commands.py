@@ -259,12 +259,12 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.network import Network
     from giaann_dask.diagnostics.evaluation_report import check_report_name, save_report
-    from giaann_dask.predict.evaluation.evaluation import EvaluationOptions, EvaluationReport
+    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions, EvaluationReport
     from giaann_dask.storage import require_writable
 
     opened = Network(network, values["commit"])
     check_baseline(opened, inputs, values)
-    if not opened.specification.has_columns:
+    if opened.specification.traits.probabilities:
         score(opened, inputs, {**values, "reports": reports}, where)
         return
     for path in reports:

@@ -230,7 +230,7 @@ def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> 
     where = cluster_options(values, LOCAL)
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.network import Network
-    from giaann_dask.predict.evaluation.evaluation import EvaluationOptions
+    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions
 
     opened = Network(network, values["commit"])
     options = EvaluationOptions(
@@ -238,7 +238,7 @@ def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> 
         maximum_sequences=values["max_sequences"],
         device=values["device"],
     )
-    if inputs and opened.specification.has_columns:
+    if inputs and opened.specification.traits.columns:
         opened.require_fit(options)
     asked: dict[str, Any] = {"options": options, "text": read_text_options(values)}
     workload = Workload(inputs, values["text_field"], options.maximum_sequences)

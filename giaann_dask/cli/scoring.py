@@ -41,11 +41,12 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
         If an option that belongs to other profiles is set.
     """
     from giaann_dask.api.cluster import connect
-    from giaann_dask.models.contexts.evaluation import ScoringOptions
+    from giaann_dask.models.words.score_report import ScoringOptions
 
     for name, usual in _OTHERS.items():
         if values[name] != usual:
-            raise OptionError(f"{parameter(name)} for a network of profile best", "profile v1 or v2", "leave it out")
+            received = f"{parameter(name)} for a network of profile {network.specification.profile}"
+            raise OptionError(received, "profile v1 or v2", "leave it out")
     names = ("maximum_sequences", "first_sequence", "baseline")
     given = dict(zip(names, (values[n] for n in ("max_sequences", *names[1:])), strict=True))
     options = ScoringOptions(**given, top_k=read_numbers("top_k", values["top_k"]))
@@ -79,8 +80,8 @@ def check_baseline(network: Network, inputs: tuple[str, ...], values: dict[str, 
     """Raise an `OptionError` when the text for n-grams is missing, not needed or can be read only once."""
     from giaann_dask.text.inputs import require_rereadable
 
-    profile, given = network.specification.profile, bool(values["baseline_text"])
-    wanted = values["baseline"] is not None and profile != "best"
+    given = bool(values["baseline_text"])
+    wanted = values["baseline"] is not None and not network.specification.traits.probabilities
     if given != wanted:
         raise OptionError(
             f"{parameter('baseline_text')} is {'given' if given else 'not given'}",
@@ -93,7 +94,7 @@ def check_baseline(network: Network, inputs: tuple[str, ...], values: dict[str, 
 
 def compare(network: Network, inputs: tuple[str, ...], values: dict[str, Any], client: Client) -> Compared:
     """Score n-grams on the tokens that a network of columns is evaluated on, where an option says so."""
-    from giaann_dask.models.contexts.evaluation import ScoringOptions
+    from giaann_dask.models.words.score_report import ScoringOptions
 
     if values["baseline"] is None:
         return Compared({}, [])

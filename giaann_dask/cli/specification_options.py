@@ -29,7 +29,7 @@ _OPTIONS = (
     _new_network(
         "--profile",
         first=True,
-        type=click.Choice(["v1", "v2", "best"]),
+        metavar="NAME",
         help="Profile of a new network, which sets the defaults of its specification.  [default: v1]",
     ),
     _new_network(
@@ -136,7 +136,7 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
     """
     from dataclasses import replace
 
-    from giaann_dask.models.columns.scaling import require_sums
+    from giaann_dask.models import model_of
     from giaann_dask.spec import Specification
     from giaann_dask.tracing.index import require_index
     from giaann_dask.training.target import open_store
@@ -149,7 +149,8 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
     if not fields:
         return stored
     if stored is None:
-        require_sums(specification := Specification(**fields))
+        specification = Specification(**fields)
+        model_of(specification).require_trainable(specification)
         return specification
     # Flags that are not asked for are those that go with the other fields: only what is asked for is compared.
     asked = {"flags": None, **fields}

@@ -1,7 +1,7 @@
 """Write the report of an evaluation as one HTML page or one picture.
 
 The picture shows accuracy by position in the sequence and by part of speech; the page embeds it beside all figures.
-The figures are computed by `giaann_dask.predict.evaluation`.
+The figures are computed by `giaann_dask.models.columns.evaluation`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from giaann_dask.diagnostics.pictures.files import SUFFIXES, rendered, save_figu
 from giaann_dask.errors import OptionError
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
-from giaann_dask.predict.evaluation.accuracy import Group
-from giaann_dask.predict.evaluation.evaluation import EvaluationReport
+from giaann_dask.models.columns.evaluation.accuracy import Group
+from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
 from giaann_dask.printable import xml_text
 from giaann_dask.representations import bar
 from giaann_dask.storage import write_file

@@ -21,7 +21,8 @@ from giaann_dask.errors import BundleError, GiaannError
 from giaann_dask.islands.archive import Archive, ArchiveWriter, writing_archive
 from giaann_dask.islands.definition import Island, canonical_json
 from giaann_dask.islands.signing import SIGNATURE_BYTES, is_public_key, is_signed, public_of
-from giaann_dask.islands.totals import GroupCounts, check_counts
+from giaann_dask.models import totals_of
+from giaann_dask.models.totals import GroupCounts
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
 from giaann_dask.text.ledger import LedgerEntry
@@ -401,7 +402,7 @@ def _group(members: _Members, number: int, island: Island) -> Group:
         entries.append(LedgerEntry(bytes.fromhex(identity), sequences, True))
     text = f"{_folder(number)}{_TEXT}"
     with naming(members.damage, number):
-        check_counts(counts, sum(entry.sequences for entry in entries), island.specification)
+        totals_of(island.specification).check_counts(counts, sum(entry.sequences for entry in entries))
         # Every token, and every sequence, is a character of the text or more.
         if text in members and max(counts.tokens, counts.sequences) > members.size(text):
             raise BundleError(f"{counts.tokens:,} tokens", "no more than its text has")
@@ -440,8 +441,8 @@ def _check(bundle: Bundle, island: Island, members: int) -> None:
         intact = all(isinstance(name, str) and text_fault(name) is None for name in new)
         if not intact or len(whole) != len(new) + len(base) or len(whole) >= most:
             raise _refusal(bundle.path, "has names that are none, or are there twice")
-    if bundle.concepts and not island.specification.has_columns:
-        raise _refusal(bundle.path, "has columns, which profile best has not")
+    if bundle.concepts and not island.specification.traits.columns:
+        raise _refusal(bundle.path, f"has columns, which profile {island.specification.profile} has not")
     known = 1 + sum(
         1 + bundle.has_text(number) + sum(len(bundle._members.under(f"{_folder(number)}{name}/")) for name in _TABLES)
         for number in range(len(bundle.groups))

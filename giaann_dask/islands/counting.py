@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from giaann_dask.errors import BundleError
-from giaann_dask.islands.totals import GroupCounts, count_group
+from giaann_dask.models import totals_of
+from giaann_dask.models.totals import GroupCounts
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run
@@ -64,7 +65,7 @@ def count_block_apart(block: EncodedBlock, specification: Specification) -> Coun
     """Return the increments of the sequences of one block (a task)."""
     found = tasks.connect([block], Placement(1), ConnectOptions(specification, ()))
     run = found.get(0) or RegionRun(Run.empty(), Run.empty())
-    return CountedGroup(tasks.pack_run(run), count_group([block], specification))
+    return CountedGroup(tasks.pack_run(run), totals_of(specification).count_group([block]))
 
 
 def count_again(parts: Sequence[Part], rules: RecountRules) -> tuple[CountedGroup, tuple[int, ...]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, SpecificationError, parameter
 from giaann_dask.islands.signing import is_public_key
+from giaann_dask.models import totals_of
 from giaann_dask.spec import Specification
 from giaann_dask.storage import read_limited, write_file
 from giaann_dask.text.ever_pos import EverPos
@@ -60,6 +61,7 @@ class Island:
 
     def __post_init__(self) -> None:
         self.specification.require_order_free("an island")
+        totals_of(self.specification)
         if self.specification.trace:
             raise SpecificationError(
                 "an island with an index of its sequences, which bundles do not have",
@@ -147,7 +149,7 @@ def append_words(vocabulary: Vocabulary, concepts: Sequence[str], features: Sequ
     """
     for lemma in concepts:
         vocabulary.add_concept(lemma)
-    flagged = island.specification.has_columns
+    flagged = island.specification.traits.columns
     for word in features:
         delimiter = flagged and island.ever_pos.delimiter(word, word, "")
         feature = vocabulary.add_feature(word, delimiter)

@@ -27,9 +27,9 @@ from giaann_dask.islands.auditing import AuditOptions, audit_bundle
 from giaann_dask.islands.bundle import Bundle, Group, open_bundle
 from giaann_dask.islands.definition import Island, append_words
 from giaann_dask.islands.packing import require_member
-from giaann_dask.islands.totals import LARGEST_STRENGTH, GroupCounts, check_run, strength_bound
-from giaann_dask.keys import Integers
-from giaann_dask.models.contexts.kinds import word_key
+from giaann_dask.keys import Integers, word_key
+from giaann_dask.models import totals_of
+from giaann_dask.models.totals import LARGEST_STRENGTH, GroupCounts
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.renaming import Renaming, find_names
 from giaann_dask.runs.summing import sum_in_blocks
@@ -254,7 +254,7 @@ def _verify(client: Client, bundle: Bundle, island: Island, groups: Sequence[int
     while pending:
         oldest()
     columns, features = (np.unique(np.concatenate(part)) for part in zip(*(each.names for each in found), strict=True))
-    if not island.specification.has_columns:
+    if not island.specification.traits.columns:
         _check_words(bundle, island, features, whole=len(groups) == len(bundle.groups))
     return Checked("", (columns, features), sum(each.largest for each in found))
 
@@ -278,9 +278,9 @@ def check_increments(
     """Check the increments of a group (a task)."""
     try:
         run = tasks.decode(packed)
-        check_run(run, counts, specification, sizes)
+        totals_of(specification).check_run(run, counts, sizes)
         largest = max(int(table.strength.max(initial=0)) for table in (run.connections, run.neurons))
-        return Checked("", used_names(run), largest)
+        return Checked("", used_names(specification, run), largest)
     except GiaannError as error:
         return Checked(f"{error.received}, not {error.expected}")
     except (ValueError, IndexError, OverflowError, MemoryError) as error:
@@ -288,7 +288,7 @@ def check_increments(
 
 
 def _check_words(bundle: Bundle, island: Island, used: Integers, *, whole: bool) -> None:
-    """Check that words that groups of profile ``best`` count have names, and all groups every new name."""
+    """Check that words that groups of a model of words count have names, and all groups every new name."""
     new = np.array([word_key(word) for word in bundle.features], np.int64)
     known = np.concatenate([new, np.array([word_key(word) for word in island.features], np.int64)])
     if not np.isin(used, known).all() or (whole and not np.isin(new, used).all()):
@@ -310,7 +310,7 @@ def _require_capacity(client: Client, reader: CommitReader, island: Island, veri
         _append_names(vocabulary, each, island)
     counts = [each.bundle.groups[number].counts for each in verified for number in each.groups]
     tokens = reader.manifest().tokens + sum(each.tokens for each in counts)
-    if strength_bound(tokens, island.specification) <= LARGEST_STRENGTH:
+    if totals_of(island.specification).bound(tokens) <= LARGEST_STRENGTH:
         return
     runs = submit_parts(client, reader, reader.placement())
     held = [client.submit(largest_strength, *each, key=task_key("largest", [run.key for run in each]))
@@ -337,7 +337,7 @@ def _append_names(vocabulary: Vocabulary, verified: _Verified, island: Island) -
     """Append the names that a bundle uses to dictionaries, and return their new identifiers."""
     bundle, (columns, used) = verified.bundle, verified.checked.names
     concepts, features = (*island.concepts, *bundle.concepts), (*island.features, *bundle.features)
-    if not island.specification.has_columns:
+    if not island.specification.traits.columns:
         keys = set(used.tolist())
         append_words(vocabulary, (), [word for word in features if word_key(word) in keys], island)
         return None

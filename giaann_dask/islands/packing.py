@@ -36,7 +36,7 @@ from giaann_dask.islands.definition import Island
 from giaann_dask.islands.signing import public_of
 from giaann_dask.keywords import names_keywords
 from giaann_dask.runs.packing import PackedRegionRun
-from giaann_dask.runs.renaming import find_names
+from giaann_dask.runs.renaming import key_renaming
 from giaann_dask.runs.run import RunSize
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.inputs import require_rereadable
@@ -298,7 +298,7 @@ def _require_sum(
     """Check that a network holds what groups add up to, and nothing else where they are the whole of its text."""
     runs = [client.submit(increments_of, group, key=task_key("increments", group.key)) for group in groups]
     placement = reader.placement()
-    renaming = find_names(vocabulary, reader.vocabulary()) if reader.manifest().specification.has_columns else None
+    renaming = key_renaming(reader.manifest().specification, vocabulary, reader.vocabulary())
     regions = Regions(client, placement, 0)
     parts = divide_parts(client, runs, placement, renaming)
     differences = submit_differences(regions, submit_parts(client, reader, placement), parts)

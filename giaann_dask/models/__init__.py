@@ -5,18 +5,41 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from giaann_dask.errors import SpecificationError
+from giaann_dask.registry import find_model
 
 if TYPE_CHECKING:
     from giaann_dask.models.base import Model
+    from giaann_dask.models.totals import Totals
     from giaann_dask.spec import Specification
-
-# Modules whose ``MODEL`` is that of a profile; imported when a network of it is.
-_MODULES = {"v1": "columns", "v2": "columns", "best": "contexts"}
 
 
 def model_of(specification: Specification) -> Model:
-    """Return the model of a specification's profile."""
-    found: Model = import_module(f"{__name__}.{_MODULES[specification.profile]}.model").MODEL
+    """Return the model of a specification's profile.
+
+    Raises
+    ------
+    MissingDependencyError
+        If its package is not installed.
+    """
+    return find_model(specification.profile, specification.package)
+
+
+def totals_of(specification: Specification) -> Totals:
+    """Return what the counts of a group of text imply for the totals of a network.
+
+    Raises
+    ------
+    SpecificationError
+        If the model has no such rules.
+    """
+    found = model_of(specification).totals(specification)
+    if found is None:
+        raise SpecificationError(
+            f"an island of the model {specification.profile}, which has no rules for totals of counts",
+            "a model that has",
+            "implement Model.totals, or add networks instead of bundles",
+        )
     return found

@@ -7,20 +7,39 @@ of this package are in the folders beside this module.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from giaann_dask.errors import PromptError
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.events import Observer, ignore
+from giaann_dask.keys import Integers
+from giaann_dask.models.naming import ConnectionNames
 from giaann_dask.models.options import BatchOptions, GenerationOptions, StateOptions
-from giaann_dask.models.results import GeneratedToken, ScoredWord
+from giaann_dask.models.results import ConnectionKey, GeneratedToken, ScoredWord
+from giaann_dask.models.totals import Totals
+from giaann_dask.registry import ModelTraits
+from giaann_dask.runs.packing import PackedRegionRun
+from giaann_dask.runs.pair_tables import PairRegionRun
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.postings import Postings
+from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.export import ExportContents
+from giaann_dask.store.export import ColumnArray, ExportContents
+from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from giaann_dask.encoding.sources import SourceOptions
+    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions, EvaluationReport
+    from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +120,14 @@ class PreparedText:
         Continues it outside the batch, in any thread, and yields events with concept columns, as many as the options
         request; None after each step without an event. Is None itself where a network has no columns.
     score : callable or None
-        Returns the probability of each of its words, in any thread, with as many candidates as it is called with. Is
-        None itself where words have no probabilities.
+        Returns the probability of each of its words, in any thread, with as many candidates as it is called with; only
+        of those that end after so many characters as `after` says. Is None itself where words have no probabilities.
     """
 
     words: tuple[str, ...]
     enter: Callable[[], int]
     with_columns: Callable[[StateOptions], Generator[TokenEvent | None, None, None]] | None = None
-    score: Callable[[int], tuple[ScoredWord, ...]] | None = None
+    score: Callable[..., tuple[ScoredWord, ...]] | None = None
 
 
 class ContinuationBatch(Protocol):
@@ -238,8 +257,200 @@ class WorkerOpening:
     where: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class NoOptions:
+    """Options of a model that has none."""
+
+
+class UsedNames(NamedTuple):
+    """Names that the counts of a run use.
+
+    Attributes
+    ----------
+    columns : ndarray
+        Numbers of concepts, ascending; int64, empty in models of words.
+    features : ndarray
+        Numbers of features, or keys of words in models of words, ascending; int64.
+    """
+
+    columns: Integers
+    features: Integers
+
+
+class DerivedTables(Protocol):
+    """Rules of tables that need all counts: collected from each region for all others, then joined by region."""
+
+    def collect(self, counts: Run, placement: Placement) -> Any:
+        """Return what the counts of a region say, for this region and others (a task)."""
+        ...  # pragma: no cover
+
+    def join(self, region: int, parts: Sequence[Any], own: Any) -> tuple[Run, Integers] | None:
+        """Return the table of a region with figures of it (a task); None where counts contradict each other.
+
+        Parameters
+        ----------
+        region : int
+            Which.
+        parts : sequence
+            What was collected of all regions.
+        own : object
+            What was collected of this region.
+        """
+        ...  # pragma: no cover
+
+
 class Model(ABC):
-    """Rules that count text and predict from the counts; has no state."""
+    """Rules that count text and predict from the counts; has no state.
+
+    Attributes
+    ----------
+    traits : ModelTraits
+        What it reads and offers.
+    options : type
+        Frozen dataclass of its own options, which checks their values; models of this package have theirs in
+        `Specification`.
+    sums_pairs : bool
+        Whether increments are pairs of tokens, which a device can sum.
+    implied_segment : int
+        Segment of counts that the others imply; -1 for none. They are counted by comparisons, and never named.
+    """
+
+    traits: ClassVar[ModelTraits] = ModelTraits()
+    options: ClassVar[type] = NoOptions
+    sums_pairs: ClassVar[bool] = False
+    implied_segment: ClassVar[int] = -1
+
+    def require_trainable(self, specification: Specification) -> None:  # noqa: B027 - most models need no check
+        """Raise a `SpecificationError` where a network of a specification cannot be trained by adding up."""
+
+    @abstractmethod
+    def count(
+        self, blocks: Sequence[EncodedBlock], specification: Specification, placement: Placement
+    ) -> Mapping[int, RegionRun | PairRegionRun]:
+        """Return the increments of a batch of sequences by region.
+
+        Parameters
+        ----------
+        blocks : sequence of EncodedBlock
+            Sequences; those of another status than ``CANDIDATE`` are left out.
+        specification : Specification
+            Of the network.
+        placement : Placement
+            Assigns keys to regions.
+
+        Returns
+        -------
+        mapping of int to RegionRun or PairRegionRun
+            Sums of integers, so that batches can be added up in any order; regions that are not touched are absent.
+            With ``specification.trace``, also where the keys occur (`giaann_dask.runs.postings`).
+        """
+
+    def derived(self, specification: Specification) -> DerivedTables | None:
+        """Return how a commit derives tables from all counts, None where none are stored."""
+        return None
+
+    @abstractmethod
+    def names(self, specification: Specification, vocabulary: Vocabulary) -> ConnectionNames:
+        """Return the names of what keys stand for."""
+
+    @abstractmethod
+    def coordinates(self, specification: Specification) -> dict[str, ColumnArray]:
+        """Return how the coordinate arrays of an export are made of a run, by their names."""
+
+    @abstractmethod
+    def export_contents(self, reader: CommitReader) -> ExportContents:
+        """Return the arrays and dictionaries of an export of a commit."""
+
+    @abstractmethod
+    def find_used(self, run: RegionRun | PackedRegionRun) -> UsedNames:
+        """Return the names that the counts of a run use."""
+
+    def may_prune(self, run: Run) -> npt.NDArray[np.bool_]:
+        """Return which connections pruning may leave out; bool, shape ``(connections,)``."""
+        return np.ones(len(run), np.bool_)
+
+    def kept_by_pruning(self, run: Run, minimum: int) -> npt.NDArray[np.bool_]:
+        """Return which connections of whole rows are kept by pruning below a strength; bool."""
+        kept: npt.NDArray[np.bool_] = (run.strength >= minimum) | ~self.may_prune(run)
+        return kept
+
+    @abstractmethod
+    def shares(
+        self, postings: Callable[[int], Postings], connection: ConnectionKey, specification: Specification
+    ) -> tuple[Integers, Integers]:
+        """Return which sequences built a connection.
+
+        Parameters
+        ----------
+        postings : callable
+            Returns all places of a key, in the order of the sequences.
+        connection : ConnectionKey
+            As a `Reason` names it.
+        specification : Specification
+            Of the network.
+
+        Returns
+        -------
+        sequence, amount : ndarray
+            Numbers of sequences, ascending, and what each added; int64, of one shape.
+        """
+
+    def totals(self, specification: Specification) -> Totals | None:
+        """Return what the counts of text imply for totals, None where bundles of islands cannot be checked by them."""
+        return None
+
+    def clear_tables(
+        self, client: Client, path: str, kept: Collection[str], gone: Collection[str]
+    ) -> list[dict[str, Any]]:
+        """Remove tables of commits of a network from the caches of the cluster's machines.
+
+        Parameters
+        ----------
+        client : Client
+            Whose workers have the caches.
+        path : str
+            Of the network.
+        kept, gone : collection of str
+            Commits whose tables stay, and those that must have none.
+
+        Returns
+        -------
+        list of dict
+            Where tables were removed: ``host``, ``folder``, and of how many commits.
+        """
+        return []
+
+    @abstractmethod
+    def evaluate(
+        self,
+        client: Client,
+        reader: CommitReader,
+        inputs: Sequence[Source],
+        sources: SourceOptions,
+        options: EvaluationOptions,
+        observer: Observer,
+    ) -> EvaluationReport | ScoreReport:
+        """Predict the tokens of a text on the workers of a cluster, and return how often that is right."""
+
+    def score(
+        self,
+        client: Client,
+        reader: CommitReader,
+        inputs: Sequence[Source],
+        sources: SourceOptions,
+        options: ScoringOptions,
+        observer: Observer,
+    ) -> ScoreReport:
+        """Return how probable a text is.
+
+        Raises
+        ------
+        OptionError
+            If words have no probabilities.
+        """
+        profile = reader.manifest().specification.profile
+        received = f"probabilities of words from a network of profile {profile}"
+        raise OptionError(received, "a model with probabilities, such as best", "use evaluate")
 
     @abstractmethod
     def require_fit(self, specification: Specification, options: GenerationOptions) -> None:
@@ -294,7 +505,3 @@ class Model(ABC):
         self, client: Client, reader: CommitReader, options: GenerationOptions
     ) -> WorkerOpening:
         """Return how a task opens a commit for one prompt; errors are those of `open_on_workers`."""
-
-    @abstractmethod
-    def export_contents(self, reader: CommitReader) -> ExportContents:
-        """Return the arrays and dictionaries of an export of a commit."""

@@ -1,7 +1,7 @@
 """Map the identifiers of one network's dictionaries to those of another, and rename the neurons of runs.
 
-Networks that were trained apart number concept columns and features differently. In profile ``best`` keys are hashes
-of words, which are the same in all networks.
+Networks that were trained apart number concept columns and features differently. In models of words keys are
+hashes of words, which are the same in all networks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from giaann_dask.keys import (
 )
 from giaann_dask.lazy import compiled
 from giaann_dask.runs.run import Run, join_ranges, readable
-from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 from giaann_dask.text.vocabulary import NEVER, Vocabulary
 
 ABSENT = -1
@@ -125,6 +125,11 @@ def find_names(vocabulary: Vocabulary, whole: Vocabulary) -> Renaming:
     concepts = [whole.concept(lemma) for lemma in vocabulary.concepts]
     features = [0, *(whole.feature(word) for word in vocabulary.features[1:])]
     return Renaming(*(np.array([ABSENT if i is None else i for i in ids], np.int64) for ids in (concepts, features)))
+
+
+def key_renaming(specification: Specification, vocabulary: Vocabulary, whole: Vocabulary) -> Renaming | None:
+    """Return how keys of a network change in another one; None where they are hashes of words, which are the same."""
+    return find_names(vocabulary, whole) if specification.traits.columns else None
 
 
 def close_gaps(concepts: npt.NDArray[np.bool_], features: npt.NDArray[np.bool_]) -> Renaming:

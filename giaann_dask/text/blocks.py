@@ -103,7 +103,7 @@ class FilterOptions:
     @classmethod
     def of(cls, specification: Specification, *, drop_short: bool = False) -> FilterOptions:
         """Return the options of a network's specification, for training or (`drop_short`) for inference."""
-        if not specification.has_columns:
+        if not specification.traits.columns:
             return cls(seed_tokens=0, maximum_tokens=UNLIMITED, raw=True)
         return cls(
             seed_tokens=specification.seed_tokens,

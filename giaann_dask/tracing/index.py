@@ -1,22 +1,19 @@
 """Read the postings of neurons from a commit, and compute what each sequence added to a connection.
 
-Only the chunks are read that hold the postings of the neurons asked for. `giaann_dask.models.columns.places` has the
-rule for networks of columns. In profile ``best`` the sequences of a context are those in which all of its words stand
-before the target, found by intersecting their places.
+Only the chunks are read that hold the postings of the neurons asked for. Each model has the rule by which these make a
+connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.keys import Integers
-from giaann_dask.models.columns.places import TokenPlaces, pair_increments
-from giaann_dask.models.contexts.places import AS_ENDING, AS_WORD
-from giaann_dask.models.results import BEGINNING, ConnectionKey, ContextPart
+from giaann_dask.models import model_of
+from giaann_dask.models.results import ConnectionKey
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.postings import Postings, read_postings
@@ -25,8 +22,6 @@ from giaann_dask.store.commits import CommitReader
 
 # Bytes of postings that are kept; what is kept is dropped together.
 _KEPT_BYTES = 1 << 26
-# Place of a token in all sequences: the sequence, then the position in it, of which 23 bits are used.
-_POSITION_BITS = 23
 
 
 class SequenceShares(NamedTuple):
@@ -37,7 +32,7 @@ class SequenceShares(NamedTuple):
     sequence : ndarray
         Numbers of the sequences that added something, ascending; int64.
     units : ndarray
-        Strength units of each; of profile ``best`` counts; int64, of the same shape. Their sum is the stored strength.
+        Strength units of each; of models of words counts; int64, of the same shape. Their sum is the stored strength.
     """
 
     sequence: Integers
@@ -107,30 +102,5 @@ class TraceIndex:
 
     def shares(self, connection: ConnectionKey) -> SequenceShares:
         """Return what each sequence added to a connection."""
-        if self._specification.has_columns:
-            source, target = (TokenPlaces.of(self.postings(key)) for key in (connection.source, connection.target))
-            found = pair_increments(source, target, connection.segment, connection.branch, self._specification)
-            return SequenceShares(*found)
-        return self._occurrences(connection.target, connection.context)
-
-    def _occurrences(self, word: int, context: Sequence[ContextPart]) -> SequenceShares:
-        """Return how often a word stands after a context in each sequence."""
-        lists = [self._targets(ContextPart(word, 0, False))]
-        lists += [self._targets(part) for part in context if part.key != BEGINNING]
-        lists.sort(key=len)
-        places = lists[0]
-        for others in lists[1:]:
-            # Both ascend, so few places are found in many by bisection.
-            at = np.minimum(np.searchsorted(others, places), max(len(others) - 1, 0))
-            places = places[others[at] == places] if len(others) else places[:0]
-        for part in context:
-            if part.key == BEGINNING:
-                places = places[places & ((1 << _POSITION_BITS) - 1) == part.distance - 1]
-        return SequenceShares(*np.unique(places >> _POSITION_BITS, return_counts=True))
-
-    def _targets(self, part: ContextPart) -> Integers:
-        """Return the places of the targets whose context may have a part, ascending."""
-        found = self.postings(part.key)
-        chosen = (found.attributes & (AS_ENDING if part.is_ending else AS_WORD)) != 0
-        places: Integers = ((found.sequence << _POSITION_BITS) + found.position + part.distance)[chosen]
-        return places
+        model = model_of(self._specification)
+        return SequenceShares(*model.shares(self.postings, connection, self._specification))

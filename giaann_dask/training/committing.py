@@ -22,6 +22,8 @@ from distributed import Future
 from giaann_dask.cluster import result, results, task_key
 from giaann_dask.cluster.regions import RunPlace, open_run, run_key
 from giaann_dask.events import RegionMeasured
+from giaann_dask.models import model_of
+from giaann_dask.models.base import DerivedTables
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RunSize
 from giaann_dask.store.commits import CommitContent
@@ -171,8 +173,10 @@ def commit_regions(
     kept = [(region, run) for region, run in packed if run.identity not in empty]
     # Counting the distinct entries of a region reads its runs, so it is done once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
-    repeated = last and _stores_repeats(progress.manifest, kept, sizes, stored.repeated_connections)
-    repeats = _write_repeats(regions, fork, name, kept, placement) if repeated else []
+    derived = model_of(progress.manifest.specification).derived(progress.manifest.specification) if last else None
+    repeats = []
+    if derived is not None and _derives_tables(progress.manifest, kept, sizes, stored.repeated_connections):
+        repeats = _write_derived(regions, derived, (fork, name), kept, placement)
     counts = counts_of(countings)
     measured = [(region, run, sizes[run.identity]) for region, run in kept]
     manifest = _manifest(replace(progress.manifest, rounds=snapshot.rounds), placement, measured, counts, last=last)
@@ -280,31 +284,41 @@ def _manifest(
     )
 
 
-def _stores_repeats(
+def _derives_tables(
     manifest: Manifest, runs: Sequence[tuple[int, RunReference]], sizes: Mapping[str, RunSize], before: int
 ) -> bool:
-    """Return whether a commit stores the repeats of its contexts; commits without them are opened as a whole.
+    """Return whether a commit stores tables that its model derives; commits without them are opened as a whole.
 
     `before` is the number of connections when they were last written.
     """
-    # What pruning leaves of a context is not the sum over its longer ones.
-    if manifest.specification.has_columns or manifest.pruned_below:
+    # Of what pruning leaves, all counts are not known.
+    if manifest.pruned_below:
         return False
     connections = sum(sizes[run.identity].connections for _, run in runs)
     few = 0 < len({region for region, _ in runs}) <= _REPEATING_REGIONS
     return few and abs(connections - before) >= _REPEATING_SHARE * connections
 
 
-def _write_repeats(
-    regions: Regions, fork: bytes, name: str, runs: Sequence[tuple[int, RunReference]], placement: Placement
+def _write_derived(
+    regions: Regions,
+    derived: DerivedTables,
+    place: tuple[bytes, str],
+    runs: Sequence[tuple[int, RunReference]],
+    placement: Placement,
 ) -> list[Future]:
-    """Submit tasks that write what all counts of profile ``best`` say about continuations, region by region."""
+    """Submit tasks that write what a model derives from all counts, region by region; the place is fork and commit."""
+    fork, name = place
     by_region: dict[int, list[Future]] = {region: [] for region in placement.live()}
     for region, run in runs:
         by_region[region].append(run.future)
     parts = {
         region: regions.submit_at_owner(
-            region, task_key("repeat", name, [run.key for run in runs]), tasks.repeat, placement, *runs
+            region,
+            task_key("derive", name, [run.key for run in runs]),
+            tasks.collect_derived,
+            derived,
+            placement,
+            *runs,
         )
         for region, runs in by_region.items()
     }
@@ -313,8 +327,8 @@ def _write_repeats(
         regions.submit_at_owner(
             region,
             task_key("commit", name, region, "repeats"),
-            tasks.write_repeats,
-            *(fork, path(region), region, own, list(parts.values())),
+            tasks.write_derived,
+            *(derived, fork, path(region), region, own, list(parts.values())),
         )
         for region, own in parts.items()
     ]

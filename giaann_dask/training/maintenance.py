@@ -17,7 +17,7 @@ from giaann_dask.cluster import attempt, roles_of
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import OptionError, StoreFullError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
-from giaann_dask.models.contexts.commit_tables import clear_tables
+from giaann_dask.models import model_of
 from giaann_dask.representations import format_bytes
 from giaann_dask.runs.packing import RUN_ARRAYS
 from giaann_dask.store.commits import CommitReader
@@ -112,7 +112,8 @@ def compact_network(
                 commit = _add_up(client, store, reader, observer)
         freed += store.collect(keep_commits)
         if keep_commits is not None:
-            clear_tables(client, str(store.path), {store.head(), *store.other_commits()}, ())
+            current = {store.head(), *store.other_commits()}
+            model_of(manifest.specification).clear_tables(client, str(store.path), current, ())
         after = store.open(commit).manifest()
     return CompactionReport(len(manifest.runs), len(after.runs), freed, commit)
 

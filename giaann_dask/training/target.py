@@ -10,7 +10,7 @@ from typing import Any
 
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import SpecificationError, describe_difference, parameter
-from giaann_dask.models.columns.scaling import require_sums
+from giaann_dask.models import model_of
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.store.locking import is_vacant
@@ -56,7 +56,7 @@ class NetworkTarget:
         store: NetworkStore | None,
         tokenizer: SubwordTokenizer | None = None,
     ) -> None:
-        require_sums(specification)
+        model_of(specification).require_trainable(specification)
         require_tokenizer(specification, tokenizer)
         path = place.path
         self.place = place

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,8 @@ from giaann_dask.cluster.regions import open_any_commit, sum_runs
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.dask_types import register
 from giaann_dask.device import select_device
-from giaann_dask.models.columns.connections import connect_batch
-from giaann_dask.models.contexts.continuation_counts import RegionRepeats, join_repeats, region_repeats
-from giaann_dask.models.contexts.increments import connect_contexts
+from giaann_dask.models import model_of
+from giaann_dask.models.base import DerivedTables
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
 from giaann_dask.runs.device_sums import PairSums, sum_pairs_on
@@ -151,9 +150,7 @@ class ConnectOptions:
 def connect(blocks: Sequence[EncodedBlock], columns: Placement, options: ConnectOptions) -> dict[int, Increment]:
     """Return the increments of a batch of sequences by region."""
     placement = replace(columns, splits=options.splits)
-    if not options.specification.has_columns:
-        return {**connect_contexts(blocks, options.specification, placement)}
-    return connect_batch(blocks, options.specification, placement)
+    return dict(model_of(options.specification).count(blocks, options.specification, placement))
 
 
 def use(block: EncodedBlock) -> ColumnUsage:
@@ -377,16 +374,16 @@ def write_stored(fork: bytes, identity: str, attempt: str, packed: PackedRegionR
     return written
 
 
-def repeat(placement: Placement, *runs: PackedRegionRun) -> RegionRepeats:
-    """Return what the counts of a region of profile ``best`` say about continuations."""
-    return region_repeats(merge_encoded([run.connections for run in runs], unpack), placement)
+def collect_derived(derived: DerivedTables, placement: Placement, *runs: PackedRegionRun) -> Any:
+    """Return what the counts of a region say, for the derived tables of all regions."""
+    return derived.collect(merge_encoded([run.connections for run in runs], unpack), placement)
 
 
-def write_repeats(
-    fork: bytes, path: str, region: int, own: RegionRepeats, parts: Sequence[RegionRepeats]
+def write_derived(
+    derived: DerivedTables, fork: bytes, path: str, region: int, own: Any, parts: Sequence[Any]
 ) -> tuple[bytes, npt.NDArray[np.int64]] | None:
-    """Write the repeats of a region's contexts into the store, and return how many counts are small; None without."""
-    joined = join_repeats(region, parts, own)
+    """Write the derived table of a region into the store, and return it with its figures; None without."""
+    joined = derived.join(region, parts, own)
     if joined is None:
         return None
     with naming_worker():

@@ -23,6 +23,7 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import JOINED, BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, StoreConflictError, StoreUnsharedError, parameter
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
+from giaann_dask.models import model_of
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import SequenceRange
 from giaann_dask.store.run_io import WrittenObjects
@@ -114,7 +115,7 @@ class Trainer:
         observer: Observer = ignore,
         stop: Event | None = None,
     ) -> None:
-        summed = options.device if target.specification.has_columns else "cpu"
+        summed = options.device if model_of(target.specification).sums_pairs else "cpu"
         summing = DeviceShare.of(client, SUM, summed, declare_roles(client))
         self._client = client
         self._target = target

@@ -28,8 +28,8 @@ from giaann_dask.text.inputs import resolve_inputs
 if TYPE_CHECKING:
     from distributed import Client
 
-    from giaann_dask.models.contexts.evaluation import Baseline
-    from giaann_dask.models.contexts.scores import ScoreSummary
+    from giaann_dask.models.words.score_report import Baseline
+    from giaann_dask.models.words.scores import ScoreSummary
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Evaluate a network of any profile in a job, and compare with earlier evaluations.
 
-Accuracy is computed by `giaann_dask.predict.evaluation` and `giaann_dask.models.contexts`.
+Accuracy is computed by `giaann_dask.models.columns.evaluation` and `giaann_dask.models.contexts`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from giaann_dask.api.texts import TextOptions
 from giaann_dask.diagnostics.evaluation_report import save_report
 from giaann_dask.errors import require_option
 from giaann_dask.events import Observer, ignore
-from giaann_dask.models.contexts.evaluation import ScoreReport
-from giaann_dask.predict.evaluation.evaluation import EvaluationReport
+from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
+from giaann_dask.models.words.score_report import ScoreReport
 from giaann_dask.storage import write_file
 from giaann_dask.text.inputs import Files, require_rereadable
 from giaann_dask.text.reading import read_parts

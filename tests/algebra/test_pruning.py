@@ -54,7 +54,7 @@ def test_the_strongest_connections_stay(whole: gd.Network, client: Client, tmp_p
     pruned = gd.prune(whole, tmp_path / "pruned", keep=0.25, client=client)
     minimum, after = pruned.manifest.pruned_below, connections(pruned)
     assert 0 < len(after) < len(before)
-    if whole.specification.has_columns:
+    if whole.specification.traits.columns:
         assert after == {key: strength for key, strength in before.items() if strength >= minimum}
         assert len(after) <= 0.25 * len(before)
         # A lower one would keep too many.
@@ -131,7 +131,7 @@ def test_regions_are_pruned_as_their_sum(strengths: list[int], minimum: int, kee
     run = Run(np.arange(len(rows)), pointer, target, np.array(strengths, np.int32))
     packed = [PackedRegionRun(pack(run), pack(Run.empty()))] * (1 + twice)
     total = np.array(strengths, np.int64) * (1 + twice)
-    values, counts = count_strengths(True, *packed)
+    values, counts = count_strengths(gd.Specification(), *packed)
     assert dict(zip(values.tolist(), counts.tolist(), strict=True)) == {
         int(value): int((total == value).sum()) for value in total
     }
@@ -139,13 +139,16 @@ def test_regions_are_pruned_as_their_sum(strengths: list[int], minimum: int, kee
     assert (total >= lowest).sum() <= round(keep * count)
     lower = values[values < lowest]
     assert not len(lower) or (total >= lower[-1]).sum() > round(keep * count)
-    left = unpack(prune_runs(minimum, True, *packed).connections)
+    left = unpack(prune_runs(minimum, gd.Specification(), *packed).connections)
     assert left.target.tolist() == target[total >= minimum].tolist()
     kind, stays = unpack_target(target)[0], total >= minimum
     for row in rows:
         words = stays[row] | (kind[row] == 0)
         stays[row] = np.where(kind[row] == EXTENDS, words[kind[row] != EXTENDS].any(), words)
-    assert unpack(prune_runs(minimum, False, *packed).connections).target.tolist() == target[stays].tolist()
+    assert (
+        unpack(prune_runs(minimum, gd.Specification(profile="best"), *packed).connections).target.tolist()
+        == target[stays].tolist()
+    )
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

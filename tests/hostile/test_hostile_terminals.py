@@ -206,7 +206,7 @@ def test_words_of_a_text_are_shown_and_not_obeyed(obeyed: Path, capsys: pytest.C
 
 
 def test_pages_and_pictures_stay_well_formed(obeyed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    best = not gd.open(obeyed).specification.has_columns
+    best = not gd.open(obeyed).specification.traits.columns
     pictures = [] if best else [("draw", obeyed, "--out", obeyed.parent / "net.svg")]
     pictures += [("diff", obeyed, obeyed, "--picture", obeyed.parent / "diff.svg")]
     for arguments in pictures:

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from giaann_dask.keys import pack_target, unpack_target
+from giaann_dask.keys import pack_target, source_key, unpack_target, word_key
 from giaann_dask.models.contexts.counting import ContextCounts, count_contexts, count_rows
-from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, EXTENDS, NONE, SINGLE, TokenStream, source_key, word_key
+from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, EXTENDS, SINGLE, context_sources
+from giaann_dask.models.words.stream import NONE, TokenStream
 from giaann_dask.runs.packing import pack, unpack
 
 Documents = list[list[list[str]]]
@@ -78,10 +79,10 @@ def test_rows_of_any_length_are_counted(seed: int, words: int, block_tokens: int
     expected: Counter[tuple[int, int]] = Counter()
     word = stream.keys[stream.index]
     for kind in kinds:
-        source = stream.sources(kind)
+        source = context_sources(stream, kind)
         links = [(source, pack_target(kind, word, 0))]
         if 1 < kind <= CHAIN:
-            links.append((source, pack_target(EXTENDS, stream.sources(kind - 1), 0)))
+            links.append((source, pack_target(EXTENDS, context_sources(stream, kind - 1), 0)))
         expected.update((s, t) for a, b in links for s, t in zip(a.tolist(), b.tolist(), strict=True) if s != NONE)
     run = count_rows(stream, kinds, block_tokens)
     source = np.repeat(run.source, np.diff(run.pointer))

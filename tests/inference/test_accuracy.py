@@ -23,12 +23,12 @@ import giaann_dask as gd
 from giaann_dask.diagnostics.evaluation_report import draw_evaluation
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, unpack_neuron
+from giaann_dask.models.columns.evaluation.accuracy import Predictions, StepCounts, match_ranks
+from giaann_dask.models.columns.evaluation.code_length import CodeLength
+from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
+from giaann_dask.models.columns.evaluation.predicting import StepRecords
 from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.predict.evaluation.accuracy import Predictions, StepCounts, match_ranks
-from giaann_dask.predict.evaluation.code_length import CodeLength
-from giaann_dask.predict.evaluation.evaluation import EvaluationReport
-from giaann_dask.predict.evaluation.predicting import StepRecords
 from giaann_dask.spec import PARTS_OF_SPEECH, Specification
 from giaann_dask.text.blocks import POS_SHIFT
 from giaann_dask.text.segmentation import EncodedBlock

@@ -35,19 +35,19 @@ from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.columns.batch import Prompt, run_prompts
-from giaann_dask.models.columns.flags import flags_of
-from giaann_dask.models.columns.state.options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
-from giaann_dask.models.columns.v1.pull_batch import PullBatch, PullSession
-from giaann_dask.models.columns.v1.session import Session
-from giaann_dask.models.options import BatchOptions
-from giaann_dask.predict.evaluation.predicting import (
+from giaann_dask.models.columns.evaluation.predicting import (
     PredictionRule,
     StepRecords,
     infer,
     predict_together,
     prepared_sequences,
 )
+from giaann_dask.models.columns.flags import flags_of
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
+from giaann_dask.models.columns.v1.pull_batch import PullBatch, PullSession
+from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.models.options import BatchOptions
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Row, Run
 from giaann_dask.spec import Specification

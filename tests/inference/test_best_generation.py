@@ -22,9 +22,9 @@ from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.contexts.continuation import TextContinuation
-from giaann_dask.models.contexts.kinds import TokenStream
 from giaann_dask.models.contexts.predictor import ContextsPredictor
 from giaann_dask.models.contexts.word_scores import score_text
+from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.predict.continuation import Continuation
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.engine import open_engine

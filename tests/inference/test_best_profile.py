@@ -17,11 +17,13 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import EmptyInputError, GiaannError, OptionError, SpecificationError
+from giaann_dask.keys import word_key
 from giaann_dask.models.contexts.counting import ContextCounts, count_contexts, count_rows
-from giaann_dask.models.contexts.kinds import CONTEXTS, TokenStream, word_key
+from giaann_dask.models.contexts.kinds import CONTEXTS
 from giaann_dask.models.contexts.ngram import backoff_matches, kneser_ney
 from giaann_dask.models.contexts.scores import BEST, NAMES, LogLinearModel
 from giaann_dask.models.contexts.tables import PooledTables, build_tables
+from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.spec_profiles import CHAIN_NAMES, CONTEXT_NAMES
 from giaann_dask.store.export import read_whole
 from giaann_dask.store.network_store import NetworkStore

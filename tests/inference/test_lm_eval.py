@@ -19,9 +19,11 @@ import giaann_dask as gd
 from giaann_dask.api.lm_eval import GiaannLM
 from giaann_dask.errors import MissingDependencyError, OptionError
 from giaann_dask.models.contexts import scores
-from giaann_dask.models.contexts.evaluation import ScoreReport
+from giaann_dask.models.contexts.commit_tables import read_tables
+from giaann_dask.models.contexts.scores import BEST, LogLinearModel
 from giaann_dask.models.contexts.span_kernel import score_tokens
 from giaann_dask.models.contexts.word_scores import score_text
+from giaann_dask.models.words.score_report import ScoreReport
 
 TEXT = "The old miller carried the flour—quite new—to him.  It was a zyx\n\nThe baker watched the “mill”."
 DOCUMENTS = [
@@ -156,13 +158,14 @@ def test_nothing_to_continue_or_to_generate_is_an_empty_text(model: GiaannLM, co
     assert text
 
 
-def test_continuations_of_a_long_context_cost_their_own_words(model: GiaannLM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_continuations_of_a_long_context_cost_their_own_words(
+    network: gd.Network, model: GiaannLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = LogLinearModel(read_tables(str(network.path), network.commit), BEST)
     context = "The old miller carried the flour. The baker watched it\n\n" * 30 + "The old miller carried the"
     endings = (" flour", " xyz qrs", "s old", " mill.")
     wanted = [
-        math.fsum(
-            word.log_probability for word in score_text(model._model, context + ending) if word.end > len(context)
-        )
+        math.fsum(word.log_probability for word in score_text(whole, context + ending) if word.end > len(context))
         for ending in endings
     ]
     spans = []

@@ -21,12 +21,13 @@ from giaann_dask.keys import pack_target, unpack_target
 from giaann_dask.models.contexts.array_math import exponentials, logarithms_of_more
 from giaann_dask.models.contexts.counting import count_contexts
 from giaann_dask.models.contexts.kernel import distribution
-from giaann_dask.models.contexts.kinds import EXTENDS, TokenStream
+from giaann_dask.models.contexts.kinds import EXTENDS
 from giaann_dask.models.contexts.ngram import backoff_matches, kneser_ney
 from giaann_dask.models.contexts.scores import NAMES, LogLinearModel, PoolingOptions
 from giaann_dask.models.contexts.span_kernel import MOST_RANK, score_tokens
-from giaann_dask.models.contexts.spelling import Spelling
 from giaann_dask.models.contexts.tables import build_tables
+from giaann_dask.models.words.spelling import Spelling
+from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run
 

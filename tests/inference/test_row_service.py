@@ -30,9 +30,9 @@ from giaann_dask.cluster import roles_of, start_cluster
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.events import SequencesEvaluated
 from giaann_dask.keys import SEGMENT_SHIFT, pack_neuron, pack_target
+from giaann_dask.models.columns.evaluation import evaluation
+from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions, EvaluationReport
 from giaann_dask.models.options import GenerationOptions
-from giaann_dask.predict.evaluation import evaluation
-from giaann_dask.predict.evaluation.evaluation import EvaluationOptions, EvaluationReport
 from giaann_dask.rows import service as row_service
 from giaann_dask.rows.cache import RowCache, RowStatistics
 from giaann_dask.rows.decoded import DecodedBlocks

@@ -21,10 +21,10 @@ from giaann_dask.cluster import roles_of, start_cluster
 from giaann_dask.errors import ClusterError
 from giaann_dask.events import SequencesEvaluated
 from giaann_dask.models.base import TokenEvent
+from giaann_dask.models.columns.evaluation import evaluation
+from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions, EvaluationReport
 from giaann_dask.models.options import BatchOptions, GenerationOptions
 from giaann_dask.predict.continuation import Continuation
-from giaann_dask.predict.evaluation import evaluation
-from giaann_dask.predict.evaluation.evaluation import EvaluationOptions, EvaluationReport
 from giaann_dask.predict.sessions import ContinuationStream
 from giaann_dask.rows.messages import NAME, OPERATION
 from giaann_dask.rows.remote import RemoteRows, RowOptions

@@ -18,14 +18,15 @@ from giaann_dask.models.contexts.context_rows import RowCollector, count_longer
 from giaann_dask.models.contexts.continuation import TextContinuation
 from giaann_dask.models.contexts.continuation_counts import join_repeats, region_repeats
 from giaann_dask.models.contexts.counting import count_contexts
-from giaann_dask.models.contexts.kinds import CHAIN, NONE, TokenStream
+from giaann_dask.models.contexts.kinds import CHAIN
 from giaann_dask.models.contexts.predictor import ContextsPredictor
 from giaann_dask.models.contexts.scores import LogLinearModel
 from giaann_dask.models.contexts.stored_tables import StoredTables
 from giaann_dask.models.contexts.tables import PooledTables
-from giaann_dask.models.contexts.word_scores import sentences_of
 from giaann_dask.models.options import BatchOptions
 from giaann_dask.models.results import GeneratedToken
+from giaann_dask.models.words.prompts import sentences_of
+from giaann_dask.models.words.stream import NONE, TokenStream
 from giaann_dask.predict.generation import generate
 from giaann_dask.rows import stored
 from giaann_dask.runs.packing import PackedRun

@@ -12,10 +12,10 @@ import pytest
 
 from giaann_dask.models.contexts import table_files
 from giaann_dask.models.contexts.counting import count_contexts
-from giaann_dask.models.contexts.kinds import TokenStream
 from giaann_dask.models.contexts.scores import BEST, LogLinearModel
 from giaann_dask.models.contexts.table_files import open_tables
 from giaann_dask.models.contexts.tables import PooledTables, build_tables
+from giaann_dask.models.words.stream import TokenStream
 
 TEXT = [
     [["the", "miller", "carries", "the", "flour", "."], ["the", "baker", "bakes", "the", "bread", "."]],

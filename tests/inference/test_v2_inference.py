@@ -17,6 +17,7 @@ from giaann_dask.cli.options import V1_DEFAULTS, read_inference_options
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.models.columns.batch import Prompt
+from giaann_dask.models.columns.evaluation.accuracy import Predictions, match_ranks
 from giaann_dask.models.columns.rules import fitting_rules, require_v1
 from giaann_dask.models.columns.session_batch import SessionBatch
 from giaann_dask.models.columns.state.name_order import NameOrder
@@ -34,7 +35,7 @@ from giaann_dask.models.columns.v2.session import V2Session, passing, select
 from giaann_dask.models.columns.v2.tables import SegmentLayout
 from giaann_dask.models.options import BatchOptions
 from giaann_dask.models.rules import PredictionRules
-from giaann_dask.predict.evaluation.accuracy import Predictions, match_ranks
+from giaann_dask.registry import ModelTraits
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
@@ -223,7 +224,7 @@ def test_rules_fit_the_network_or_are_refused() -> None:
 
 class _Second(V2Network):
     profile = "v2"
-    has_columns = True
+    traits = ModelTraits(columns=True, probabilities=False)
 
 
 def test_options_are_checked() -> None:

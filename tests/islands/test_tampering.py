@@ -40,12 +40,14 @@ from giaann_dask.islands.auditing import draw_groups
 from giaann_dask.islands.bundle import BundleWriter, Group, open_bundle
 from giaann_dask.islands.definition import Island, read_island
 from giaann_dask.islands.signing import generate_key, read_private_key
-from giaann_dask.islands.totals import LARGEST_STRENGTH, GroupCounts, check_run
-from giaann_dask.keys import Integers
+from giaann_dask.keys import Integers, word_key
+from giaann_dask.models import totals_of
 from giaann_dask.models.contexts.counting import count_rows
-from giaann_dask.models.contexts.kinds import CONTEXTS, EXTENDS, TokenStream, word_key
+from giaann_dask.models.contexts.kinds import CONTEXTS, EXTENDS
 from giaann_dask.models.contexts.stored_tables import StoredTables
-from giaann_dask.models.contexts.word_scores import sentences_of
+from giaann_dask.models.totals import LARGEST_STRENGTH, GroupCounts
+from giaann_dask.models.words.prompts import sentences_of
+from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.runs.packed_arrays import to_json
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
 from giaann_dask.runs.run import RegionRun, Run, select_rows
@@ -500,7 +502,7 @@ def test_contexts_are_counted_as_a_text_would() -> None:
         order = np.lexsort((target, source))
         keys, lengths = np.unique(source, return_counts=True)
         forged = Run(keys, np.append(0, np.cumsum(lengths)), target[order], strength[order])
-        check_run(RegionRun(forged, Run.empty()), counts, rule, (0, 10))
+        totals_of(rule).check_run(RegionRun(forged, Run.empty()), counts, (0, 10))
 
     strength = whole.strength.astype(np.int64)
     check(row, whole.target, strength)

@@ -14,7 +14,7 @@ import giaann_dask as gd
 from giaann_dask import cli
 from giaann_dask.errors import StoreMissingError
 from giaann_dask.events import Event, SequencesEvaluated
-from giaann_dask.predict.evaluation import evaluation
+from giaann_dask.models.columns.evaluation import evaluation
 
 PROMPT = "the old miller carried the"
 

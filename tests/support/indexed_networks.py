@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from giaann_dask.keys import unpack_neuron
+from giaann_dask.keys import unpack_neuron, word_key
 from giaann_dask.models.columns.places import TokenPlaces
 from giaann_dask.models.contexts.counting import count_rows
-from giaann_dask.models.contexts.kinds import TokenStream, ending_of, word_key
-from giaann_dask.models.contexts.places import AS_WORD
+from giaann_dask.models.words.places import AS_WORD
+from giaann_dask.models.words.stream import TokenStream, ending_of
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.placement import Placement
@@ -37,7 +37,7 @@ def stored(reader: CommitReader) -> RegionRun:
 def rebuilt(postings: Run, specification: Specification, words: list[str]) -> tuple[Run, Run]:
     """Connections and neurons that the sequences of an index train, by the project's own increments."""
     source = np.repeat(postings.source, np.diff(postings.pointer))
-    if not specification.has_columns:
+    if not specification.traits.columns:
         rows = np.flatnonzero(postings.strength - 1 & AS_WORD)
         places = read_postings(postings.target, postings.strength)
         order = np.lexsort((places.position, places.sequence))

@@ -8,8 +8,8 @@ import numpy as np
 
 from giaann_dask.models.contexts.array_math import exponentials, logarithms_of_more
 from giaann_dask.models.contexts.kernel import IS_NEAR, LEAST_SHARE, NEAR_KINDS, RECENT_PRIOR, SMALL, Text
-from giaann_dask.models.contexts.kinds import TokenStream
 from giaann_dask.models.contexts.scores import LogLinearModel
+from giaann_dask.models.words.stream import TokenStream
 
 Values = dict[int, float]
 

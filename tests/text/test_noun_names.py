@@ -96,7 +96,7 @@ def test_generation_writes_them_as_text_has_them(network: gd.Network) -> None:
 def test_names_are_exported_and_found_by_their_text(network: gd.Network, tmp_path: Path) -> None:
     network.export(tmp_path / "exported")
     names = json.loads((tmp_path / "exported.json").read_text(encoding="utf-8"))
-    if not network.specification.has_columns:
+    if not network.specification.traits.columns:
         assert {"open_file", "read_next_line"} <= set(names["words"])
         return
     assert {r"open\_file", r"read\_next\_line", "pine_tree"} <= set(names["concepts"])
@@ -110,7 +110,7 @@ def test_a_server_writes_and_stops_at_them(network: gd.Network) -> None:
     with gd.connect(workers=0) as client:
         engine = open_engine(client, reader, options(network))
     body = {"prompt": PROMPT, "max_tokens": 8, "candidates": 2, "stop": "open_file", "echo": True}
-    if not network.specification.has_columns:
+    if not network.specification.traits.columns:
         body["logprobs"] = 1
     with closing(engine), TestClient(build_app(engine), "http://127.0.0.1") as http:
         (choice,) = http.post("/v1/completions", json=body).json()["choices"]
@@ -118,15 +118,15 @@ def test_a_server_writes_and_stops_at_them(network: gd.Network) -> None:
     assert choice["giaann"]["tokens"][0]["text"] == choice["giaann"]["tokens"][0]["candidates"][0]["text"]
     texts = [token["text"] for token in choice["giaann"]["tokens"]]
     assert texts[0] == "read_next_line"
-    assert ("pine tree" in texts) == network.specification.has_columns
-    if not network.specification.has_columns:
+    assert ("pine tree" in texts) == network.specification.traits.columns
+    if not network.specification.traits.columns:
         told = choice["logprobs"]
         assert "".join(told["tokens"]) == PROMPT + ENDING[: ENDING.index(" ,")]
         assert " read_next_line" in told["top_logprobs"][4]
 
 
 def test_the_harness_stops_at_them(network: gd.Network) -> None:
-    if network.specification.has_columns:
+    if network.specification.traits.columns:
         return
     found = GiaannLM(network.path).generate_until(
         [Instance("generate_until", {}, (PROMPT, {"until": ["open_file"]}), 0)]
@@ -135,7 +135,7 @@ def test_the_harness_stops_at_them(network: gd.Network) -> None:
 
 
 def test_a_corpus_gives_the_text_of_its_sentences(network: gd.Network, tmp_path: Path) -> None:
-    if not network.specification.has_columns:
+    if not network.specification.traits.columns:
         return
     with gd.connect(workers=0) as client:
         rule = network.specification

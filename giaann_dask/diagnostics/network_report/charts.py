@@ -16,16 +16,18 @@ import numpy as np
 
 from giaann_dask.diagnostics.network_report.counting import STRENGTH_EDGES, Degrees, Figures
 from giaann_dask.diagnostics.network_report.gathering import RegionSize
-from giaann_dask.diagnostics.pictures.choosing import Words, choose_graph, segment_names
+from giaann_dask.diagnostics.pictures.choosing import Words, choose_graph
 from giaann_dask.diagnostics.pictures.density import Density, plot_density
 from giaann_dask.diagnostics.pictures.drawing import caption_of, draw_graph
 from giaann_dask.diagnostics.pictures.files import rendered
 from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.schemes import DARK, LIGHT, Theme, colour_graph, theme_of
+from giaann_dask.models import model_of
 from giaann_dask.models.columns.scanning import read_columns
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
+from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,7 +86,7 @@ def draw_growth(growth: Sequence[Manifest]) -> Figure:
     titles: tuple[list[str], list[str]] = ([], [])
     for name, place, colour, style in lines:
         values = [getattr(manifest, name) for manifest in growth]
-        # A network of profile best has words alone.
+        # A model of words has words alone.
         if any(values):
             look = {"marker": "o", "markersize": 3.5, "linewidth": 1.8}
             axes[place].plot(sequences, values, color=colour, linestyle=style, **look)
@@ -116,25 +118,25 @@ def draw_degrees(figures: Figures, names: tuple[str, str] = ("neuron", "neuron")
 
 def draw_strengths(figures: Figures, specification: Specification) -> Figure:
     """Draw how many connections are how strong, and on which segments or in which kinds of contexts they are."""
-    best = not specification.has_columns
-    kinds = len(figures.by_segment) if best else specification.segments
+    counts = not specification.traits.columns
+    kinds = len(figures.by_segment) if counts else specification.segments
     figure, axes = _subplots(2, max(3.4, 0.22 * np.count_nonzero(figures.by_segment[:kinds]) + 0.8))
     left, right = axes
     used = np.flatnonzero(figures.by_strength)
     low, high = int(used[0]), int(used[-1]) + 1
     left.stairs(figures.by_strength[low:high], STRENGTH_EDGES[low : high + 1], fill=True, color=LIGHT.external)
     left.set(xscale="log", yscale="log")
-    left.set_xlabel("count" if best else "strength", color=LIGHT.text)
+    left.set_xlabel("count" if counts else "strength", color=LIGHT.text)
     left.set_ylabel("connections", color=LIGHT.text)
     segments = [at for at in range(kinds) if figures.by_segment[at]]
-    named = segment_names(specification)
-    names = [named[at] if best else f"{at}: {named[at]}" for at in segments]
+    named = model_of(specification).names(specification, Vocabulary()).segments
+    names = [named[at] if counts else f"{at}: {named[at]}" for at in segments]
     columns = specification.column_segments
-    shades = [LIGHT.internal if not best and at < columns else LIGHT.external for at in segments]
+    shades = [LIGHT.internal if not counts and at < columns else LIGHT.external for at in segments]
     right.barh(range(len(segments)), figures.by_segment[segments], color=shades, height=0.68)
     right.set_yticks(range(len(segments)), names, size=8)
     right.invert_yaxis()
-    right.set_xlabel(f"connections by {'kind of context' if best else 'segment'}", color=LIGHT.text)
+    right.set_xlabel(f"connections by {'kind of context' if counts else 'segment'}", color=LIGHT.text)
     right.grid(axis="y", visible=False)
     _thousands(right, "x")
     return figure

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.diagnostics.pictures.density import count_cells
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target
-from giaann_dask.models.contexts.kinds import EXTENDS
+from giaann_dask.models import model_of
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 
@@ -168,13 +168,13 @@ def count_connections(run: Run, specification: Specification, columns: int) -> F
     specification : Specification
         Of the network.
     columns : int
-        Number of concept columns, 0 for profile ``best``.
+        Number of concept columns, 0 in models of words.
     """
     degree = np.diff(run.pointer)
     strength = specification.strengths(run.strength).astype(np.float64)
     segment, target, branch = unpack_target(run.target)
-    # A chain of contexts is no context of a word.
-    words = slice(None) if specification.has_columns else segment != EXTENDS
+    # Counts that others imply, as those of a context in longer ones, lead to no word.
+    words = segment != model_of(specification).implied_segment
     out, neurons = Degrees.of(degree)
     row_strength = np.add.reduceat(strength, run.pointer[:-1]) if len(run.source) else np.zeros(0)
     bins = np.clip(np.searchsorted(STRENGTH_EDGES, strength, side="right") - 1, 0, len(STRENGTH_EDGES) - 2)

@@ -15,8 +15,8 @@ from giaann_dask.cluster import results, task_key
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
 from giaann_dask.diagnostics.network_report.counting import Figures, NeuronSums, add_figures, count_connections
+from giaann_dask.keys import word_key
 from giaann_dask.models.columns.prompts import word_and_column
-from giaann_dask.models.contexts.kinds import word_key
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
@@ -121,7 +121,7 @@ def gather(store: NetworkStore, reader: CommitReader, client: Client | None = No
     manifest = reader.manifest()
     figures = add_figures(_parts(reader, client))
     vocabulary = reader.saved_vocabulary()
-    best = not manifest.specification.has_columns
+    columns = manifest.specification.traits.columns
     history = [name for name, _ in store.commits()]
     history = history[history.index(reader.commit) :] if reader.commit in history else [reader.commit]
     return Gathered(
@@ -131,9 +131,9 @@ def gather(store: NetworkStore, reader: CommitReader, client: Client | None = No
         commits=len(history),
         figures=figures,
         regions=tuple(_regions(reader)),
-        columns=() if figures is None or best else _columns(figures, vocabulary),
-        senders=() if figures is None or best else _senders(figures, vocabulary),
-        receivers=() if figures is None else _words(figures, vocabulary) if best else _receivers(figures, vocabulary),
+        columns=_columns(figures, vocabulary) if columns and figures is not None else (),
+        senders=_senders(figures, vocabulary) if columns and figures is not None else (),
+        receivers=() if figures is None else (_receivers if columns else _words)(figures, vocabulary),
     )
 
 
@@ -144,7 +144,7 @@ def count_region(path: str, commit: str, region: int) -> Figures:
 
 def _count(reader: CommitReader, region: int) -> Figures:
     specification = reader.manifest().specification
-    columns = reader.manifest().concepts if specification.has_columns else 0
+    columns = reader.manifest().concepts if specification.traits.columns else 0
     return count_connections(read_region(reader, region), specification, columns)
 
 

@@ -27,8 +27,8 @@ from giaann_dask.diagnostics.network_report.charts import (
 from giaann_dask.diagnostics.network_report.gathering import Gathered, Hub, gather
 from giaann_dask.diagnostics.pictures.files import check_suffix
 from giaann_dask.local_files import local_path
-from giaann_dask.models.contexts.evaluation import ScoreReport
-from giaann_dask.predict.evaluation.evaluation import EvaluationReport
+from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
+from giaann_dask.models.words.score_report import ScoreReport
 from giaann_dask.printable import printable, xml_text
 from giaann_dask.representations import format_bytes
 from giaann_dask.storage import write_file
@@ -185,21 +185,21 @@ def _sections(
 ) -> Iterator[Section]:
     """Yield the sections that apply to the network."""
     specification, figures = gathered.manifest.specification, gathered.figures
-    best = not specification.has_columns
+    words = not specification.traits.columns
     yield _growth(gathered)
     if figures is not None and figures.connections:
-        names = ("context", "word") if best else ("neuron", "neuron")
+        names = ("context", "word") if words else ("neuron", "neuron")
         degrees = as_svg(draw_degrees(figures, names), "degrees", "Share of neurons by their connections")
-        what = "A context is a source, a word a target. " if best else ""
+        what = "A context is a source, a word a target. " if words else ""
         told = f"{what}Both axes are logarithmic: a straight line is a power law."
         yield Section("degrees", "Degrees", _figure(degrees, told))
         quantiles = [figures.quantile(share) for share in (0.5, 0.99)]
         # Counts are whole numbers.
-        middle = [f"{math.floor(q):,}" if best else f"{q:,.3g}" for q in quantiles]
-        kind = "Counts" if best else "Strengths"
-        what = "counted" if best else "of a strength of"
+        middle = [f"{math.floor(q):,}" if words else f"{q:,.3g}" for q in quantiles]
+        kind = "Counts" if words else "Strengths"
+        what = "counted" if words else "of a strength of"
         told = f"Half of the connections are {what} at most about {middle[0]}, 99 % at most about {middle[1]}."
-        if not best:
+        if not words:
             share = figures.inside / figures.connections
             told += f" {100 * share:.1f} % of the connections lie inside a column. Blue: segments of columns."
         strengths = as_svg(draw_strengths(figures, specification), "strengths", f"{kind} of connections")
@@ -208,8 +208,8 @@ def _sections(
     yield _regions(gathered)
     if evaluation is not None:
         yield Section("accuracy", "Accuracy", _accuracy(evaluation))
-    if best:
-        told = "A network of profile best counts contexts of words: it has no columns and neurons to draw."
+    if words:
+        told = f"A network of profile {specification.profile} counts words: it has no columns and neurons to draw."
         yield Section("drawings", "Drawings", f"<p>{told}</p>")
     elif figures is not None and figures.connections:
         yield from _drawings(reader, gathered)
@@ -232,17 +232,17 @@ def _growth(gathered: Gathered) -> Section:
 
 
 def _hubs(gathered: Gathered) -> Section:
-    best = not gathered.manifest.specification.has_columns
+    words = not gathered.manifest.specification.traits.columns
     tables = [
         ("Columns", ("from", "to"), gathered.columns),
         ("Neurons that send most", ("from",), gathered.senders),
-        ("Words that follow most" if best else "Neurons that receive most", ("to",), gathered.receivers),
+        ("Words that follow most" if words else "Neurons that receive most", ("to",), gathered.receivers),
     ]
-    weight = "counts" if best else "strength"
+    weight = "counts" if words else "strength"
     content = "".join(_hub_table(title, ends, hubs, weight) for title, ends, hubs in tables if hubs)
     told = (
         "“to” counts the contexts that a word follows, “counts” adds up how often."
-        if best
+        if words
         else "Ordered by the sum of strengths; “from” and “to” count connections."
     )
     return Section("hubs", "Hubs", f'<p class="quiet">{told}</p><div class="tables">{content}</div>')

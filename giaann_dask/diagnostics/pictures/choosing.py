@@ -1,6 +1,6 @@
 """Select the columns, neurons and connections that a picture shows, with the properties of their words.
 
-Reads a commit without decoding more than a region at a time, and names segments. Has the connections of every pair by
+Reads a commit without decoding more than a region at a time. Has the connections of every pair by
 segment and branch, and the flags and parts of speech that a network stores.
 """
 
@@ -17,39 +17,13 @@ from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.errors import EmptyInputError, OptionError, parameter
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.columns.connection_table import ConnectionTable, Neuron
+from giaann_dask.models.columns.naming import segment_names
 from giaann_dask.models.columns.scanning import find_best_columns, find_columns, read_columns, require_columns
-from giaann_dask.models.contexts.kinds import CONTEXTS, EXTENDS
-from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.ever_pos import PARTS, EverPos
 
 if TYPE_CHECKING:
     import networkx as nx
-
-
-def segment_names(specification: Specification) -> list[str]:
-    """Return a name for every segment; of profile ``best`` the names of the kinds of contexts.
-
-    Examples
-    --------
-    >>> segment_names(Specification())[1:4]
-    ['1 column before', 'same column', '5 or more tokens before']
-    """
-    if not specification.has_columns:
-        names = [kind.name for kind in CONTEXTS]
-        return [*names, *("" for _ in range(len(names), EXTENDS)), "extends"]
-    columns, features = specification.column_segments, specification.feature_segments
-    names = [_distance(columns - 1 - at, "column", specification.column_catch_all and at == 0) for at in range(columns)]
-    names += [_distance(features - at, "token", specification.feature_catch_all and at == 0) for at in range(features)]
-    return names + ["soma"] * (specification.segments - len(names))
-
-
-def _distance(steps: int, what: str, catch_all: bool) -> str:
-    if steps == 0:
-        return "any column" if catch_all else f"same {what}"
-    if catch_all:
-        return f"{steps} or more {what}s before"
-    return f"{steps} {what}{'s' if steps > 1 else ''} before"
 
 
 PART_NAMES = {"VERB": "verb", "ADP": "adposition", "CCONJ": "conjunction", "SCONJ": "conjunction"}

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from giaann_dask.events import Observer, ignore
-from giaann_dask.models.base import Model, WorkerOpening
-from giaann_dask.models.columns.export import export_contents
+from giaann_dask.keys import Integers, unpack_neuron
+from giaann_dask.models.base import Model, UsedNames, WorkerOpening
+from giaann_dask.models.columns.connections import connect_batch
+from giaann_dask.models.columns.export import connection_columns, export_contents
+from giaann_dask.models.columns.naming import NeuronNames
+from giaann_dask.models.columns.places import TokenPlaces, pair_increments
 from giaann_dask.models.columns.predictor import (
     ColumnsPredictor,
     columns_for_prompt,
@@ -14,17 +21,84 @@ from giaann_dask.models.columns.predictor import (
     open_columns,
 )
 from giaann_dask.models.columns.rules import require_fit
+from giaann_dask.models.columns.scaling import require_sums
+from giaann_dask.models.columns.totals import ColumnTotals
 from giaann_dask.models.options import GenerationOptions
+from giaann_dask.models.results import ConnectionKey
+from giaann_dask.registry import BUILT_IN
+from giaann_dask.runs.packing import PackedRegionRun, unpack_rows
+from giaann_dask.runs.pair_tables import PairRegionRun
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.postings import Postings
+from giaann_dask.runs.run import RegionRun
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.export import ExportContents
+from giaann_dask.store.export import ColumnArray, ExportContents
+from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client
 
+    from giaann_dask.encoding.sources import SourceOptions
+    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions, EvaluationReport
+
 
 class ColumnsModel(Model):
     """Concept columns of feature neurons: activation spreads along trained connections."""
+
+    traits = BUILT_IN["v1"].traits
+    sums_pairs = True
+
+    def require_trainable(self, specification: Specification) -> None:
+        """See `Model.require_trainable`."""
+        require_sums(specification)
+
+    def count(
+        self, blocks: Sequence[EncodedBlock], specification: Specification, placement: Placement
+    ) -> Mapping[int, RegionRun | PairRegionRun]:
+        """See `Model.count`."""
+        return connect_batch(blocks, specification, placement)
+
+    def names(self, specification: Specification, vocabulary: Vocabulary) -> NeuronNames:
+        """See `Model.names`."""
+        return NeuronNames(specification, vocabulary)
+
+    def coordinates(self, specification: Specification) -> dict[str, ColumnArray]:
+        """See `Model.coordinates`."""
+        return connection_columns(specification)
+
+    def find_used(self, run: RegionRun | PackedRegionRun) -> UsedNames:
+        """Return the columns and features of the trained neurons."""
+        source = run.neurons.source if isinstance(run, RegionRun) else unpack_rows(run.neurons)[0]
+        column, feature = unpack_neuron(source)
+        return UsedNames(np.unique(column), np.unique(feature))
+
+    def shares(
+        self, postings: Callable[[int], Postings], connection: ConnectionKey, specification: Specification
+    ) -> tuple[Integers, Integers]:
+        """See `Model.shares`."""
+        source, target = (TokenPlaces.of(postings(key)) for key in (connection.source, connection.target))
+        return pair_increments(source, target, connection.segment, connection.branch, specification)
+
+    def totals(self, specification: Specification) -> ColumnTotals:
+        """See `Model.totals`."""
+        return ColumnTotals(specification)
+
+    def evaluate(
+        self,
+        client: Client,
+        reader: CommitReader,
+        inputs: Sequence[Source],
+        sources: SourceOptions,
+        options: EvaluationOptions,
+        observer: Observer,
+    ) -> EvaluationReport:
+        """See `Model.evaluate`."""
+        from giaann_dask.models.columns.evaluation.evaluation import evaluate_network
+
+        return evaluate_network(client, reader, inputs, sources, options, observer)
 
     def require_fit(self, specification: Specification, options: GenerationOptions) -> None:
         """See `Model.require_fit`."""

@@ -52,9 +52,9 @@ def fitting_rules(specification: Specification, asked: PredictionRules) -> Infer
         If the network has no columns (profile ``best``), or if rules of another profile, of dynamics that it
         was not trained for, or auxiliary neurons of other tokens were chosen.
     """
-    if not specification.has_columns:
+    if not specification.traits.columns:
         raise OptionError(
-            "columns and features to predict in a network of profile best",
+            f"columns and features to predict in a network of profile {specification.profile}",
             "profile v1 or v2",
             "measure it with evaluate (Network.score in Python)",
         )

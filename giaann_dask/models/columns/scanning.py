@@ -24,10 +24,10 @@ from giaann_dask.store.ordered_connections import read_runs
 
 def require_columns(reader: CommitReader) -> None:
     """Raise an `OptionError` for a network that has no columns."""
-    if not reader.manifest().specification.has_columns:
-        raise OptionError(
-            "columns of a network of profile best", "profile v1 or v2", "use report, or export its counts"
-        )
+    specification = reader.manifest().specification
+    if not specification.traits.columns:
+        received = f"columns of a network of profile {specification.profile}"
+        raise OptionError(received, "profile v1 or v2", "use report, or export its counts")
 
 
 def read_regions(reader: CommitReader) -> Iterator[Run]:

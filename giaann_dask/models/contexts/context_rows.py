@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers
-from giaann_dask.models.contexts.kinds import EXTENDS, word_key
+from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, word_key
+from giaann_dask.models.contexts.kinds import EXTENDS
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import BRANCH_BITS
 from giaann_dask.storage import RESTORE

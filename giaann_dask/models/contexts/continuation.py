@@ -18,22 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import PromptError
+from giaann_dask.keys import source_key, word_key
 from giaann_dask.models.contexts.kernel import RECENT_KINDS, RECENT_PRIOR, Text, distribution, least_share
-from giaann_dask.models.contexts.kinds import (
-    BOUNDARY,
-    CONTEXTS,
-    NONE,
-    WORD,
-    TokenStream,
-    ending_of,
-    source_key,
-    word_key,
-)
+from giaann_dask.models.contexts.kinds import CONTEXTS
 from giaann_dask.models.contexts.scores import LogLinearModel
 from giaann_dask.models.contexts.tables import PRIOR_COUNTS
-from giaann_dask.models.contexts.word_scores import most_probable, sentences_of
 from giaann_dask.models.options import GenerationOptions, require_prompt
 from giaann_dask.models.results import BEGINNING, Candidate, ConnectionKey, ContextPart, GeneratedToken, Reason
+from giaann_dask.models.words.prompts import sentences_of
+from giaann_dask.models.words.sampling import choose_word, most_probable
+from giaann_dask.models.words.stream import BOUNDARY, NONE, WORD, TokenStream, ending_of
 from giaann_dask.text.splitting import sentence_ended
 
 Floats = npt.NDArray[np.float64]
@@ -115,7 +109,7 @@ class TextContinuation:
         model = self._model = self.model.for_text(stream, len(tail))
         text.rows[now] = model.tables.find_rows(stream)[-1]
         chance, _ = distribution(text, model.evidence, model.options.pooling, now)
-        chosen = self._choose(chance)
+        chosen = choose_word(chance, self._options.sampling.temperature, self._draws)
         reasons = self._reasons(now, chosen) if self._options.reasons else ()
         likely = most_probable(chance, self._options.runners_up)
         if chosen not in likely:
@@ -125,18 +119,6 @@ class TextContinuation:
         text.words[now] = chosen
         self._sentence.append(self._names[chosen])
         return GeneratedToken(self._names[chosen], "", candidates, len(chance), reasons)
-
-    def _choose(self, chance: Floats) -> int:
-        """Return the most probable word, the first of equals, or one that is drawn."""
-        temperature = self._options.sampling.temperature
-        if not temperature:
-            return int(np.argmax(chance))
-        # In logarithms, so that a low temperature does not make all of them 0, and relative to the largest before the
-        # division, so that the lowest leaves the most probable words, whose logarithms are then 0.
-        with np.errstate(divide="ignore", over="ignore"):
-            scaled = np.log(chance / chance.max()) / temperature
-        ladder = np.cumsum(np.exp(scaled))
-        return int(np.searchsorted(ladder, self._draws.random() * ladder[-1], side="right"))
 
     def _reasons(self, now: int, word: int) -> tuple[Reason, ...]:
         """Return the evidence that made a word more or less probable than without context, the largest first."""

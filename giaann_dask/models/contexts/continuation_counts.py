@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numba as nb
 import numpy as np
 
-from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers
-from giaann_dask.models.contexts.kinds import CHAIN, EXTENDS, source_key
+from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, source_key
+from giaann_dask.models.contexts.kinds import CHAIN, EXTENDS
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run, divide_rows, narrow_strength
@@ -99,6 +99,18 @@ def join_repeats(region: int, parts: Sequence[RegionRepeats], own: RegionRepeats
         of_kind = found[(kind == length + 1) & (found <= SMALL_COUNTS)].astype(np.int64)
         small[length] += np.bincount(np.maximum(of_kind, 0), minlength=SMALL_COUNTS + 1)[1:]
     return repeats, small
+
+
+class ContinuationTables:
+    """Rules by which a commit stores the repeats of its contexts; see `DerivedTables`."""
+
+    def collect(self, counts: Run, placement: Placement) -> RegionRepeats:
+        """See `region_repeats`."""
+        return region_repeats(counts, placement)
+
+    def join(self, region: int, parts: Sequence[Any], own: Any) -> tuple[Run, Integers] | None:
+        """See `join_repeats`."""
+        return join_repeats(region, parts, own)
 
 
 @nb.njit(cache=True, nogil=True)

@@ -19,8 +19,9 @@ import numpy as np
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import require_option
-from giaann_dask.keys import SEGMENT_SHIFT
-from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, EXTENDS, NONE, TokenStream, word_key
+from giaann_dask.keys import SEGMENT_SHIFT, word_key
+from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, EXTENDS, context_sources
+from giaann_dask.models.words.stream import NONE, TokenStream
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
@@ -97,7 +98,7 @@ def count_rows(stream: TokenStream, kinds: Sequence[int], block_tokens: int = BL
 
 def _count_span(stream: TokenStream, kinds: list[int], begin: int, end: int) -> Run:
     """Return the counts of all contexts of a span of tokens."""
-    sources = np.stack([stream.sources(kind, begin, end) for kind in kinds])
+    sources = np.stack([context_sources(stream, kind, begin, end) for kind in kinds])
     shorter = np.array([kinds.index(kind - 1) if 1 < kind <= CHAIN else NONE for kind in kinds], np.int64)
     divide: Any = _divide_pairs
     source, target, ends = divide(sources, stream.keys[stream.index[begin:end]], np.array(kinds, np.int64), shorter)

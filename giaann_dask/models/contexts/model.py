@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from giaann_dask.events import Observer, ignore
-from giaann_dask.models.base import Model, WorkerOpening
-from giaann_dask.models.contexts.commit_tables import place_of
-from giaann_dask.models.contexts.export import export_contents
+from giaann_dask.keys import unpack_target
+from giaann_dask.models.base import DerivedTables, WorkerOpening
+from giaann_dask.models.contexts.commit_tables import clear_tables, place_of
+from giaann_dask.models.contexts.continuation_counts import ContinuationTables
+from giaann_dask.models.contexts.increments import count_batch
+from giaann_dask.models.contexts.kinds import CONTEXTS, EXTENDS
 from giaann_dask.models.contexts.predictor import (
     ContextsPredictor,
     contexts_for_prompt,
@@ -15,17 +22,103 @@ from giaann_dask.models.contexts.predictor import (
     contexts_on_workers,
     require_fit,
 )
+from giaann_dask.models.contexts.totals import ContextTotals
 from giaann_dask.models.options import GenerationOptions
+from giaann_dask.models.words.model import WordModel
+from giaann_dask.models.words.naming import ContextNames
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.export import ExportContents
+from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client
 
+    from giaann_dask.encoding.sources import SourceOptions
+    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions
+    from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
 
-class ContextsModel(Model):
+
+class ContextsModel(WordModel):
     """Counts of words after contexts of the words before, pooled to probabilities."""
+
+    implied_segment = EXTENDS
+
+    def count(
+        self, blocks: Sequence[EncodedBlock], specification: Specification, placement: Placement
+    ) -> Mapping[int, RegionRun]:
+        """See `Model.count`."""
+        return count_batch(blocks, specification, placement)
+
+    def derived(self, specification: Specification) -> DerivedTables:
+        """Return how often words follow contexts in longer ones, which smoothing needs."""
+        return ContinuationTables()
+
+    def names(self, specification: Specification, vocabulary: Vocabulary) -> ContextNames:
+        """See `Model.names`."""
+        return ContextNames(vocabulary.features[1:], CONTEXTS, {EXTENDS: "extends"})
+
+    def segment_names(self) -> Mapping[str, str]:
+        """See `WordModel.segment_names`."""
+        return {**{str(place): kind.name for place, kind in enumerate(CONTEXTS)}, str(EXTENDS): "extends"}
+
+    def may_prune(self, run: Run) -> npt.NDArray[np.bool_]:
+        """Return which counts are those of words after contexts."""
+        kind, _, _ = unpack_target(run.target)
+        words: npt.NDArray[np.bool_] = (kind != 0) & (kind != EXTENDS)
+        return words
+
+    def kept_by_pruning(self, run: Run, minimum: int) -> npt.NDArray[np.bool_]:
+        """Return which connections of whole rows are kept; what a context extends stays as long as it has words."""
+        kept: npt.NDArray[np.bool_] = run.strength >= minimum
+        kind, _, _ = unpack_target(run.target)
+        kept |= kind == 0
+        extends = kind == EXTENDS
+        row = np.repeat(np.arange(run.rows), np.diff(run.pointer))
+        has_words = np.bincount(row[kept & ~extends], minlength=run.rows) > 0
+        kept[extends] = has_words[row[extends]]
+        return kept
+
+    def totals(self, specification: Specification) -> ContextTotals:
+        """See `Model.totals`."""
+        return ContextTotals(specification)
+
+    def clear_tables(
+        self, client: Client, path: str, kept: Collection[str], gone: Collection[str]
+    ) -> list[dict[str, Any]]:
+        """See `Model.clear_tables`."""
+        return clear_tables(client, path, kept, gone)
+
+    def evaluate(
+        self,
+        client: Client,
+        reader: CommitReader,
+        inputs: Sequence[Source],
+        sources: SourceOptions,
+        options: EvaluationOptions,
+        observer: Observer,
+    ) -> ScoreReport:
+        """See `Model.evaluate`."""
+        from giaann_dask.models.words.score_report import ScoringOptions
+
+        return self.score(client, reader, inputs, sources, ScoringOptions.limits_of(options), observer)
+
+    def score(
+        self,
+        client: Client,
+        reader: CommitReader,
+        inputs: Sequence[Source],
+        sources: SourceOptions,
+        options: ScoringOptions,
+        observer: Observer,
+    ) -> ScoreReport:
+        """See `Model.score`."""
+        from giaann_dask.models.contexts.evaluation import score_network
+
+        return score_network(client, reader, inputs, sources, options, observer)
 
     def require_fit(self, specification: Specification, options: GenerationOptions) -> None:
         """See `Model.require_fit`."""
@@ -56,10 +149,6 @@ class ContextsModel(Model):
     ) -> WorkerOpening:
         """See `Model.open_for_prompt_on_workers`."""
         return contexts_for_prompt(reader)
-
-    def export_contents(self, reader: CommitReader) -> ExportContents:
-        """See `Model.export_contents`."""
-        return export_contents(reader)
 
 
 MODEL = ContextsModel()

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import require_option
-from giaann_dask.models.contexts.kinds import CHAIN, NONE, TokenStream
-from giaann_dask.models.contexts.scores import LogLinearModel, PoolingOptions, TextScores
+from giaann_dask.models.contexts.scores import LogLinearModel, PoolingOptions
 from giaann_dask.models.contexts.tables import PRIOR_COUNTS, PooledTables
-
-MAXIMUM_ORDER = CHAIN + 1
+from giaann_dask.models.words.score_report import MAXIMUM_ORDER
+from giaann_dask.models.words.stream import NONE, TokenStream
 
 
 def kneser_ney(tables: PooledTables, order: int = MAXIMUM_ORDER) -> LogLinearModel:
@@ -76,26 +75,6 @@ def backoff_matches(tables: PooledTables, stream: TokenStream, order: int = MAXI
     number = tables.word_numbers(stream.keys)
     matches: npt.NDArray[np.bool_] = predicted == number[stream.index]
     return matches
-
-
-def baseline_lines(backoff: npt.NDArray[np.bool_], smoothed: TextScores, seed_tokens: int) -> list[str]:
-    r"""Return both models' figures for a person, one line each.
-
-    Examples
-    --------
-    >>> one = np.ones(1)
-    >>> scores = TextScores(-one, one > 0, 4 * one.astype(int), 8 * one.astype(int), one > 0, 0 * one.astype(int))
-    >>> print("\n".join(baseline_lines(one > 0, scores, 8)))
-    backoff 5-gram     top-1 1.0000 of 1 tokens
-    Kneser-Ney 5-gram  top-1 1.0000 of 1 tokens, perplexity 2.7, 0.361 bits per byte
-    """
-    summary = smoothed.summary(seed_tokens)
-    hits = int(backoff[smoothed.place >= seed_tokens].sum())
-    of = f"of {summary.tokens:,} tokens"
-    return [
-        f"backoff {MAXIMUM_ORDER}-gram     top-1 {hits / summary.tokens:.4f} {of}",
-        f"Kneser-Ney {MAXIMUM_ORDER}-gram  top-1 {summary.top1:.4f} {of}, {summary.costs}",
-    ]
 
 
 def _most_frequent(tables: PooledTables, row: int) -> int:

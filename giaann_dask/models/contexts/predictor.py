@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import threading
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from giaann_dask.cluster import result, wait_all
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.device import one_thread
 from giaann_dask.errors import OptionError
-from giaann_dask.events import Observer, PromptsAdvanced, ignore
-from giaann_dask.models.base import PreparedText, TokenEvent, WorkerOpening
+from giaann_dask.events import Observer, ignore
+from giaann_dask.models.base import WorkerOpening
 from giaann_dask.models.contexts.commit_tables import CommitTables, place_of, read_tables, submit_tables
 from giaann_dask.models.contexts.continuation import TextContinuation
 from giaann_dask.models.contexts.scores import BEST, LogLinearModel
@@ -23,7 +23,8 @@ from giaann_dask.models.contexts.table_files import has_tables
 from giaann_dask.models.contexts.tables import PooledTables
 from giaann_dask.models.contexts.word_scores import score_text
 from giaann_dask.models.options import BatchOptions, GenerationOptions
-from giaann_dask.models.results import ScoredWord
+from giaann_dask.models.results import GeneratedToken, ScoredWord
+from giaann_dask.models.words.batch import WordBatch
 from giaann_dask.rows.opening import open_in_background
 from giaann_dask.rows.stored import KEPT_BYTES
 from giaann_dask.store.commits import CommitReader
@@ -81,6 +82,20 @@ class ContextsPredictor:
             LogLinearModel(self._tables(), BEST) if stored is None else LogLinearModel(stored.words, BEST, stored.of)
         )
 
+    def start(self, prompt: str, options: GenerationOptions) -> TextContinuation:
+        """Return the continuation of a prompt; see `TextContinuation`."""
+        return TextContinuation(self.model, prompt, options)
+
+    def advance(self, text: TextContinuation) -> GeneratedToken | None:
+        """Return the next word of a continuation, None at its end."""
+        # Also in the middle of a text, tables are faster than rows.
+        text.model = self.model
+        with one_thread():
+            token = next(text, None)
+        if token is not None:
+            self.count_token()
+        return token
+
     def count_token(self) -> None:
         """Count a predicted token; begin to build the tables when tokens from rows have cost as much."""
         self._tokens += 1
@@ -132,89 +147,18 @@ class ContextsPredictor:
         if self._stored is not None:
             self._stored.release_beyond(KEPT_BYTES)
 
-    def score(self, text: str, candidates: int = 0) -> tuple[ScoredWord, ...]:
+    def score(self, text: str, candidates: int = 0, after: int = 0) -> tuple[ScoredWord, ...]:
         """Return the probability of each word of a text; see `giaann_dask.models.contexts.word_scores.score_text`."""
         self.count_token()
-        return score_text(self.model, text, candidates)
+        return score_text(self.model, text, candidates, after)
 
-    def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> WordBatch:
+    def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> WordBatch[TextContinuation]:
         """Return an empty batch of prompts; see `WordBatch`."""
-        opened = WordBatch(self, options, batch)
+        require_fit(options)
+        opened = WordBatch(self, batch)
         if opened.free_slots > 1:
             self.build_tables()
         return opened
-
-
-class WordBatch:
-    """Prompts continued in turn, a word at a time; a `giaann_dask.models.base.ContinuationBatch`.
-
-    Parameters
-    ----------
-    opened : ContextsPredictor
-        The commit that predicts.
-    options : GenerationOptions
-        Checked to have none that only networks of columns have.
-    batch : BatchOptions, optional
-        How many prompts are continued at a time.
-
-    Raises
-    ------
-    OptionError
-        If options are set that only networks of columns have.
-    """
-
-    def __init__(
-        self, opened: ContextsPredictor, options: GenerationOptions, batch: BatchOptions | None = None
-    ) -> None:
-        require_fit(options)
-        self._opened, self._slots = opened, (batch or BatchOptions()).slots
-        self._texts: dict[int, TextContinuation] = {}
-        self._entered = 0
-
-    def __len__(self) -> int:
-        """Return the number of prompts in the batch."""
-        return len(self._texts)
-
-    @property
-    def free_slots(self) -> int:
-        """Number of free slots."""
-        return self._slots - len(self._texts)
-
-    def prepare(self, prompt: str, options: GenerationOptions) -> PreparedText:
-        """Divide a prompt into words; see `giaann_dask.models.base.ContinuationBatch.prepare`."""
-        text = TextContinuation(self._opened.model, prompt, options.seeded())
-        score = partial(self._opened.score, prompt)
-        return PreparedText(text.prompt, partial(self._enter, text), score=score)
-
-    def _enter(self, text: TextContinuation) -> int:
-        if not self.free_slots:
-            raise OptionError("a prompt enters a full batch", "a free slot", "step until one has finished")
-        number = self._entered
-        self._texts[number] = text
-        self._entered += 1
-        self._opened.observer(PromptsAdvanced(entered=1))
-        return number
-
-    def step(self) -> list[TokenEvent]:
-        """Choose the next word of every prompt; a prompt finishes one step after its last word."""
-        events = []
-        for number, text in [*self._texts.items()]:
-            # Also in the middle of a text, tables are faster than rows.
-            text.model = self._opened.model
-            with one_thread():
-                token = next(text, None)
-            if token is None:
-                del self._texts[number]
-            else:
-                self._opened.count_token()
-            self._opened.observer(PromptsAdvanced(left=int(token is None), tokens=int(token is not None)))
-            events.append(TokenEvent(number, token, token is None, seed=text.seed))
-        return events
-
-    def leave(self, number: int) -> None:
-        """Remove a prompt before its end; do nothing if it has left already."""
-        if self._texts.pop(number, None) is not None:
-            self._opened.observer(PromptsAdvanced(left=1))
 
 
 def require_fit(options: GenerationOptions) -> None:

@@ -24,11 +24,11 @@ from giaann_dask.keys import Integers
 from giaann_dask.models.contexts.array_math import Floats, exponentials
 from giaann_dask.models.contexts.kernel import IS_NEAR, NEAR_KINDS, SMALL, Evidence, Pooling, Text
 from giaann_dask.models.contexts.recent_words import Recent, count_recent, find_recent
+from giaann_dask.models.words.score_report import MOST_RANK
 
 Places = npt.NDArray[np.int32]
 
 # Ranks from here on are not told apart.
-MOST_RANK = 1000
 # Where less than this share of a layer's sum is left, it is added up again instead of subtracted from.
 _LEFT = 1 / 64
 # Places of found words begin at 0 again from here on, so that they fit 32 bits.

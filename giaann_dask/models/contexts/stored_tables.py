@@ -21,8 +21,9 @@ from giaann_dask.errors import EmptyInputError, StoreDamagedError
 from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.models.contexts.context_rows import Rows
 from giaann_dask.models.contexts.continuation_counts import EMPTY_CONTEXT
-from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, NONE, TokenStream
+from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, context_sources
 from giaann_dask.models.contexts.tables import PooledTables, RowArrays, chain_shares, discounts_of, rank_words
+from giaann_dask.models.words.stream import NONE, TokenStream
 from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.storage import reading
@@ -109,7 +110,7 @@ class StoredTables:
         """Return the contexts before the tokens of a stream, by kind and by key in order."""
         contexts = []
         for kind in sorted(self._kinds):
-            sources = stream.sources(kind, begin)
+            sources = context_sources(stream, kind, begin)
             contexts += [(kind, key) for key in np.unique(sources[sources != NONE]).tolist()]
         found: dict[int, dict[int, _Context]] = {kind: {} for kind in self._kinds}
         with ThreadPoolExecutor(_THREADS) as pool:

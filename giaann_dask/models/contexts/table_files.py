@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.models.contexts.spelling import Spelling
 from giaann_dask.models.contexts.tables import PooledTables
+from giaann_dask.models.words.spelling import Spelling
 from giaann_dask.text.strings import pack_strings, unpack_strings
 from giaann_dask.user_cache import private_cache, user_cache
 

@@ -21,11 +21,12 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import EmptyInputError
-from giaann_dask.keys import Integers
+from giaann_dask.keys import Integers, word_key
 from giaann_dask.models.contexts.context_rows import RowCollector, Rows, count_longer
 from giaann_dask.models.contexts.continuation_counts import SMALL_COUNTS
-from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, NONE, TokenStream, word_key
-from giaann_dask.models.contexts.spelling import Spelling
+from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, context_sources
+from giaann_dask.models.words.spelling import Spelling
+from giaann_dask.models.words.stream import NONE, TokenStream
 from giaann_dask.runs.run import Run
 
 Floats = npt.NDArray[np.float64]
@@ -117,7 +118,7 @@ class PooledTables:
             keys = self.keys[self.kind_begin[kind] : self.kind_begin[kind + 1]]
             if len(keys):
                 # In their order and each once, so that a search reads what the one before has read.
-                wanted, which = np.unique(stream.sources(kind + 1, begin, end), return_inverse=True)
+                wanted, which = np.unique(context_sources(stream, kind + 1, begin, end), return_inverse=True)
                 at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
                 rows[:, kind] = np.where(keys[at] == wanted, at + self.kind_begin[kind], NONE)[which]
         return rows

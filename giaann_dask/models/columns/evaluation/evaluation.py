@@ -25,12 +25,7 @@ from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, Streame
 from giaann_dask.errors import EmptyInputError, OptionError, parameter
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
 from giaann_dask.keywords import names_keywords
-from giaann_dask.models.columns.flags import changed_flags
-from giaann_dask.models.columns.handle import CommitHandle
-from giaann_dask.models.columns.rules import InferenceRules, fitting_rules
-from giaann_dask.models.columns.state.options import InferenceOptions
-from giaann_dask.models.rules import PredictionRules
-from giaann_dask.predict.evaluation.accuracy import (
+from giaann_dask.models.columns.evaluation.accuracy import (
     NO_PREDICTION,
     Accuracy,
     Predictions,
@@ -38,8 +33,13 @@ from giaann_dask.predict.evaluation.accuracy import (
     match_ranks,
     target_names,
 )
-from giaann_dask.predict.evaluation.code_length import CodeLength, token_bytes
-from giaann_dask.predict.evaluation.predicting import PredictionRule, infer
+from giaann_dask.models.columns.evaluation.code_length import CodeLength, token_bytes
+from giaann_dask.models.columns.evaluation.predicting import PredictionRule, infer
+from giaann_dask.models.columns.flags import changed_flags
+from giaann_dask.models.columns.handle import CommitHandle
+from giaann_dask.models.columns.rules import InferenceRules, fitting_rules
+from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.rules import PredictionRules
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.remote import RowOptions

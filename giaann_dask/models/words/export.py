@@ -1,33 +1,32 @@
-"""Make the arrays and dictionaries of an export from counts of contexts."""
+"""Make the arrays and dictionaries of an export from counts of words after contexts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from giaann_dask.keys import unpack_target
-from giaann_dask.models.contexts.kinds import CONTEXTS, EXTENDS, word_key
+from giaann_dask.keys import unpack_target, word_key
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import CONVERTED, ColumnArray, ExportContents
 from giaann_dask.store.ordered_connections import OrderedConnections
 from giaann_dask.store.table_files import Table
 
 
-def export_contents(reader: CommitReader) -> ExportContents:
-    """Return the contents of an export of a commit."""
-    return ExportContents(context_columns(), lambda: context_dictionaries(reader), _word_counts)
+def export_contents(reader: CommitReader, kinds: Mapping[str, str]) -> ExportContents:
+    """Return the contents of an export of a commit, given the names of segments by number."""
+    return ExportContents(context_columns(), lambda: context_dictionaries(reader, kinds), _word_counts)
 
 
-def context_dictionaries(reader: CommitReader) -> dict[str, Any]:
-    """Return the words of a commit of profile ``best`` with their keys, and the names of kinds, ready for JSON."""
+def context_dictionaries(reader: CommitReader, kinds: Mapping[str, str]) -> dict[str, Any]:
+    """Return the words of a commit with their keys, and the names of kinds, ready for JSON."""
     manifest = reader.manifest()
     words = sorted(reader.saved_vocabulary().features[1:], key=lambda word: (word_key(word), word))
     return {
-        "kinds": {**{str(place): kind.name for place, kind in enumerate(CONTEXTS)}, str(EXTENDS): "extends"},
+        "kinds": dict(kinds),
         "words": words,
         "keys": [word_key(word) for word in words],
         "specification": manifest.specification.without_regions(),

@@ -15,14 +15,14 @@ import numpy.typing as npt
 from giaann_dask.device import DeviceName, one_thread, torch
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.columns.batch import Prompt, run_prompts
+from giaann_dask.models.columns.evaluation.accuracy import NO_PREDICTION, Predictions
+from giaann_dask.models.columns.evaluation.code_length import token_probability
 from giaann_dask.models.columns.rules import InferenceRules, open_session, prompt_device
 from giaann_dask.models.columns.state.candidates import Candidates
 from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, SequenceResult, StepResult, StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.options import BatchOptions
-from giaann_dask.predict.evaluation.accuracy import NO_PREDICTION, Predictions
-from giaann_dask.predict.evaluation.code_length import token_probability
 from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.remote import RegionKeys, RemoteRows, row_source

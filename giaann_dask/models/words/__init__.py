@@ -1,0 +1,1 @@
+"""Models of words: what those that count words after contexts have in common."""

@@ -1,0 +1,194 @@
+"""Define the base class of models of one's own: words counted after contexts, and probabilities made of the counts.
+
+A model says which contexts it counts and how counts become probabilities; numbering, training on a cluster, commits,
+adding, forgetting, tracing, export, generation, serving and evaluation are those of all models. Do not change either
+rule after networks were trained: counts are stored by segment, which is the place of a context among the others.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.errors import OptionError, SpecificationError
+from giaann_dask.events import Observer, ignore
+from giaann_dask.models.base import WorkerOpening
+from giaann_dask.models.options import GenerationOptions
+from giaann_dask.models.words.counted_predictor import (
+    CountedPredictor,
+    SeenWords,
+    counted_from_regions,
+    counted_from_store,
+)
+from giaann_dask.models.words.counting import count_contexts
+from giaann_dask.models.words.model import WordModel
+from giaann_dask.models.words.naming import ContextNames
+from giaann_dask.models.words.places import index_words
+from giaann_dask.models.words.stream import Context, stream_tokens
+from giaann_dask.rows.health import find_fault, is_lost
+from giaann_dask.rows.regions import open_regions
+from giaann_dask.rows.stored import StoredRows
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.run import RegionRun, Run, divide_rows
+from giaann_dask.spec import MAXIMUM_SEGMENTS, Specification
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from giaann_dask.encoding.sources import SourceOptions
+    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions
+    from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
+
+Floats = npt.NDArray[np.float64]
+
+
+class CountedModel(WordModel):
+    """Base class of models of words: what is counted, and what becomes of it.
+
+    `options` is a frozen dataclass of the model's own options, which `Specification.model_options` gives values.
+    """
+
+    @abstractmethod
+    def contexts(self, options: Any) -> Sequence[Context]:
+        """Return the contexts that words are counted after, 31 at most; how often words occur is always counted."""
+
+    @abstractmethod
+    def probabilities(self, seen: SeenWords, options: Any) -> Floats:
+        """Return the probability of each known word to come next.
+
+        Parameters
+        ----------
+        seen : SeenWords
+            Counts of words after the contexts as they are now.
+        options : object
+            An instance of `options`.
+
+        Returns
+        -------
+        ndarray
+            In the order of ``seen.counts``; not negative, with a sum of at most 1. The rest is the probability of a
+            word that is not known.
+        """
+
+    def options_of(self, specification: Specification) -> Any:
+        """Return the model's own options of a network."""
+        return self.options(**dict(specification.model_options))
+
+    def require_contexts(self, specification: Specification) -> tuple[Context, ...]:
+        """Return the contexts of a network.
+
+        Raises
+        ------
+        SpecificationError
+            If there are too many.
+        """
+        contexts = tuple(self.contexts(self.options_of(specification)))
+        if len(contexts) >= MAXIMUM_SEGMENTS:
+            most = f"at most {MAXIMUM_SEGMENTS - 1}, a segment for each"
+            raise SpecificationError(f"a model of {len(contexts)} contexts", most, "count fewer")
+        return contexts
+
+    def require_trainable(self, specification: Specification) -> None:
+        """See `Model.require_trainable`."""
+        self.require_contexts(specification)
+
+    def count(
+        self, blocks: Sequence[EncodedBlock], specification: Specification, placement: Placement
+    ) -> Mapping[int, RegionRun]:
+        """See `Model.count`."""
+        stream, none = stream_tokens(blocks), Run.empty()
+        run = count_contexts(stream, self.require_contexts(specification))
+        counts = divide_rows(run, placement.regions_of(run.source))
+        if not specification.trace:
+            return {region: RegionRun(counts[region], none) for region in counts}
+        places = index_words(blocks, stream, placement)
+        regions = sorted(counts.keys() | places.keys())
+        return {region: RegionRun(counts.get(region, none), none, places.get(region, none)) for region in regions}
+
+    def names(self, specification: Specification, vocabulary: Vocabulary) -> ContextNames:
+        """See `Model.names`."""
+        return ContextNames(vocabulary.features[1:], [Context("all", ()), *self.require_contexts(specification)])
+
+    def require_fit(self, specification: Specification, options: GenerationOptions) -> None:
+        """See `Model.require_fit`."""
+        if options.beam.searches or options.inference.chosen:
+            found = f"beam search or rules of inference for a network of the model {specification.profile}"
+            raise OptionError(found, "profile v1 or v2", "leave them out")
+
+    def open(
+        self,
+        reader: CommitReader,
+        *,
+        client: Client | None = None,
+        options: GenerationOptions,
+        observer: Observer = ignore,
+    ) -> CountedPredictor:
+        """See `Model.open`; rows are read from the store."""
+        return CountedPredictor(reader, StoredRows(reader), observer)
+
+    def open_on_workers(self, client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
+        """See `Model.open_on_workers`."""
+        regions = open_regions(client, reader, options.rows)
+        specification = reader.manifest().specification
+        return WorkerOpening(
+            counted_from_regions,
+            (str(reader.path), reader.commit, regions.argument),
+            profile=specification.profile,
+            subwords=False,
+            has_probabilities=True,
+            where=regions.asking,
+            health=lambda within_s: None if regions.keys is None else find_fault(client, regions.keys, within_s),
+            lost=lambda: regions.keys is not None and is_lost(client, regions.keys),
+        )
+
+    def open_for_prompt(self, reader: CommitReader, options: GenerationOptions) -> CountedPredictor:
+        """See `Model.open_for_prompt`."""
+        return counted_from_store(str(reader.path), reader.commit)
+
+    def open_for_prompt_on_workers(
+        self, client: Client, reader: CommitReader, options: GenerationOptions
+    ) -> WorkerOpening:
+        """See `Model.open_for_prompt_on_workers`; rows are read from the store."""
+        return WorkerOpening(
+            counted_from_store,
+            (str(reader.path), reader.commit),
+            profile=reader.manifest().specification.profile,
+            subwords=False,
+            has_probabilities=True,
+        )
+
+    def evaluate(
+        self,
+        client: Client,
+        reader: CommitReader,
+        inputs: Sequence[Source],
+        sources: SourceOptions,
+        options: EvaluationOptions,
+        observer: Observer,
+    ) -> ScoreReport:
+        """See `Model.evaluate`."""
+        from giaann_dask.models.words.score_report import ScoringOptions
+
+        return self.score(client, reader, inputs, sources, ScoringOptions.limits_of(options), observer)
+
+    def score(
+        self,
+        client: Client,
+        reader: CommitReader,
+        inputs: Sequence[Source],
+        sources: SourceOptions,
+        options: ScoringOptions,
+        observer: Observer,
+    ) -> ScoreReport:
+        """See `Model.score`."""
+        from giaann_dask.models.words.counted_scores import score_counted
+
+        return score_counted(client, reader, inputs, sources, options, observer)

@@ -1,0 +1,47 @@
+"""Define what models of words have in common: counts of words after contexts, by hashes of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from giaann_dask.keys import Integers, unpack_target
+from giaann_dask.models.base import Model, UsedNames
+from giaann_dask.models.results import ConnectionKey
+from giaann_dask.models.words.export import context_columns, export_contents
+from giaann_dask.models.words.places import find_occurrences
+from giaann_dask.runs.packing import PackedRegionRun, unpack
+from giaann_dask.runs.postings import Postings
+from giaann_dask.runs.run import RegionRun
+from giaann_dask.spec import Specification
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.export import ColumnArray, ExportContents
+
+
+class WordModel(Model):
+    """Counts of words after contexts; on segment 0 how often each word occurs at all."""
+
+    def segment_names(self) -> Mapping[str, str]:
+        """Return the names of segments by number, as exports have them."""
+        return {}
+
+    def coordinates(self, specification: Specification) -> dict[str, ColumnArray]:
+        """See `Model.coordinates`."""
+        return context_columns()
+
+    def export_contents(self, reader: CommitReader) -> ExportContents:
+        """See `Model.export_contents`."""
+        return export_contents(reader, self.segment_names())
+
+    def find_used(self, run: RegionRun | PackedRegionRun) -> UsedNames:
+        """Return the keys of the words that occur."""
+        counts = run.connections if isinstance(run, RegionRun) else unpack(run.connections)
+        segment, word, _ = unpack_target(counts.target)
+        return UsedNames(np.zeros(0, np.int64), np.unique(word[segment == 0]))
+
+    def shares(
+        self, postings: Callable[[int], Postings], connection: ConnectionKey, specification: Specification
+    ) -> tuple[Integers, Integers]:
+        """See `Model.shares`; the context of the connection says which words stand before the target."""
+        return find_occurrences(postings, connection.target, connection.context)

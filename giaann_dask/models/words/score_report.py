@@ -1,0 +1,249 @@
+"""Report how probable a text is to a network: its options, its figures, and n-gram models beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.cluster import task_key
+from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.encoding.stream import EncodingStream, StreamOptions, check_limits
+from giaann_dask.errors import OptionError, parameter, require_option
+from giaann_dask.events import BlockEncoded, Observer
+from giaann_dask.keywords import names_keywords
+from giaann_dask.models.words.scores import ScoreSummary, TextScores
+from giaann_dask.models.words.stream import stream_tokens
+from giaann_dask.representations import Summarised, Summary, finite, format_count
+from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions
+
+# The more, the fewer rows are read for several tasks.
+TOKENS_PER_TASK = 8192
+# Words that were more probable than the one that came are counted so far.
+MOST_RANK = 1000
+# Words of the longest n-gram of the baselines.
+MAXIMUM_ORDER = 5
+NGRAM = "ngram"
+
+
+@names_keywords
+@dataclass(frozen=True, kw_only=True)
+class ScoringOptions:
+    """Options of scoring.
+
+    Parameters
+    ----------
+    maximum_sequences : int, optional
+        Sentences to read.
+    first_sequence : int
+        The first of them, counted from 0.
+    baseline : {"ngram"}, optional
+        Also score n-gram models of the same counts.
+    tokens_per_task : int
+        Tokens of one task; the figures do not depend on it.
+    top_k : tuple of int
+        How often one of the k most probable words is right is told for each of these.
+
+    Raises
+    ------
+    OptionError
+        If there is no such baseline, a task would have no tokens, or k or a limit is out of range.
+
+    Examples
+    --------
+    >>> ScoringOptions(baseline="ngram").baseline
+    'ngram'
+    """
+
+    maximum_sequences: int | None = None
+    first_sequence: int = 0
+    baseline: Literal["ngram"] | None = None
+    tokens_per_task: int = TOKENS_PER_TASK
+    top_k: tuple[int, ...] = (1,)
+
+    @classmethod
+    def limits_of(cls, options: EvaluationOptions) -> ScoringOptions:
+        """Return the limits of an evaluation; the other options are those of networks of columns."""
+        return cls(
+            maximum_sequences=options.maximum_sequences, first_sequence=options.first_sequence, top_k=options.top_k
+        )
+
+    def __post_init__(self) -> None:
+        check_limits(self.maximum_sequences, self.first_sequence)
+        if self.baseline not in (None, NGRAM):
+            raise OptionError(f"{parameter('baseline')} is {self.baseline!r}", NGRAM, "choose it, or leave it out")
+        require_option(self.tokens_per_task >= 1, "tokens_per_task", self.tokens_per_task, "1 or more")
+        if not self.top_k or not all(1 <= k <= MOST_RANK for k in self.top_k):
+            raise OptionError(
+                f"{parameter('top_k')} is {self.top_k}",
+                f"numbers from 1 to {MOST_RANK}",
+                f"set {parameter('top_k')} to such values",
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """N-gram models on some tokens, made of the same counts of the same text.
+
+    Attributes
+    ----------
+    backoff : ndarray
+        At which tokens plain backoff is right, bool, shape ``(tokens,)``.
+    smoothed : TextScores
+        Of the modified smoothing of Kneser and Ney.
+    pooled : TextScores or None
+        Of profile ``best`` on these tokens, where the baseline does not stand beside it.
+    """
+
+    backoff: npt.NDArray[np.bool_]
+    smoothed: TextScores
+    pooled: TextScores | None = None
+
+    def as_dict(self, seed_tokens: int) -> dict[str, Any]:
+        """Return JSON-ready figures of the tokens after the first ones of each sentence."""
+        summary = self.smoothed.summary(seed_tokens)
+        matches = int(self.backoff[self.smoothed.place >= seed_tokens].sum())
+        backoff = {"tokens": summary.tokens, "matches": matches, "top1": matches / summary.tokens}
+        pooled = {} if self.pooled is None else {"best": self.pooled.summary(seed_tokens).as_dict()}
+        return {"backoff": backoff, "kneser_ney": summary.as_dict(), **pooled}
+
+    def lines(self, seed_tokens: int) -> list[str]:
+        """Return these figures for a person."""
+        lines = baseline_lines(self.backoff, self.smoothed, seed_tokens)
+        if self.pooled is None:
+            return lines
+        found = self.pooled.summary(seed_tokens)
+        return [*lines, f"profile best       top-1 {found.top1:.4f} of {found.tokens:,} tokens, {found.costs}"]
+
+
+@dataclass(frozen=True, repr=False)
+class ScoreReport(Summarised):
+    """Probability of a text by a network of profile ``best``.
+
+    Attributes
+    ----------
+    sequences : int
+        Sentences.
+    seed_tokens : int
+        Tokens of each that are only given.
+    predicted : ScoreSummary
+        Figures of the tokens after these.
+    every : ScoreSummary
+        Figures of every token.
+    seconds : float
+        Time, without the start of the cluster.
+    commit : str
+        The commit that was evaluated.
+    scores : TextScores
+        Of each token, in order.
+    baseline : Baseline or None
+        N-gram models, where asked for.
+    top_k : dict of int to float
+        Share of the tokens after the seed tokens that are among the k most probable words, by k.
+    """
+
+    sequences: int
+    seed_tokens: int
+    predicted: ScoreSummary
+    every: ScoreSummary
+    seconds: float
+    commit: str
+    scores: TextScores = field(compare=False)
+    baseline: Baseline | None = field(default=None, compare=False)
+    top_k: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def top1(self) -> float:
+        """Share of the tokens after the seed tokens that are predicted right."""
+        return self.predicted.top1
+
+    @property
+    def prediction_tokens(self) -> int:
+        """Tokens after the seed tokens, of which `top1` is a share."""
+        return self.predicted.tokens
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Scored tokens a second, reading and tables included."""
+        return self.every.tokens / max(self.seconds, 1e-9)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {
+            "sequences": self.sequences,
+            "seed_tokens": self.seed_tokens,
+            "prediction_tokens": self.predicted.tokens,
+            "prediction_matches": self.predicted.matches,
+            "top1": self.top1,
+            "top_k": {str(k): share for k, share in self.top_k.items()},
+            "perplexity": finite(self.predicted.perplexity),
+            "bits_per_byte": self.predicted.bits_per_byte,
+            "unknown": self.predicted.unknown,
+            "every_token": self.every.as_dict(),
+            "baseline": None if self.baseline is None else self.baseline.as_dict(self.seed_tokens),
+            "seconds": self.seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "commit": self.commit,
+        }
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the evaluation."""
+        predicted, every = self.predicted, self.every
+        rows = (
+            ("top-1", f"{predicted.top1:.4f}"),
+            ("right", f"{format_count(predicted.matches)} of {format_count(predicted.tokens)}"),
+            ("perplexity", predicted.shown_perplexity),
+            ("bits per byte", f"{predicted.bits_per_byte:.3f}"),
+            ("every token", every.costs),
+            ("tokens", f"{format_count(every.tokens)}, {self.tokens_per_second:,.0f} a second"),
+        )
+        return Summary("Evaluation", rows)
+
+    def lines(self) -> list[str]:
+        """Return the figures of the n-gram models as readable lines; none if these were not requested."""
+        return [] if self.baseline is None else self.baseline.lines(self.seed_tokens)
+
+
+def baseline_lines(backoff: npt.NDArray[np.bool_], smoothed: TextScores, seed_tokens: int) -> list[str]:
+    r"""Return both models' figures for a person, one line each.
+
+    Examples
+    --------
+    >>> one = np.ones(1)
+    >>> scores = TextScores(-one, one > 0, 4 * one.astype(int), 8 * one.astype(int), one > 0, 0 * one.astype(int))
+    >>> print("\n".join(baseline_lines(one > 0, scores, 8)))
+    backoff 5-gram     top-1 1.0000 of 1 tokens
+    Kneser-Ney 5-gram  top-1 1.0000 of 1 tokens, perplexity 2.7, 0.361 bits per byte
+    """
+    summary = smoothed.summary(seed_tokens)
+    hits = int(backoff[smoothed.place >= seed_tokens].sum())
+    of = f"of {summary.tokens:,} tokens"
+    return [
+        f"backoff {MAXIMUM_ORDER}-gram     top-1 {hits / summary.tokens:.4f} {of}",
+        f"Kneser-Ney {MAXIMUM_ORDER}-gram  top-1 {summary.top1:.4f} {of}, {summary.costs}",
+    ]
+
+
+def read_text(
+    client: Client, inputs: Sequence[Source], sources: SourceOptions, options: ScoringOptions, observer: Observer
+) -> tuple[Future, int]:
+    """Return the tokens of a text on the cluster, and the number of its sentences."""
+    limits = StreamOptions(
+        branches=1, maximum_sequences=options.maximum_sequences, first_sequence=options.first_sequence
+    )
+    stream = EncodingStream(client, Vocabulary(), sources, limits)
+    blocks = []
+    for block in stream.blocks(inputs):
+        blocks.append(block.encoded)
+        observer(BlockEncoded(block.mapping.sequences, block.characters, block.read))
+    key = task_key("stream", [block.key for block in blocks])
+    return client.submit(stream_tokens, blocks, key=key), stream.counted

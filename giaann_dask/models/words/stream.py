@@ -1,0 +1,206 @@
+"""Encode the words of text and the contexts that they stand after as keys.
+
+A context is what one segment of the target neuron receives: the neuron at exactly one distance, or several neurons at
+fixed distances that have to be active together, as the synapses of one dendritic branch are. An *ending* represents the
+neurons of all words with the same ending. The key of a context is a hash of 51 bits, the width of a neuron key, so that
+counts are connections like any other: the context is the source, its kind the segment, the word the target. Hashes do
+not depend on earlier text, so counts of blocks can be added in any order. Two contexts share a key with a probability
+of 1 in 2 ** 51.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from giaann_dask.dask_types import register_arrays
+from giaann_dask.keys import Integers, source_key, word_key
+from giaann_dask.text.blocks import CANDIDATE
+from giaann_dask.text.noun_names import plain_name
+from giaann_dask.text.segmentation import EncodedBlock
+
+WORD, ENDING = "word", "ending"
+NONE = -1
+
+# Longest word that counts as its own ending: the words of grammar are short.
+_WHOLE = 4
+_LETTERS = 3
+# Key of the place before a sentence.
+BOUNDARY = 1
+
+
+class Context(NamedTuple):
+    """A kind of context: the neurons that it consists of, by view and distance.
+
+    Attributes
+    ----------
+    name : str
+        Of the kind.
+    parts : tuple of (str, int)
+        View (``"word"`` or ``"ending"``) and distance of each neuron that takes part.
+    """
+
+    name: str
+    parts: tuple[tuple[str, int], ...]
+
+
+@register_arrays
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenStream:
+    """The tokens of documents.
+
+    Attributes
+    ----------
+    words : tuple of str
+        Distinct words, lower-cased, in order of first appearance.
+    keys, endings : ndarray
+        Key of each word and of its ending, int64, shape ``(words,)``.
+    index : ndarray
+        Word of each token, int64, shape ``(tokens,)``.
+    place : ndarray
+        Place of each token in its sentence from 0, int64, shape ``(tokens,)``.
+    document : ndarray
+        Document of each token from 0, int64, shape ``(tokens,)``.
+    """
+
+    words: tuple[str, ...]
+    keys: Integers
+    endings: Integers
+    index: Integers
+    place: Integers
+    document: Integers
+
+    @classmethod
+    def from_documents(cls, documents: Iterable[Iterable[Sequence[str]]]) -> TokenStream:
+        """Return the tokens of documents, each made of sentences, each made of words.
+
+        Examples
+        --------
+        >>> stream = TokenStream.from_documents([[["The", "cat"], ["The", "end"]], [["A", "cat"]]])
+        >>> stream.words, stream.index.tolist(), stream.place.tolist(), stream.document.tolist()
+        (('the', 'cat', 'end', 'a'), [0, 1, 0, 2, 3, 1], [0, 1, 0, 1, 0, 1], [0, 0, 0, 0, 1, 1])
+        """
+        number: dict[str, int] = {}
+        index: list[int] = []
+        place: list[int] = []
+        document: list[int] = []
+        for current, sentences in enumerate(documents):
+            for sentence in sentences:
+                index.extend(number.setdefault(word.lower(), len(number)) for word in sentence)
+                place.extend(range(len(sentence)))
+                document.extend([current] * len(sentence))
+        words = tuple(number)
+        # Texts of one evaluation or server have most of their words, and often a long beginning, in common.
+        keys, endings = np.array([_keys_of(word) for word in words], np.int64).reshape(-1, 2).T.copy()
+        return cls(words, keys, endings, *(np.array(values, np.int64) for values in (index, place, document)))
+
+    def __len__(self) -> int:
+        """Return the number of tokens."""
+        return len(self.index)
+
+    def sources(self, segment: int, context: Context, begin: int = 0, end: int | None = None) -> Integers:
+        """Return the source key of one kind of context before every token of a span.
+
+        Parameters
+        ----------
+        segment : int
+            Segment that the kind is counted on, which the key depends on.
+        context : Context
+            The kind.
+        begin, end : int, optional
+            The span; all tokens by default.
+
+        Returns
+        -------
+        ndarray
+            int64, shape ``(end - begin,)``. The place before a sentence counts as a neuron of its own, so that
+            what a sentence begins with is learnt; where a distance reaches beyond that, the key is `NONE`.
+        """
+        span = slice(begin, len(self) if end is None else end)
+        valid = np.ones(span.stop - span.start, np.bool_)
+        parts = []
+        for view, distance in context.parts:
+            parts.append(self._before(self.keys if view == WORD else self.endings, distance, span))
+            valid &= parts[-1] != NONE
+        return np.where(valid, source_key(segment, parts), NONE)
+
+    def _before(self, keys: Integers, distance: int, span: slice) -> Integers:
+        """Return the value some tokens before each token of a span, within its sentence."""
+        place = self.place[span]
+        seen = np.full(len(place), NONE, np.int64)
+        # Where the text has no token so far back.
+        none = min(max(distance - span.start, 0), len(place))
+        seen[none:] = keys[self.index[max(span.start - distance, 0) : max(span.stop - distance, 0)]]
+        seen[place < distance] = NONE
+        seen[place == distance - 1] = BOUNDARY
+        return seen
+
+
+@lru_cache(maxsize=1 << 15)
+def _keys_of(word: str) -> tuple[int, int]:
+    """Return the key of a word and that of its ending."""
+    return word_key(word), word_key(ending_of(word))
+
+
+def ending_of(word: str) -> str:
+    """Return the ending of a word; short words are kept whole, and all digits become one symbol.
+
+    Examples
+    --------
+    >>> [ending_of(word) for word in ("the", "walking", "1984", "3rd")]
+    ['the', '-ing', '#4', '#3']
+    """
+    if any(character.isdigit() for character in word):
+        return f"#{min(len(word), _WHOLE)}"
+    return word if len(word) <= _WHOLE else "-" + word[-_LETTERS:]
+
+
+def stream_tokens(blocks: Sequence[EncodedBlock], features: Sequence[str] = ()) -> TokenStream:
+    """Return the tokens of blocks, the sequences in their order.
+
+    Parameters
+    ----------
+    blocks : sequence of EncodedBlock
+        Sequences of another status than ``CANDIDATE`` are left out.
+    features : sequence of str
+        Words of the dictionary, which tokens without a surface are named by; blocks of raw words (see
+        `giaann_dask.text.blocks`) have a surface for every token.
+
+    Returns
+    -------
+    TokenStream
+        Its words in order of first appearance; documents as the blocks number them.
+    """
+    number: dict[str, int] = {}
+    none = np.zeros(0, np.int64)
+    columns: tuple[list[Integers], list[Integers], list[Integers]] = ([none], [none], [none])
+    for block in blocks:
+        bare = block.surface < 0
+        named, spelled = np.unique(block.feature[bare], return_inverse=True)
+        # With a dictionary, surfaces are the names of nouns.
+        surfaces = map(plain_name, block.surfaces) if features else block.surfaces
+        names = (*surfaces, *(features[feature] for feature in named.tolist()))
+        local = np.array([number.setdefault(word, len(number)) for word in names], np.int64)
+        surface = block.surface.astype(np.int64)
+        surface[bare] = len(block.surfaces) + spelled
+        lengths = np.diff(block.offsets)
+        chosen = np.repeat(block.status == CANDIDATE, lengths)
+        place = np.arange(len(block.surface)) - np.repeat(block.offsets[:-1], lengths)
+        document = np.repeat(block.document.astype(np.int64), lengths)
+        for column, values in zip(columns, (local[surface[chosen]], place[chosen], document[chosen]), strict=True):
+            column.append(values)
+    index, place, document = (np.concatenate(column) for column in columns)
+    # A block names all its words, though its last sentences may lie beyond a limit.
+    used, first, index = np.unique(index, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    known = tuple(number)
+    words = tuple(known[at] for at in used[order].tolist())
+    keys = np.array([word_key(word) for word in words], np.int64)
+    endings = np.array([word_key(ending_of(word)) for word in words], np.int64)
+    return TokenStream(words, keys, endings, rank[index], place, document)

@@ -1,0 +1,150 @@
+"""Find models by name: those of this package, those that installed packages register, and import paths.
+
+A package registers a model as an entry point of the group ``giaann_dask.models``; its name is the profile that networks
+of the model have. `giaann_dask.models.base` says what a model is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, cast
+
+from giaann_dask.errors import GiaannError, MissingDependencyError, SpecificationError, parameter
+
+if TYPE_CHECKING:
+    from giaann_dask.models.base import Model
+
+GROUP = "giaann_dask.models"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTraits:
+    """Traits of a model: what it reads, and what it offers to user interfaces.
+
+    Parameters
+    ----------
+    columns : bool
+        Whether nouns are concept columns: text is tagged, its nouns are merged, and keys are made of the numbers of
+        names. Otherwise tokens are the words as text has them, and keys are hashes of words.
+    probabilities : bool
+        Whether every word has a probability, so that words can be drawn and texts scored.
+    order_free : bool
+        Whether counts are the same for any order and division of text; a network of columns has to have canonical
+        flags besides.
+    """
+
+    columns: bool = False
+    probabilities: bool = True
+    order_free: bool = True
+
+
+@dataclass(frozen=True)
+class _BuiltIn:
+    """A model of this package, which is imported when a network of it is opened."""
+
+    path: str
+    traits: ModelTraits
+
+
+_COLUMNS = _BuiltIn("giaann_dask.models.columns.model:MODEL", ModelTraits(columns=True, probabilities=False))
+_CONTEXTS = _BuiltIn("giaann_dask.models.contexts.model:MODEL", ModelTraits())
+BUILT_IN = {"v1": _COLUMNS, "v2": _COLUMNS, "best": _CONTEXTS}
+
+
+def traits_of(profile: str, package: str = "") -> ModelTraits:
+    """Return the traits of a profile's model; those of this package are known without importing it.
+
+    Examples
+    --------
+    >>> traits_of("v2").columns
+    True
+    """
+    known = BUILT_IN.get(profile)
+    return find_model(profile, package).traits if known is None else known.traits
+
+
+@cache
+def find_model(profile: str, package: str = "") -> Model:
+    """Return the model of a profile.
+
+    Parameters
+    ----------
+    profile : str
+        Name of a model of this package, of an entry point, or ``module:attribute``.
+    package : str
+        Distribution that registers it, as far as known; named where it is not installed.
+
+    Raises
+    ------
+    MissingDependencyError
+        If its package is not installed.
+    SpecificationError
+        If there is none, or what is found is not a model.
+    """
+    known = BUILT_IN.get(profile)
+    found = _load(profile if known is None else known.path, profile, package)
+    # Imported by name, as models are above what finds them.
+    if not isinstance(found, import_module("giaann_dask.models.base").Model):
+        raise SpecificationError(
+            f"the model {profile!r} is {type(found).__name__}",
+            "an instance of giaann_dask.models.base.Model",
+            "let the entry point or path name such an instance",
+        )
+    return cast("Model", found)
+
+
+def package_of(profile: str) -> str:
+    """Return the distribution that registers a model; empty for models of this package and import paths."""
+    registered = None if profile in BUILT_IN else _registered(profile)
+    return "" if registered is None or registered.dist is None else registered.dist.name
+
+
+def module_of(path: str) -> str:
+    """Return the topmost module of an import path ``module:attribute``.
+
+    Examples
+    --------
+    >>> module_of("skip_bigrams.model:MODEL")
+    'skip_bigrams'
+    """
+    return path.partition(":")[0].partition(".")[0]
+
+
+def registered_profiles() -> tuple[str, ...]:
+    """Return the names of all models that are installed, those of this package first."""
+    return (*BUILT_IN, *sorted({each.name for each in entry_points(group=GROUP)} - BUILT_IN.keys()))
+
+
+def _registered(profile: str) -> EntryPoint | None:
+    return next(iter(entry_points(group=GROUP, name=profile)), None)
+
+
+def _load(path: str, profile: str, package: str) -> Any:
+    """Import what a path or an entry point names."""
+    module, _, name = path.partition(":")
+    if name:
+        try:
+            return getattr(import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise _missing(profile, package or module_of(path)) from error
+    registered = _registered(profile)
+    if registered is None:
+        raise _missing(profile, package)
+    try:
+        return registered.load()
+    except (ImportError, AttributeError) as error:
+        raise _missing(profile, package or package_of(profile)) from error
+
+
+def _missing(profile: str, package: str) -> GiaannError:
+    installed = ", ".join(registered_profiles())
+    if package:
+        return MissingDependencyError(
+            f"a network of the model {profile!r}, which is not installed", installed, f"install the package {package}"
+        )
+    return SpecificationError(
+        f"{parameter('profile')} is {profile!r}", installed, "choose one of these, or install the package that has it"
+    )

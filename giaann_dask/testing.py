@@ -1,0 +1,224 @@
+"""Test a model of one's own: what all models have to keep, as a test class to inherit.
+
+Needs pytest, and starts two worker processes once. Texts are invented and small.
+
+    class TestSkipBigrams(ModelTests):
+        profile = "skip-bigrams"
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from distributed import Client
+
+import giaann_dask as gd
+from giaann_dask.data import sample_text
+from giaann_dask.errors import MissingDependencyError, SpecificationError
+from giaann_dask.models.options import StateOptions
+from giaann_dask.registry import find_model
+from giaann_dask.serving.app import build_app
+from giaann_dask.serving.models import Models
+from giaann_dask.serving.opening import EngineOpener
+from giaann_dask.serving.options import ServingOptions
+from giaann_dask.serving.reopening import SharedClient
+from giaann_dask.store.network_store import NetworkStore
+
+_DOCUMENTS, _LINES = 4, 12
+
+
+class ModelTests:
+    """Tests of a model: the same bytes whatever happens in training, and whatever users do with its networks.
+
+    Attributes
+    ----------
+    profile : str
+        Name of the model's entry point, or its import path.
+    model_options : mapping
+        Options of the model; its defaults by default.
+    """
+
+    profile: ClassVar[str]
+    model_options: ClassVar[Mapping[str, Any]] = {}
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def client(cls) -> Iterator[Client]:
+        """Return the client of a cluster in this process."""
+        with gd.connect(workers=0) as client:
+            yield client
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def documents(cls, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+        """Return the files of some documents."""
+        lines = sample_text().read_text(encoding="utf-8").splitlines()
+        folder, found = tmp_path_factory.mktemp("documents"), []
+        for number in range(_DOCUMENTS):
+            found.append(folder / f"{number}.txt")
+            chosen = lines[number * _LINES : (number + 1) * _LINES]
+            found[-1].write_text("\n".join(chosen) + "\n", encoding="utf-8")
+        return found
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def whole(cls, client: Client, documents: list[Path], tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
+        """Return a network that was trained on all documents, with an index."""
+        return cls.train(documents, tmp_path_factory.mktemp("whole") / "network", client)
+
+    @classmethod
+    def specification(cls, **options: Any) -> gd.Specification:
+        """Return the specification of the tests' networks."""
+        given = {"trace": True, **options}
+        return gd.Specification(profile=cls.profile, model_options=dict(cls.model_options), **given)
+
+    @classmethod
+    def train(cls, inputs: list[Path], path: Path, client: Client, **options: Any) -> gd.Network:
+        """Train a network in small batches."""
+        small = gd.TrainingOptions(**{"batch_sequences": 8, "rounds_in_flight": 1, **options})
+        return gd.train(inputs, path, client=client, specification=cls.specification(), options=small)
+
+    def test_batches_and_regions_change_nothing(
+        self, whole: gd.Network, client: Client, documents: list[Path], tmp_path: Path
+    ) -> None:
+        """Train in batches of single sequences and of all, in one region and in several."""
+        expected = whole.digest()
+        for number, (batch, regions) in enumerate([(1, 8), (8192, 1)]):
+            other = gd.train(
+                documents,
+                tmp_path / str(number),
+                client=client,
+                specification=self.specification(regions=regions),
+                options=gd.TrainingOptions(batch_sequences=batch),
+            )
+            assert other.digest() == expected, f"batches of {batch}, {regions} regions"
+
+    def test_a_killed_worker_changes_nothing(self, whole: gd.Network, documents: list[Path], tmp_path: Path) -> None:
+        """Kill one of two worker processes in the middle of training."""
+        with gd.connect(workers=2) as client:
+            workers = list(client.run(os.getpid).values())
+
+            def kill_once(event: object) -> None:
+                if len(workers) == 2 and type(event).__name__ == "RoundIntegrated":
+                    os.kill(workers.pop(), signal.SIGKILL)
+
+            network = gd.train(
+                documents,
+                tmp_path / "network",
+                client=client,
+                specification=self.specification(),
+                options=gd.TrainingOptions(batch_sequences=8, rounds_in_flight=1),
+                observer=kill_once,
+            )
+        assert len(workers) == 1, "one was killed"
+        assert network.digest() == whole.digest()
+
+    def test_training_resumes(self, whole: gd.Network, client: Client, documents: list[Path], tmp_path: Path) -> None:
+        """Stop after some sequences, and train on; what was counted is not counted twice."""
+        path = tmp_path / "network"
+        self.train(documents, path, client, maximum_sequences=_LINES + 3)
+        assert self.train(documents, path, client).digest() == whole.digest()
+
+    def test_order_changes_nothing(
+        self, whole: gd.Network, client: Client, documents: list[Path], tmp_path: Path
+    ) -> None:
+        """Train on the documents in the opposite order, where the model says that this is the same."""
+        if not whole.specification.is_order_free:
+            pytest.skip("the model's counts depend on the order of text")
+        assert self.train(documents[::-1], tmp_path / "network", client).digest() == whole.digest()
+
+    def test_sums_and_differences(
+        self, whole: gd.Network, client: Client, documents: list[Path], tmp_path: Path
+    ) -> None:
+        """Add networks of parts of the text, and forget a document."""
+        if not whole.specification.is_order_free:
+            pytest.skip("networks whose counts depend on the order of text cannot be added")
+        first = self.train(documents[:-1], tmp_path / "first", client)
+        last = self.train(documents[-1:], tmp_path / "last", client)
+        both = gd.add([first, last], tmp_path / "both", client=client)
+        assert both.digest() == whole.digest()
+        gd.forget(both.path, documents[-1:], client=client)
+        assert gd.open(both.path).digest() == first.digest()
+        difference = gd.diff(first, whole, client=client)
+        assert difference.connections["gone"] == difference.connections["weaker"] == 0
+        assert difference.connections["stronger"] + difference.connections["new"] > 0
+        assert all(change.source and change.target for change in difference.largest)
+
+    def test_tokens_are_traced(self, whole: gd.Network, documents: list[Path]) -> None:
+        """Find the sentences behind each token: their shares add up to the stored strength."""
+        trace = whole.trace(_prompt(documents), max_tokens=4, sentences=1000, texts=gd.Files(map(str, documents)))
+        connections = [connection for token in trace.tokens for connection in token.connections]
+        assert connections
+        for connection in connections:
+            assert math.isclose(sum(sentence.share for sentence in connection.sentences), 1)
+            assert all(sentence.text for sentence in connection.sentences)
+
+    def test_exports_hold_every_count(self, whole: gd.Network, tmp_path: Path) -> None:
+        """Export twice, the same bytes; a table has a row for each connection, with names."""
+        first, second = (whole.export(tmp_path / f"{name}.npz") for name in "ab")
+        assert first.connections.read_bytes() == second.connections.read_bytes()
+        frame = whole.to_dask_dataframe().compute()
+        assert len(frame) == whole.manifest.connections
+
+    def test_predictions_repeat(self, whole: gd.Network, client: Client, documents: list[Path]) -> None:
+        """Continue a prompt here, in a task and in a batch; evaluate the text."""
+        prompt = _prompt(documents)
+        here = whole.generate(prompt, max_tokens=5)
+        assert here.tokens
+        assert whole.generate(prompt, max_tokens=5, client=client).text == here.text
+        together = whole.sessions([prompt] * 2, client=client, options=gd.GenerationOptions(tokens=5, reasons=0))
+        assert [each.text for each in together.continuations()] == [here.text] * 2
+        report = whole.evaluate(documents[:1], client=client)
+        assert 0 < report.top1 <= 1
+        if whole.specification.traits.probabilities:
+            assert isinstance(report, gd.ScoreReport)
+            assert report.every.perplexity > 1
+            drawn = [whole.generate(prompt, max_tokens=5, temperature=1.0, seed=7).text for _ in range(2)]
+            assert drawn[0] == drawn[1]
+
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_a_server_answers(self, whole: gd.Network, client: Client, documents: list[Path], workers: int) -> None:
+        """Complete a prompt over HTTP in the server's process and on a worker, as `Network.generate` does."""
+        testclient = pytest.importorskip("starlette.testclient")
+        prompt, store = _prompt(documents), NetworkStore(whole.path)
+        generation = gd.GenerationOptions(reasons=0)
+        clients = SharedClient(lambda: client)
+        opener = EngineOpener(clients=clients, generation=generation, slots=2, state=StateOptions(), workers=workers)
+        with closing(Models([opener.source(store.open(whole.commit))])) as models:
+            models.open_default()
+            with testclient.TestClient(build_app(models, ServingOptions()), "http://127.0.0.1") as http:
+                answer = http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 5, "temperature": 0})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["choices"][0]["text"].split() == whole.generate(prompt, max_tokens=5).text.split()
+
+    def test_what_does_not_fit_is_refused(self, whole: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Refuse unknown options; open a network whose model is not installed as far as that goes."""
+        with pytest.raises(SpecificationError):
+            gd.Specification(profile=self.profile, model_options={"no such option": 1})
+        expected = whole.digest()
+        package = whole.specification.package
+        if not package:
+            return
+        find_model.cache_clear()
+
+        def missing(profile: str, package: str = "") -> None:
+            raise MissingDependencyError(f"the model {profile}", "an installed one", f"install {package}")
+
+        monkeypatch.setattr("giaann_dask.models.find_model", missing)
+        opened = gd.open(whole.path)
+        assert opened.digest() == expected
+        assert opened.describe()["specification"]["package"] == package
+        with pytest.raises(MissingDependencyError, match=package):
+            opened.generate("the")
+
+
+def _prompt(documents: list[Path]) -> str:
+    """Return the first words of a document."""
+    return " ".join(documents[0].read_text(encoding="utf-8").split()[:6])
