@@ -23,7 +23,7 @@ import giaann_dask as gd
 from giaann_dask.cli import run as run_command
 from giaann_dask.diagnostics.pictures import schemes
 from giaann_dask.diagnostics.pictures.animation import check_animation, draw_frames, save_animation
-from giaann_dask.diagnostics.pictures.choosing import Words, choose_graph, part_of, segment_names
+from giaann_dask.diagnostics.pictures.choosing import Words, choose_graph, part_of
 from giaann_dask.diagnostics.pictures.density import Density, DensityOptions, count_density, draw_density
 from giaann_dask.diagnostics.pictures.drawing import draw_commit, draw_graph
 from giaann_dask.diagnostics.pictures.files import save_figure
@@ -34,7 +34,9 @@ from giaann_dask.diagnostics.pictures.prediction import Prediction, activation_o
 from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph
 from giaann_dask.errors import EmptyInputError, MissingDependencyError, OptionError
 from giaann_dask.keys import pack_target
+from giaann_dask.models import model_of
 from giaann_dask.models.columns.connection_table import ConnectionTable
+from giaann_dask.models.columns.naming import segment_names
 from giaann_dask.models.columns.scanning import find_best_columns, read_columns
 from giaann_dask.models.columns.state.activation import StateEntries
 from giaann_dask.models.options import GenerationOptions
@@ -43,6 +45,7 @@ from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.vocabulary import Vocabulary
 
 CONCEPTS = ("dog", "cat", "house")
 FEATURES = ("", "the", "barks", "at", ".")
@@ -107,7 +110,8 @@ def test_segments_say_how_far_before_the_target_a_source_stands() -> None:
     ]
     v2 = segment_names(Specification(profile="v2"))
     assert (v2[0], v2[3], v2[4], v2[-1]) == ("3 columns before", "same column", "4 tokens before", "soma")
-    assert segment_names(Specification(profile="best"))[-1] == "extends"
+    best = Specification(profile="best")
+    assert model_of(best).names(best, Vocabulary()).segments[-1] == "extends"
 
 
 def test_every_connection_of_a_pair_is_told_strongest_first() -> None:
