@@ -35,8 +35,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "page_folder"
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 TIMEOUT_S = 240
-# Prose, diagrams of characters, and files in languages that nothing here reads.
-SHOWN = ("text",)
+# Prose, diagrams of characters, and files in languages that nothing here reads; no language where a mark says why.
+SHOWN = ("text", "")
 MARK = re.compile(r"<!-- (?P<kind>not run|slow): (?P<reason>[^\n]{10,}?) -->\s*\Z")
 _SHELL_SIGNS = re.compile(r"[|&;<>$`()*]")
 _python = PythonEvaluator()
@@ -81,7 +81,7 @@ class BlockParser:
             return in_folder(_python)(example)
         if language in ("sh", "console"):
             return Shell(Path(example.namespace[FOLDER]), self._processes).run(language, source)
-        return parse_block(example)
+        return parse_block(example) if language else "a block without a language is not tested: name one, or text"
 
 
 def in_folder(evaluator: Callable[[Example], str | None]) -> Callable[[Example], str | None]:
@@ -114,7 +114,7 @@ def parse_block(example: Example) -> str | None:
         wrong = [word for word in starts if word not in ("FROM", "COPY", "RUN")]
         return f"no instructions of a Dockerfile: {wrong}" if wrong else None
     elif language not in SHOWN:
-        return f"a block of language {language or 'none'!r} is not tested: name one that is, or text"
+        return f"a block of language {language!r} is not tested: name one that is, or text"
     return None
 
 

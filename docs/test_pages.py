@@ -129,6 +129,7 @@ def test_an_unmarked_block_in_an_unknown_language_fails(tmp_path: Path) -> None:
     assert evaluated("```ruby\nputs 1\n```\n", tmp_path) == [
         "a block of language 'ruby' is not tested: name one that is, or text"
     ]
+    assert evaluated("```\nputs 1\n```\n", tmp_path) == ["a block without a language is not tested: name one, or text"]
 
 
 @pytest.mark.parametrize("language", ["sh", "console"])

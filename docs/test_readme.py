@@ -1,4 +1,4 @@
-"""What the README and the reference of commands say is there and works."""
+"""What the README, CONTRIBUTING and the reference of commands and modules say is there and works."""
 
 from __future__ import annotations
 
@@ -16,14 +16,21 @@ from giaann_dask.cli.click_ext import Command
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 COMMANDS = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+MODULES = (ROOT / "docs" / "reference" / "modules.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.split()) <= 1000
 
 
 def test_make_has_every_target_that_is_named() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    named = set(re.findall(r"\bmake ([a-z][\w-]*)", README))
-    assert {"demo", "test", "docs"} <= named
-    assert named <= targets
+    named = {page: set(re.findall(r"(?:^|`)make ([a-z][\w-]*)", page, re.MULTILINE)) for page in (README, CONTRIBUTING)}
+    assert {"demo", "test", "docs"} <= named[README] <= targets
+    # Whoever works on the package finds every benchmark.
+    assert {target for target in targets if target.startswith("bench")} <= named[CONTRIBUTING] <= targets
 
 
 def test_the_command_line_has_every_command_and_option_that_is_named() -> None:
@@ -84,7 +91,7 @@ def layout_of(text: str) -> str:
 
 
 def wrong_in(text: str) -> tuple[list[str], list[str]]:
-    """Return the modules that a README names and that do not exist or are named twice, and those that it lacks."""
+    """Return the modules that a page names and that do not exist or are named twice, and those that it lacks."""
     package = ROOT / "giaann_dask"
     there = {str(path.relative_to(package).with_suffix("")) for path in package.rglob("*.py") if path.stem[:2] != "__"}
     named = modules_of(layout_of(text))
@@ -92,13 +99,13 @@ def wrong_in(text: str) -> tuple[list[str], list[str]]:
 
 
 def test_the_layout_has_every_module_and_no_other() -> None:
-    assert wrong_in(README) == ([], [])
+    assert wrong_in(MODULES) == ([], [])
 
 
 def test_a_module_that_is_missing_from_the_layout_or_does_not_exist_is_found() -> None:
-    assert wrong_in(README.replace(" ordered_connections", "")) == ([], ["store/ordered_connections"])
-    assert wrong_in(README.replace(" detokenizer", " retokenizer")) == (["text/retokenizer"], ["text/detokenizer"])
-    assert wrong_in(README.replace(" service source", " service")) == ([], ["rows/source"])
+    assert wrong_in(MODULES.replace(" ordered_connections", "")) == ([], ["store/ordered_connections"])
+    assert wrong_in(MODULES.replace(" detokenizer", " retokenizer")) == (["text/retokenizer"], ["text/detokenizer"])
+    assert wrong_in(MODULES.replace(" service source", " service")) == ([], ["rows/source"])
     assert fenced("```sh\na\n```\n```\nb\n```\n") == [("sh", "a"), ("", "b")]
 
 
