@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,14 @@ def _logging_as_it_was() -> Iterator[None]:
         and (each.handlers or each.level or each.disabled or not each.propagate)
     ]
     assert (changed, root.level, root.disabled, root.manager.disable) == ([], logging.WARNING, False, 0)
+
+
+@pytest.fixture(autouse=True)
+def _compiled_code_where_it_was() -> Iterator[None]:
+    """Fail a test that leaves another cache of compiled code: processes of later tests would compile everything."""
+    before = os.environ.get("NUMBA_CACHE_DIR")
+    yield
+    assert os.environ.get("NUMBA_CACHE_DIR") == before
 
 
 @pytest.fixture(scope="session")

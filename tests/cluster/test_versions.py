@@ -77,7 +77,9 @@ def test_compiled_code_has_a_folder_where_nothing_else_can_be_written(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    # Set first, so that what the function sets is removed in the end.
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
     user_cache.provide_code_cache()
     assert "NUMBA_CACHE_DIR" not in os.environ, "the package's folder can be written"
     monkeypatch.setattr(user_cache, "_is_writable", lambda _: False)
