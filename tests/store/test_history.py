@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,12 +27,19 @@ def client() -> Iterator[Client]:
         yield made
 
 
-@pytest.fixture
-def network(client: Client, tmp_path: Path) -> gd.Network:
+@pytest.fixture(scope="module")
+def trained(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network with two commits besides the first, empty one."""
+    path = tmp_path_factory.mktemp("trained") / "net"
     for text in TEXTS[:2]:
-        found = gd.train([text], tmp_path / "net", client=client, profile="best")
-    return found
+        gd.train([text], path, client=client, profile="best")
+    return path
+
+
+@pytest.fixture
+def network(trained: Path, tmp_path: Path) -> gd.Network:
+    """A copy of the trained network, which a test may change."""
+    return gd.open(shutil.copytree(trained, tmp_path / "net"))
 
 
 def test_tags_stay_and_branches_move(network: gd.Network, client: Client) -> None:
