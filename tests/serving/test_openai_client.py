@@ -14,18 +14,15 @@ import pytest
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.lazy import LazyModule
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.engine import open_engine
 from giaann_dask.serving.options import ServingOptions
 from giaann_dask.serving.server import address_of, bind, serve
 from giaann_dask.store.network_store import NetworkStore
 
-# Other files of tests are run by the process that collects this one, too.
+# Imported where it is used: every process collects this file, and pytest asks each name of a module for attributes.
 if TYPE_CHECKING:
     import openai
-else:
-    openai = LazyModule("openai")
 
 PROMPT = "The old miller carried the"
 MESSAGES: Any = [{"role": "user", "content": PROMPT}]
@@ -50,6 +47,8 @@ class Served:
 
 @contextmanager
 def served(folder: Path, profile: Any) -> Iterator[Served]:
+    import openai
+
     text, stop, ready = write_village(folder / "text.txt", 300), threading.Event(), threading.Event()
     with gd.connect(workers=0) as client:
         gd.train(text, folder / "net", client=client, specification=gd.Specification(profile=profile))
@@ -94,6 +93,8 @@ def generated(server: Served, prompt: str, tokens: int) -> str:
 
 
 def test_models_are_listed_and_retrieved(any_profile: Served) -> None:
+    import openai
+
     (model,) = any_profile.client.models.list()
     assert model.id == any_profile.model
     assert any_profile.client.models.retrieve(model.id) == model
@@ -154,6 +155,8 @@ def test_what_has_no_effect_is_accepted_with_a_warning(any_profile: Served) -> N
 
 
 def test_errors_are_those_of_the_package(any_profile: Served) -> None:
+    import openai
+
     with pytest.raises(openai.BadRequestError) as caught:
         any_profile.chat([{"role": "user", "content": "  "}])
     assert (caught.value.param, caught.value.code) == ("messages", "invalid_prompt")
@@ -163,6 +166,8 @@ def test_errors_are_those_of_the_package(any_profile: Served) -> None:
 
 
 def test_probabilities_are_refused_where_there_are_none(v2: Served) -> None:
+    import openai
+
     for ask in (lambda: v2.chat(logprobs=True), lambda: v2.complete(logprobs=1, echo=True)):
         with pytest.raises(openai.BadRequestError, match="profile best") as caught:
             ask()
