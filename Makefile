@@ -58,8 +58,6 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
-	$(BIN)/mypy benchmarks
-	$(BIN)/mypy --scripts-are-modules workflows/*.py
 
 # Whether every extra can be installed with its constraints; asks the package index, installs nothing.
 extras: $(READY)
