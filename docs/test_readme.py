@@ -62,7 +62,7 @@ def test_the_first_commands_run_as_they_are_written(
         assert program == "giaann-dask"
         # Processes of workers would take seconds longer and change nothing.
         assert run([*arguments, "--workers", "0"]) == 0, capsys.readouterr().err
-    assert "to the baker ." in capsys.readouterr().out
+    assert "to the baker." in capsys.readouterr().out
 
 
 def modules_of(layout: str) -> list[str]:

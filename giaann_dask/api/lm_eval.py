@@ -124,7 +124,8 @@ class GiaannLM(LM):  # type: ignore[misc]
         # The same words in every evaluation.
         sampling = SamplingOptions(temperature=temperature, seed=0)
         options = GenerationOptions(tokens=tokens, runners_up=1, reasons=0, sampling=sampling)
-        writer, text = Detokenizer(False, spaced=context[-1:].isspace()), ""
+        given = self._batch.prepare(context, _OPTIONS).words
+        writer, text = Detokenizer(False, after=given, spaced=context[-1:].isspace()), ""
         for event in Sessions(self._opened, [context], options=options):
             if event.error is not None:
                 raise event.error

@@ -144,7 +144,7 @@ class Network(Summarised, Mapping[str, "Column"]):
     >>> with gd.connect(workers=0):
     ...     network = gd.train(sample_text(), Path(tempfile.mkdtemp()) / "village")
     >>> gd.open(network.path).generate("The old miller carried the flour").text
-    'to the baker .'
+    'to the baker.'
     """
 
     def __init__(

@@ -51,8 +51,8 @@ class Continuation(Summarised):
 
     @property
     def text(self) -> str:
-        """The generated words, separated by spaces, merged nouns taken apart; of subwords just their own text."""
-        return detokenize(((token.word, token.column) for token in self.tokens), self.subwords)
+        """Text of the generated tokens as it follows the prompt; of subwords just their own text."""
+        return detokenize(((token.word, token.column) for token in self.tokens), self.subwords, after=self.prompt)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from giaann_dask.models.base import PromptWords, TokenEvent
-from giaann_dask.models.results import Reason
+from giaann_dask.models.results import Candidate, GeneratedToken, Reason
 from giaann_dask.serving.engine import Part
 from giaann_dask.serving.logprobs import (
     TokenLogprob,
@@ -157,7 +157,8 @@ class Choice:
         self.detailed = bool(request.options.candidates or request.options.columns or request.options.connections)
         self._finder = StopFinder(request.stops)
         # A message begins without a space.
-        self._writer = Detokenizer(subwords, spaced=request.chat or prompt[-1:].isspace())
+        self._spaced = request.chat or prompt[-1:].isspace()
+        self._writer = Detokenizer(subwords, spaced=self._spaced)
         self._offset = len(prompt) if request.echo else 0
 
     def add(self, part: Part) -> CompletionDelta:
@@ -178,9 +179,10 @@ class Choice:
         text, token = "", None
         logprobs: tuple[TokenLogprob, ...] = ()
         if part.token is not None:
-            written, token = self._writer.write(part.token.word, part.token.column), self._details(part)
+            token = self._details(part)
             if self._options.logprobs is not None:
-                logprobs = (generated_logprob(part.token, written, self._offset, self._options.logprobs),)
+                logprobs = (generated_logprob(part.token, self._offset, self._options.logprobs, self._writer.preview),)
+            written = self._writer.write(part.token.word, part.token.column)
             self._offset += len(written)
             text = self._finder.feed(written)
             if self._finder.found:
@@ -193,6 +195,7 @@ class Choice:
     def _begin(self, read: PromptWords) -> CompletionDelta:
         """Return the delta of the prompt, which is the only one where no token is requested."""
         self.prompt_tokens = len(read.words)
+        self._writer = Detokenizer(self._subwords, after=read.words, spaced=self._spaced)
         finish: Finish | None = None if self._options.tokens else "length"
         logprobs = prompt_logprobs(self._prompt, read.scores)
         return CompletionDelta(self._prompt if self._echo else "", None, finish, None, logprobs, begins=True)
@@ -201,22 +204,32 @@ class Choice:
         """Return a token, ready for JSON."""
         token = event.token
         assert token is not None
-        reasons = [self._with_text(reason_as_dict(reason)) for reason in token.reasons]
-        candidates = (asdict(candidate) for candidate in token.candidates[: self._options.candidates])
+        # Sources are named, not written: they are anywhere in the text.
+        reasons = [
+            self._with_text(reason_as_dict(reason), self._plain(reason.word, reason.column)) for reason in token.reasons
+        ]
+        candidates = token.candidates[: self._options.candidates]
         return {
-            **self._with_text({"word": token.word, "column": token.column}),
+            **self._with_text({"word": token.word, "column": token.column}, self._written(token)),
             "value": token.candidates[0].value,
             "candidate_count": token.candidate_count,
-            "candidates": [self._with_text(candidate) for candidate in candidates],
+            "candidates": [self._with_text(asdict(each), self._written(each)) for each in candidates],
             "columns": [{**asdict(column), "text": self._column_text(column.concept)} for column in event.columns],
             **({"connections": reasons} if self._options.connections else {}),
         }
 
-    def _with_text(self, named: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of a word with the text of its word and of its column."""
-        word, column = named["word"], named["column"]
-        text = word if self._subwords else word_text(word, column)
-        return {**named, "text": text, "column_text": self._column_text(column)}
+    def _with_text(self, named: dict[str, Any], text: str) -> dict[str, Any]:
+        """Return the fields of a word with its text and that of its column."""
+        return {**named, "text": text, "column_text": self._column_text(named["column"])}
+
+    def _written(self, token: GeneratedToken | Candidate) -> str:
+        """Return a token as it is or would be written next, without the space before a word."""
+        text = self._writer.preview(token.word, token.column)
+        return text if self._subwords else text.removeprefix(" ")
+
+    def _plain(self, word: str, column: str) -> str:
+        """Return the text of a word wherever it is."""
+        return word if self._subwords else word_text(word, column)
 
     def _column_text(self, concept: str) -> str:
         """Return the text of the name of a column."""

@@ -1,7 +1,9 @@
-"""Detokenize generated tokens incrementally: put spaces between words, join the bytes of subwords.
+"""Detokenize generated tokens incrementally: write words as text has them, join the bytes of subwords.
 
-Merged nouns are written with spaces, by their names (`noun_names`). Subwords contain their own spaces and may end
-within a UTF-8 character.
+Networks know words in lower case. They are written with the spaces and the capital letters of English text: a sentence
+begins with a capital letter, and *I* is one. Other names stay in lower case, as networks do not know theirs. Merged
+nouns are written with spaces, by their names (`noun_names`). Subwords contain their own spaces and capital letters and
+may end within a UTF-8 character.
 """
 
 from __future__ import annotations
@@ -9,11 +11,27 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable
+from typing import NamedTuple, Self
 
 from giaann_dask.text.noun_names import noun_text
+from giaann_dask.text.punctuation import (
+    CLITICS,
+    CLOSING,
+    CONTINUING,
+    CONTRACTED,
+    ENDING_CHARACTERS,
+    FINAL,
+    JOINING,
+    OPENING,
+    PREFIXES,
+    QUOTES,
+    SPEAKING,
+)
 
 # Name of a subword whose bytes are not valid UTF-8 (see `giaann_dask.text.tokenizer`).
 _NAMED_BYTES = re.compile(r"<byte:((?:[0-9a-f]{2})+)>")
+# A mark that closes what the other one opened; straight ones open and close.
+_PAIRED = {'"': '"', "_": "_", "'": "'", "’": "‘"}
 
 
 class Detokenizer:
@@ -22,22 +40,32 @@ class Detokenizer:
     Parameters
     ----------
     subwords : bool
-        Whether tokens are subwords; a space is added before words only.
+        Whether tokens are subwords, which are written as they are.
+    after : iterable of str
+        Words of the preceding text, which say whether a sentence or a quotation is open.
     spaced : bool
-        Whether the preceding text already ends with a space, so that the first word gets none.
+        Whether the preceding text ends with a space, so that the first word gets none.
 
     Examples
     --------
     >>> writer = Detokenizer(True)
     >>> [writer.write(token) for token in (" ca", "f", "<byte:c3>", "<byte:a9>", " bar")]
     [' ca', 'f', '', 'é', ' bar']
-    >>> Detokenizer(False).write("old_mill", "old_mill"), Detokenizer(False).write("snake_case")
-    (' old mill', ' snake_case')
+    >>> writer = Detokenizer(False, after=["the", "mill"])
+    >>> [writer.write(token) for token in ("stood", ".", '"', "i", "do", "n't", "!", '"')]
+    [' stood', '.', ' "', 'I', ' do', "n't", '!', '"']
+    >>> Detokenizer(False, after=["a"]).write("old_mill", "old_mill"), Detokenizer(False, after=["a"]).write("_x_y")
+    (' old mill', ' _x_y')
     """
 
-    def __init__(self, subwords: bool, *, spaced: bool = False) -> None:
+    def __init__(self, subwords: bool, *, after: Iterable[str] = (), spaced: bool = False) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace") if subwords else None
-        self._space = "" if spaced else " "
+        self._text = _TextState()
+        if not subwords:
+            for word in after:
+                self._text = self._text.add(word, word)[0]
+        if spaced:
+            self._text = self._text._replace(joined=True)
 
     def write(self, token: str, column: str = "") -> str:
         """Return the text that a token adds, without the bytes of an incomplete character.
@@ -50,14 +78,76 @@ class Detokenizer:
             Concept of its column, which has the name of the word where that is a noun.
         """
         if self._decoder is None:
-            space, self._space = self._space, " "
-            return space + word_text(token, column)
+            self._text, written = self._text.add(token, word_text(token, column))
+            return written
         named = _NAMED_BYTES.fullmatch(token)
         return self._decoder.decode(bytes.fromhex(named[1]) if named else token.encode("utf-8"))
+
+    def preview(self, token: str, column: str = "") -> str:
+        """Return the text that a token would add; a subword as it is named."""
+        return token if self._decoder is not None else self._text.add(token, word_text(token, column))[1]
 
     def end(self) -> str:
         """Return the replacement character for an incomplete last character, or an empty string."""
         return "" if self._decoder is None else self._decoder.decode(b"", final=True)
+
+
+class _TextState(NamedTuple):
+    """State of the text so far, as far as the next word depends on it.
+
+    Attributes
+    ----------
+    joined : bool
+        Whether the next word has no space before it.
+    begins : bool
+        Whether the next word begins a sentence.
+    opened : frozenset of str
+        Quotation marks that are open.
+    last : str
+        The last word, in lower case.
+    """
+
+    joined: bool = False
+    begins: bool = True
+    opened: frozenset[str] = frozenset()
+    last: str = ""
+
+    def add(self, word: str, text: str) -> tuple[Self, str]:
+        """Return the state after a word, and its text with the space and the capital letter that it gets here."""
+        name = word.lower()
+        attached, joining, opened = self._marks(name)
+        plain = any(map(str.isalnum, word)) and not attached
+        told = name in SPEAKING and self.last in QUOTES
+        if (plain and self.begins and not told) or name == "i" or name[:2] in ("i'", "i’"):
+            text = _capital(text)
+        begins = self.begins and not plain and word not in CONTINUING and word not in CLITICS
+        quoted = self.last == ":" and joining and word in ("“", '"')
+        space = "" if attached or self.joined else " "
+        state = self._replace(joined=joining, begins=begins or quoted or word in FINAL, opened=opened, last=name)
+        return state, space + text
+
+    def _marks(self, word: str) -> tuple[bool, bool, frozenset[str]]:
+        """Return whether a word attaches to the one before and to the one after, and the marks that are open then."""
+        if word in _PAIRED:
+            return self._paired(word)
+        if word in JOINING:
+            # At the beginning a hyphen is a bullet.
+            inside = self.last != "" and not self.begins
+            return inside or word != "-", inside or word != "-", self.opened
+        if word == "–" and self.last.isdigit():
+            return True, True, self.opened
+        opened = self.opened | {word} if word == "‘" else self.opened
+        attached = word in CLOSING or word in CLITICS or (self.last, word) in CONTRACTED
+        return attached or ENDING_CHARACTERS.issuperset(word), word in OPENING or word in PREFIXES, opened
+
+    def _paired(self, mark: str) -> tuple[bool, bool, frozenset[str]]:
+        if _PAIRED[mark] in self.opened:
+            return True, False, self.opened - {_PAIRED[mark]}
+        if mark in "'’" and self.last.endswith("s"):
+            # Of a plural, as in the millers' house.
+            return True, False, self.opened
+        # An apostrophe may begin a word, and then nothing closes it.
+        return False, True, self.opened if mark == "’" else self.opened | {mark}
 
 
 def word_text(word: str, column: str) -> str:
@@ -71,13 +161,21 @@ def word_text(word: str, column: str) -> str:
     return noun_text(word) if word == column else word
 
 
-def detokenize(tokens: Iterable[tuple[str, str]], subwords: bool) -> str:
+def detokenize(tokens: Iterable[tuple[str, str]], subwords: bool, *, after: Iterable[str] = ()) -> str:
     """Return the text of tokens, each a word and its column, without a space before the first word.
 
     Examples
     --------
     >>> detokenize([("a", "big_dog"), ("big_dog", "big_dog")], False), detokenize([(" a", ""), ("b", "")], True)
-    ('a big dog', ' ab')
+    ('A big dog', ' ab')
+    >>> detokenize([("dog", "dog"), (".", "dog"), ("he", "dog")], False, after=["a"])
+    'dog. He'
     """
-    writer = Detokenizer(subwords, spaced=True)
+    writer = Detokenizer(subwords, after=after, spaced=True)
     return "".join(writer.write(*token) for token in tokens) + writer.end()
+
+
+def _capital(text: str) -> str:
+    """Return text with a capital first letter, unchanged where its first character has none of one character."""
+    first = text[:1].title()
+    return first + text[1:] if len(first) == 1 else text

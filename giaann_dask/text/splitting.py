@@ -25,6 +25,7 @@ import numpy as np
 
 from giaann_dask.lazy import compiled
 from giaann_dask.text.english_tokenizer import EnglishTokenizer
+from giaann_dask.text.punctuation import AMBIGUOUS, CLOSING, CONTINUING, DASHES, FINAL, UNCERTAIN
 from giaann_dask.text.tokens import SplitText
 
 # Dashes without spaces would join the words and quotation marks around them into one token.
@@ -55,13 +56,7 @@ _ABBREVIATIONS = (
     "Vol.",
 )
 
-_FINAL = frozenset([".", "!", "?", "。", "！", "？"])
-_UNCERTAIN = frozenset(["...", "....", "…", "etc.", "&c.", "a.m.", "p.m."])
-_ENDS = _FINAL | _UNCERTAIN
-_CLOSING = frozenset(["”", "»", ")", "]", "}", "''"])
-_DASHES = frozenset(["-", "--", "---", "----", "–", "—"])
-_AMBIGUOUS = frozenset(['"', "'", "’", "_", "*"])
-_CONTINUING = frozenset([",", ";", ":"])
+_ENDS = FINAL | UNCERTAIN
 _NUMBERED = frozenset(["No", "Nos", "no", "nos"])
 _LOOK_AHEAD_TOKENS = 8
 
@@ -122,10 +117,10 @@ def sentence_ended(tokens: Sequence[str]) -> bool:
     if not tokens:
         return False
     last = len(tokens) - 1
-    if tokens[last] in _CLOSING:
-        return last > 0 and tokens[last - 1] in _FINAL
+    if tokens[last] in CLOSING:
+        return last > 0 and tokens[last - 1] in FINAL
     quoted = tokens.count("“") > tokens.count("”") or tokens.count('"') % 2 == 1
-    return tokens[last] in _FINAL and not quoted
+    return tokens[last] in FINAL and not quoted
 
 
 # The tokenizer remembers chunks, so one thread uses it at a time; it keeps the GIL throughout, so the lock costs no
@@ -146,12 +141,12 @@ _END, _CLOSES, _DASHED, _UNSURE, _QUOTE, _PUNCTUATED, _CONTINUES, _UNCERTAIN_END
 _ALPHANUMERIC, _UPPER, _LOWER, _DIGIT = (1 << bit for bit in range(10, 14))
 _SETS = (
     (_ENDS, _END),
-    (_CLOSING, _CLOSES),
-    (_DASHES, _DASHED),
-    (_AMBIGUOUS, _UNSURE),
+    (CLOSING, _CLOSES),
+    (DASHES, _DASHED),
+    (AMBIGUOUS, _UNSURE),
     (frozenset('"'), _QUOTE),
-    (_CONTINUING, _CONTINUES),
-    (_UNCERTAIN, _UNCERTAIN_END),
+    (CONTINUING, _CONTINUES),
+    (UNCERTAIN, _UNCERTAIN_END),
     (_NUMBERED, _ABBREVIATED),
     (frozenset("."), _STOP),
 )

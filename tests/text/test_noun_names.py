@@ -27,7 +27,7 @@ from giaann_dask.text.tokens import TaggedSentence, TaggedText
 PARTS = st.lists(st.text("ab_\\-", min_size=1, max_size=5), min_size=1, max_size=4)
 # Nouns with underscores beside two that are merged.
 PROMPT = "The old parser calls"
-ENDING = " read_next_line after the pine tree of open_file , and it ends ."
+ENDING = " read_next_line after the pine tree of open_file, and it ends."
 RULES = gd.InferenceOptions(timing="none", sequential=False, feed="prediction")
 
 
@@ -89,7 +89,7 @@ def test_generation_writes_them_as_text_has_them(network: gd.Network) -> None:
     assert f" {found.text}" == ENDING
     begun = PROMPT + ENDING[: ENDING.index(" and")]
     given = network.generate(begun, options=options(network, 1))
-    assert " ".join(given.prompt).lower() == begun.lower()
+    assert " ".join(given.prompt).lower() == begun.replace(",", " ,").lower()
     assert given.text == "and"
 
 
@@ -121,7 +121,7 @@ def test_a_server_writes_and_stops_at_them(network: gd.Network) -> None:
     assert ("pine tree" in texts) == network.specification.traits.columns
     if not network.specification.traits.columns:
         told = choice["logprobs"]
-        assert "".join(told["tokens"]) == PROMPT + ENDING[: ENDING.index(" ,")]
+        assert "".join(told["tokens"]) == PROMPT + ENDING[: ENDING.index(",")]
         assert " read_next_line" in told["top_logprobs"][4]
 
 
@@ -144,4 +144,4 @@ def test_a_corpus_gives_the_text_of_its_sentences(network: gd.Network, tmp_path:
     assert again.digest() == network.digest()
     trace = again.generate(PROMPT, options=options(again, 1)).trace()
     (text, *_) = [sentence.text for sentence in trace.tokens[0].connections[0].sentences]
-    assert text == (PROMPT + ENDING).lower()
+    assert text == PROMPT + ENDING

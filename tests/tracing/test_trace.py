@@ -123,7 +123,7 @@ def test_text_that_is_gone_is_named(client: Client, tmp_path: Path, capsys: pyte
     moved.rename(book)
     corpus = gd.encode(book, tmp_path / "corpus", client=client)
     book.unlink()
-    assert str(first("--text", str(corpus.path))["text"]).startswith("the old miller carried the flour to the baker")
+    assert str(first("--text", str(corpus.path))["text"]).startswith("The old miller carried the flour to the baker")
     assert (
         run(
             [

@@ -29,22 +29,28 @@ if TYPE_CHECKING:
 
 
 TEXT_LINE = 0.3
-_SIZE, _SPACE = 13, 0.1
+# Between words without a space, so that a frame around one does not touch the other.
+_SIZE, _SPACE, _NO_SPACE = 13, 0.1, 0.02
 
 Placed = tuple[float, str, str]
 
 
 def text_lines(words: Sequence[tuple[str, str]], width: float) -> list[list[Placed]]:
-    """Wrap words into lines that fit a page of some width, each word with its position in inches and its kind."""
+    """Wrap words into lines that fit a page of some width, each word with its position in inches and its kind.
+
+    Words hold the spaces before them, which are not drawn.
+    """
     lines: list[list[Placed]] = []
     x = width
-    for word, kind in words:
+    for text, kind in words:
+        word = text.strip() or text
         wide = width_of(word, _SIZE, "normal")
+        x += _SPACE if text.startswith(" ") else _NO_SPACE
         if x + wide > width - MARGIN:
             lines.append([])
             x = MARGIN
         lines[-1].append((x, word, kind))
-        x += wide + _SPACE
+        x += wide
     return lines
 
 

@@ -34,7 +34,7 @@ from giaann_dask.models.columns.state.sequence import StepTrace
 from giaann_dask.models.options import GenerationOptions
 from giaann_dask.runs.run import Run
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.text.detokenizer import detokenize
+from giaann_dask.text.detokenizer import Detokenizer
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Word(NamedTuple):
     Attributes
     ----------
     text : str
-        The word.
+        The word as it is written, with the space before it where there is one.
     kind : str
         ``given`` by the prompt, ``predicted`` before, ``next`` (predicted in the step), ``given next``, ``waiting``
         (of the prompt, to come) or ``hidden``.
@@ -133,11 +133,12 @@ class Prediction:
         return [*shown, *(Word(word.text, "hidden") for word in last[len(shown) :])]
 
     def _text(self, at: int) -> list[Word]:
-        words = [Word(self._plain(word), "given") for word in self.given]
+        writer = Detokenizer(self.vocabulary.delimiter_since is not None, spaced=True)
+        words = [Word(writer.write(word), "given") for word in self.given]
         for number, step in enumerate(self.steps[: at + 1]):
             if step.predicted and step.following is not None:
                 kind = "next" if number == at else "predicted"
-                words.append(Word(self._plain(*self.name(step.following)), kind))
+                words.append(Word(writer.write(*self.name(step.following)), kind))
         if not self.steps[at].predicted:
             return [*words[: at + 1], Word(words[at + 1].text, "given next"), *_waiting(words[at + 2 :])]
         return words
@@ -159,9 +160,6 @@ class Prediction:
         if step.stop is not None:
             return said + f"The prediction ends: {step.stop}."
         return said
-
-    def _plain(self, word: str, column: str = "") -> str:
-        return detokenize([(word, column)], self.vocabulary.delimiter_since is not None).strip()
 
 
 def predict(

@@ -135,7 +135,7 @@ async function follow(body) {
       const message = JSON.parse(data);
       if (message.error) throw new Error(message.error.message);
       const choice = message.choices[0];
-      choice.giaann.tokens.forEach((token) => add(token, choice.giaann.subwords));
+      choice.giaann.tokens.forEach((token) => add(token, choice.text, choice.giaann.subwords));
       if (choice.finish_reason) {
         const why = choice.giaann.stop ? `The network knows no more: ${choice.giaann.stop}.` : "";
         const drawn = choice.giaann.seed === undefined ? "" : `, drawn with seed ${choice.giaann.seed}`;
@@ -145,8 +145,8 @@ async function follow(body) {
   }
 }
 
-// Subwords hold the space before them, if there is one.
-function add(token, subwords) {
+// The text that a token adds says whether a space is before it.
+function add(token, text, subwords) {
   const place = tokens.push(token) - 1;
   const button = document.createElement("button");
   button.type = "button";
@@ -156,7 +156,7 @@ function add(token, subwords) {
     show(place);
     trace(place);
   });
-  find("tokens-out").append(subwords && !token.word.startsWith(" ") ? "" : " ", button);
+  find("tokens-out").append(text.startsWith(" ") ? " " : "", button);
   if (followed) show(place);
 }
 
