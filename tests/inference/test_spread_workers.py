@@ -104,7 +104,7 @@ V2_RULES = st.builds(
 )
 
 
-@examples(20)
+@examples(12)
 @given(
     st.integers(0, 2**32),
     V1_RULES | V2_RULES,
