@@ -117,8 +117,11 @@ soak: $(READY)
 hostile: $(COMPILED)
 	$(BIN)/pytest tests/hostile
 
-# Carries to any machine with a GPU: uses the Python, torch, NumPy, numba and pytest that are there.
+# Carries to any machine with a GPU: uses the Python that is there, with these packages and no others of ours.
+GPU_CHECK := dask google_crc32c icechunk numba numcodecs numpy pytest torch zarr
 gpu-check:
+	@$(PYTHON) -c 'import importlib.util as u, sys; lost = [each for each in sys.argv[1:] if u.find_spec(each) is None]; \
+		sys.exit("gpu-check needs these packages: %s" % " ".join(lost) if lost else 0)' $(GPU_CHECK)
 	PYTHONPATH=. $(PYTHON) -m pytest -m gpu -rs -o addopts= -o timeout= -p no:cacheprovider --noconftest tests/test_gpu.py
 	PYTHONPATH=. $(PYTHON) benchmarks/device.py
 

@@ -1,6 +1,6 @@
 """How fast this device sums the pairs of a batch, as shares of its sort and copy rates, and steps of inference.
 
-Needs NumPy, torch and numba, and nothing installed of this package: ``PYTHONPATH=. python
+Needs the checkout and the packages that the Makefile lists for ``gpu-check``: ``PYTHONPATH=. python
 benchmarks/device.py``. With CUDA it uses the GPU, else the CPU.
 """
 

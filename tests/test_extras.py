@@ -1,13 +1,23 @@
-"""The extras and the files of constraints agree; `make extras` asks the package index whether all can be installed."""
+"""The extras and the files of constraints agree, and what an extra is for works where it is installed.
+
+`make extras` asks the package index whether all can be installed.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from packaging.specifiers import SpecifierSet
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.cluster.options import PROTOCOLS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -60,3 +70,32 @@ def test_the_conda_environment_allows_what_pip_installs() -> None:
         versions = [pinned[name] for pinned in (plain, cuda) if name in pinned]
         assert all(version in allowed for version in versions), (name, versions)
     assert cuda["dask-cuda"] in conda["dask-cuda"]
+
+
+def test_the_check_of_a_gpu_imports_the_packages_that_it_names_and_no_others_of_ours() -> None:
+    named = re.search(r"^GPU_CHECK := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert named
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    ours = {re.split(r"[^\w-]", each)[0].replace("-", "_") for each in project["dependencies"]}
+    # What Dask and PyTorch import for themselves, and install.
+    others = ours - {*named[1].split(), "click", "fsspec", "networkx"}
+    assert {"distributed", "spacy"} <= others
+    program = "import sys; sys.modules.update(dict.fromkeys(sys.argv[1:])); import test_gpu, benchmarks.device"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *others], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.cluster
+def test_workers_that_exchange_data_by_ucx_train_the_same_network(tmp_path: Path) -> None:
+    pytest.importorskip("distributed_ucxx", reason="needs distributed-ucxx (extra cuda)")
+    text, digests = write_village(tmp_path / "village.txt", 40), set()
+    for protocol in PROTOCOLS:
+        with gd.connect(options=gd.ClusterOptions(workers=2, protocol=protocol)) as client:
+            addresses = client.scheduler_info(n_workers=-1)["workers"]
+            assert [address.partition("://")[0] for address in addresses] == [protocol] * 2
+            options = gd.TrainingOptions(batch_sequences=10)
+            digests.add(gd.train(text, tmp_path / protocol, client=client, options=options).digest())
+    assert len(digests) == 1

@@ -1,7 +1,7 @@
 """Sums of pairs and the steps of inference are the same bytes on a device as on the CPU.
 
-Every test runs on a simulated device, and with the marker ``gpu`` on a real one. Needs pytest, NumPy, numba, PyTorch
-and the checkout, so that it can be carried to any machine with a GPU.
+Every test runs on a simulated device, and with the marker ``gpu`` on a real one. Needs the
+checkout and the packages that the Makefile lists for ``gpu-check``, so that it can be carried to a machine with a GPU.
 """
 
 from __future__ import annotations
