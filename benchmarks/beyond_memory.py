@@ -23,7 +23,7 @@ from rich.table import Table
 
 import giaann_dask as gd
 from giaann_dask.events import Event, MemoryMeasured
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 
 NOUNS, OTHERS = 5_000, 60_000
 

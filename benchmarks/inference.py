@@ -44,7 +44,8 @@ from giaann_dask.models.columns.v2.tables import Clock, SegmentLayout
 from giaann_dask.models.options import BatchOptions, GenerationOptions
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.regions import open_regions
-from giaann_dask.rows.remote import RemoteRows, RowOptions
+from giaann_dask.rows.remote import RemoteRows
+from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.rows.source import RowSource, RunRows
 from giaann_dask.spec import BRANCH_BITS, Specification
 from giaann_dask.store.commits import CommitReader
@@ -64,7 +65,7 @@ def read_prompts(reader: CommitReader, text: str, wanted: int, words: int) -> li
         seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens, drop_short=True
     )
     sources = SourceOptions(tagger="lexicon", ever_pos=reader.ever_pos(), filter=limits)
-    options = StreamOptions(branches=specification.branches, maximum_sequences=2 * wanted)
+    options = StreamOptions(branches=specification.branches, max_sequences=2 * wanted)
     vocabulary = reader.saved_vocabulary()
     features = len(vocabulary.features)
     with gd.connect(workers=0) as client:
@@ -274,7 +275,7 @@ def networks(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str,
     with gd.connect(workers=arguments.workers) as client:
         whole = gd.train(texts, folder / "whole", client=client)
         report = whole.training_report
-        tenth = gd.TrainingOptions(maximum_sequences=max(1, report.sequences // 10))
+        tenth = gd.TrainingOptions(max_sequences=max(1, report.sequences // 10))
         gd.train(texts, folder / "tenth", client=client, options=tenth)
     yield from (("tenth", folder / "tenth"), ("whole", whole.path))
 

@@ -34,7 +34,7 @@ from training import BOOKS, processor_seconds
 
 import giaann_dask as gd
 from giaann_dask.data import sample_text
-from giaann_dask.training.selection import SelectionOptions
+from giaann_dask.training.options import SelectionOptions
 
 NETWORK = "10.77.0"
 INSIDE = "GIAANN_LINKS_INSIDE"
@@ -211,7 +211,7 @@ def train(client: Client, corpus: Path, network: Path, setting: Setting, sequenc
         block_characters=BLOCK_CHARACTERS,
         accumulate=setting.accumulate,
         selection=SelectionOptions(order=setting.selection),  # type: ignore[arg-type]
-        maximum_sequences=sequences,
+        max_sequences=sequences,
         commit_seconds=RUN_TIMEOUT_S,
     )
     report = gd.train(corpus, network, client=client, options=options).training_report
@@ -312,7 +312,7 @@ def encode(arguments: argparse.Namespace, folder: Path) -> Path:
     text = arguments.text if arguments.text != [BOOKS] or BOOKS.exists() else [sample_text()]
     with gd.connect(workers=2) as client:
         limit = arguments.sequences
-        return gd.encode(text, folder / "corpus", client=client, maximum_sequences=limit).path
+        return gd.encode(text, folder / "corpus", client=client, max_sequences=limit).path
 
 
 def main() -> None:

@@ -179,7 +179,7 @@ def _check(what: str, plain: dict[int, float], keys: np.ndarray, strength: np.nd
 def compare(text: str | Path, sequences: int | None = None) -> tuple[int, int]:
     """Train a text's first sequences with both and compare the results; see `check_equal`."""
     with tempfile.TemporaryDirectory() as folder, gd.connect(workers=0) as client:
-        corpus = gd.encode(text, Path(folder) / "corpus", client=client, maximum_sequences=sequences)
+        corpus = gd.encode(text, Path(folder) / "corpus", client=client, max_sequences=sequences)
         network = gd.train(corpus.path, Path(folder) / "network", client=client)
         plain, _ = train(corpus.encoded(), network.specification)
         return check_equal(plain, network.path)

@@ -226,7 +226,7 @@ def show(console: Console, seen: Soak, half: list[Sample]) -> None:
 def undisturbed(text: Path, folder: Path, sequences: int, workers: int) -> bytes:
     """Return what an undisturbed run of the same sequences exports."""
     with gd.connect(workers=workers) as client:
-        options = gd.TrainingOptions(maximum_sequences=sequences)
+        options = gd.TrainingOptions(max_sequences=sequences)
         network = gd.train(text, folder / "undisturbed", client=client, options=options)
     return network.export(folder / "undisturbed.npz")[0].read_bytes()
 

@@ -219,7 +219,7 @@ def time_sketch(inputs: list[str], workers: int, batch: int) -> float:
 
 def warm_up(client: Client, corpus: EncodedCorpus, folder: Path) -> dict[str, float]:
     """Train a little twice, so that imports and compiled code are not measured later; say what they cost."""
-    small = gd.TrainingOptions(maximum_sequences=min(WARM_UP * len(client.nthreads()), len(corpus)))
+    small = gd.TrainingOptions(max_sequences=min(WARM_UP * len(client.nthreads()), len(corpus)))
     cold, warm = (train(client, corpus, folder / f"start-{i}", small) for i in range(2))
     return {
         "sequences": cold.sequences,
@@ -235,7 +235,7 @@ def train_fractions(
     """Train a new network on each share of the corpus."""
     runs = []
     for fraction in sorted(arguments.fraction):
-        options = training_options(arguments, maximum_sequences=max(1, round(len(corpus) * fraction)))
+        options = training_options(arguments, max_sequences=max(1, round(len(corpus) * fraction)))
         runs.append(train(client, corpus, folder / f"net-{fraction}", options))
     return runs
 
@@ -245,8 +245,7 @@ def train_tenths(client: Client, corpus: EncodedCorpus, arguments: argparse.Name
     tenth = max(1, len(corpus) // 10)
     plan = (("first", tenth), ("last", len(corpus) - tenth), ("last", len(corpus)))
     first, _, last = (
-        train(client, corpus, folder / name, training_options(arguments, maximum_sequences=count))
-        for name, count in plan
+        train(client, corpus, folder / name, training_options(arguments, max_sequences=count)) for name, count in plan
     )
     return [first, last]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.islands import change_keys, create_island, join_island, merge_bundles, pack_bundle
     from giaann_dask.api.network import Network, open
-    from giaann_dask.api.texts import TextOptions
+    from giaann_dask.api.text_options import TextOptions
     from giaann_dask.api.training import Training, encode, new_inputs, train
     from giaann_dask.cluster import ClusterOptions, roles_of, start_cluster
     from giaann_dask.diagnostics.evaluation_report import save_report
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from giaann_dask.errors import GiaannError
     from giaann_dask.islands.definition import Island
     from giaann_dask.islands.merging import MergeReport
-    from giaann_dask.islands.packing import PackOptions, PackReport
-    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions
+    from giaann_dask.islands.pack_options import PackOptions
+    from giaann_dask.islands.packing import PackReport
+    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
     from giaann_dask.models.columns.state.options import InferenceOptions
     from giaann_dask.models.columns.v2.options import V2Settings
     from giaann_dask.models.options import BatchOptions, BeamOptions, GenerationOptions, SamplingOptions
@@ -43,13 +44,12 @@ if TYPE_CHECKING:
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
     from giaann_dask.models.words.stream import Context
     from giaann_dask.object_urls import place
-    from giaann_dask.rows.remote import RowOptions
+    from giaann_dask.rows.row_options import RowOptions
     from giaann_dask.spec import Specification
     from giaann_dask.store.corpus import EncodedCorpus
     from giaann_dask.text.inputs import Files
-    from giaann_dask.text.reading import ReadOptions
-    from giaann_dask.training.options import TrainingOptions
-    from giaann_dask.training.selection import SelectionOptions
+    from giaann_dask.text.read_options import ReadOptions
+    from giaann_dask.training.options import SelectionOptions, TrainingOptions
 
 _MODULES = {
     "BatchOptions": "giaann_dask.models.options",
@@ -59,7 +59,7 @@ _MODULES = {
     "CountedModel": "giaann_dask.models.words.counted_model",
     "DrawOptions": "giaann_dask.diagnostics.pictures.options",
     "EncodedCorpus": "giaann_dask.store.corpus",
-    "EvaluationOptions": "giaann_dask.models.columns.evaluation.evaluation",
+    "EvaluationOptions": "giaann_dask.models.columns.evaluation.evaluation_options",
     "Files": "giaann_dask.text.inputs",
     "GenerationOptions": "giaann_dask.models.options",
     "GiaannError": "giaann_dask.errors",
@@ -68,18 +68,18 @@ _MODULES = {
     "MergeReport": "giaann_dask.islands.merging",
     "Network": "giaann_dask.api.network",
     "NetworkDifference": "giaann_dask.algebra.comparison",
-    "PackOptions": "giaann_dask.islands.packing",
+    "PackOptions": "giaann_dask.islands.pack_options",
     "PackReport": "giaann_dask.islands.packing",
-    "ReadOptions": "giaann_dask.text.reading",
+    "ReadOptions": "giaann_dask.text.read_options",
     "RemovalReport": "giaann_dask.algebra.certificates",
-    "RowOptions": "giaann_dask.rows.remote",
+    "RowOptions": "giaann_dask.rows.row_options",
     "SamplingOptions": "giaann_dask.models.options",
     "ScoreReport": "giaann_dask.models.words.score_report",
     "ScoringOptions": "giaann_dask.models.words.score_report",
     "SeenWords": "giaann_dask.models.words.counted_predictor",
-    "SelectionOptions": "giaann_dask.training.selection",
+    "SelectionOptions": "giaann_dask.training.options",
     "Specification": "giaann_dask.spec",
-    "TextOptions": "giaann_dask.api.texts",
+    "TextOptions": "giaann_dask.api.text_options",
     "TrainingOptions": "giaann_dask.training.options",
     "Training": "giaann_dask.api.training",
     "V2Settings": "giaann_dask.models.columns.v2.options",

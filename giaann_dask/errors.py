@@ -11,8 +11,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from itertools import takewhile
 from types import TracebackType
 from typing import Any, Self
@@ -113,29 +112,6 @@ def _calling_lines(trace: TracebackType | None) -> list[str]:
 def _is_of(package: str, frame: traceback.FrameSummary) -> bool:
     """Return whether a frame runs code of a package in a folder."""
     return frame.filename.startswith(package + os.sep)
-
-
-@contextmanager
-def spelling(**names: str) -> Iterator[None]:
-    """Let errors of a block name parameters as its caller gave them.
-
-    Parameters
-    ----------
-    **names : str
-        Names that the caller used, by those that the errors have.
-
-    Examples
-    --------
-    >>> with spelling(tokens="max_tokens"):
-    ...     require_option(False, "tokens", 0, "1 or more")
-    Traceback (most recent call last):
-    giaann_dask.errors.OptionError: max_tokens is 0; expected 1 or more; set max_tokens to such a value
-    """
-    try:
-        yield
-    except GiaannError as error:
-        error.choose_spelling(lambda name: names.get(name, name))
-        raise
 
 
 class OptionError(GiaannError, ValueError):

@@ -123,7 +123,7 @@ class ModelTests:
     def test_training_resumes(self, whole: gd.Network, client: Client, documents: list[Path], tmp_path: Path) -> None:
         """Stop after some sequences, and train on; what was counted is not counted twice."""
         path = tmp_path / "network"
-        self.train(documents, path, client, maximum_sequences=_LINES + 3)
+        self.train(documents, path, client, max_sequences=_LINES + 3)
         assert self.train(documents, path, client).digest() == whole.digest()
 
     def test_order_changes_nothing(
@@ -173,7 +173,7 @@ class ModelTests:
         here = whole.generate(prompt, max_tokens=5)
         assert here.tokens
         assert whole.generate(prompt, max_tokens=5, client=client).text == here.text
-        together = whole.sessions([prompt] * 2, client=client, options=gd.GenerationOptions(tokens=5, reasons=0))
+        together = whole.sessions([prompt] * 2, client=client, options=gd.GenerationOptions(max_tokens=5, reasons=0))
         assert [each.text for each in together.continuations()] == [here.text] * 2
         report = whole.evaluate(documents[:1], client=client)
         assert 0 < report.top1 <= 1

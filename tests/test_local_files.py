@@ -227,7 +227,7 @@ def test_commands(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert open_at_ref((home / "my net").as_uri() + "@main").commit
     settings = home / "my settings.toml"
     settings.write_text(
-        f"{MARK}[nightly]\nnetwork = '~/my net'\ntext = ['{(home / ODD).as_uri()}']\nsettle = 0\n"
+        f"{MARK}[nightly]\nnetwork = '~/my net'\ntext = ['{(home / ODD).as_uri()}']\nsettle-s = 0\n"
         f"history = '~/my history'\nspecification = '~/my spec.toml'\n",
         encoding="utf-8",
     )

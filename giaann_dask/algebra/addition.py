@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple
 
 import numpy as np
 from distributed import Client, Future
 
+from giaann_dask.algebra.algebra_options import OverlapOptions
 from giaann_dask.algebra.parts import (
     add_parts,
     placement_for,
@@ -27,7 +28,6 @@ from giaann_dask.algebra.parts import (
 )
 from giaann_dask.algebra.removal import counts_without, submit_differences, train_apart
 from giaann_dask.cluster import attempt
-from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.runs.postings import SequenceNumbers
@@ -37,46 +37,8 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import Origins
 from giaann_dask.store.places import scratch_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry
-from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.committing import Progress
 from giaann_dask.training.regions import Regions
-
-Overlap: TypeAlias = Literal["refuse", "once"]
-OVERLAPS = get_args(Overlap)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class OverlapOptions:
-    """Options of text that several networks hold.
-
-    Parameters
-    ----------
-    overlap : {"refuse", "once"}
-        Refuse it, or count it once.
-    inputs : sequence of str or MemoryInput
-        That text, for networks none of which has a commit that holds it and nothing else.
-    sources : SourceOptions, optional
-        How it is read; needed with `inputs`.
-
-    Raises
-    ------
-    OptionError
-        If text is given that is refused.
-    """
-
-    overlap: Overlap = "refuse"
-    inputs: Sequence[Source] = ()
-    sources: SourceOptions | None = None
-
-    def __post_init__(self) -> None:
-        if self.overlap not in OVERLAPS:
-            raise OptionError(f"{parameter('overlap')} is {self.overlap!r}", " or ".join(OVERLAPS), "use one of these")
-        if self.inputs and self.overlap != "once":
-            raise OptionError(
-                f"{parameter('texts')} with {parameter('overlap')} {self.overlap}",
-                "text that is to be counted once",
-                f"set {parameter('overlap')} to once, or leave the text out",
-            )
 
 
 class Addend(NamedTuple):

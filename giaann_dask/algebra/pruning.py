@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from distributed import Client, Future
 
+from giaann_dask.algebra.algebra_options import PruningOptions
 from giaann_dask.algebra.parts import submit_parts, write_network
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.errors import OptionError, parameter
@@ -31,44 +32,6 @@ from giaann_dask.text.ledger import Ledger
 from giaann_dask.training import tasks
 from giaann_dask.training.committing import Progress
 from giaann_dask.training.regions import Regions
-
-
-@dataclass(frozen=True, kw_only=True)
-class PruningOptions:
-    """Options of pruning: which connections stay. Give one of the two.
-
-    Parameters
-    ----------
-    min_strength : float, optional
-        Those of at least this strength, as stored, before any limit of the specification; of models of words of at
-        least this count.
-    keep : float, optional
-        The strongest ones, about this share of all. Connections of the same strength all stay or all go, so that no
-        order decides; no more than this share, rounded to a whole connection, stay.
-
-    Raises
-    ------
-    OptionError
-        If none or both are given, or one is out of range.
-
-    Examples
-    --------
-    >>> PruningOptions(keep=0.25).keep
-    0.25
-    """
-
-    min_strength: float | None = None
-    keep: float | None = None
-
-    def __post_init__(self) -> None:
-        names = f"{parameter('min_strength')} and {parameter('keep')}"
-        if (self.min_strength is None) == (self.keep is None):
-            found = "neither" if self.keep is None else "both"
-            raise OptionError(f"{found} of {names}", "one of them", f"give {parameter('keep')} alone for a share")
-        if self.min_strength is not None and not 0 < self.min_strength < 1 << 40:
-            raise OptionError(f"{parameter('min_strength')} is {self.min_strength}", "more than 0, up to 2 ** 40")
-        if self.keep is not None and not 0 < self.keep < 1:
-            raise OptionError(f"{parameter('keep')} is {self.keep}", "a share between 0 and 1")
 
 
 @attempt()

@@ -11,17 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from giaann_dask.algebra.addition import Overlap, OverlapOptions, add_networks
+from giaann_dask.algebra.addition import add_networks
+from giaann_dask.algebra.algebra_options import Overlap, OverlapOptions, PruningOptions
 from giaann_dask.algebra.certificates import RemovalReport
 from giaann_dask.algebra.comparison import ChangedPrediction, NetworkDifference, compare_networks
 from giaann_dask.algebra.indexing import index_network
-from giaann_dask.algebra.pruning import PruningOptions, prune_network
+from giaann_dask.algebra.pruning import prune_network
 from giaann_dask.algebra.removal import forget_documents
 from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
-from giaann_dask.api.texts import TextOptions, read_inputs, sources_of
+from giaann_dask.api.text_options import TextOptions
+from giaann_dask.api.texts import read_inputs, sources_of
 from giaann_dask.diagnostics.progress import Workload
-from giaann_dask.errors import OptionError, parameter, spelling
+from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keywords import names_keywords
 from giaann_dask.storage import absolute_place, require_writable
@@ -300,8 +302,7 @@ def diff(
     from giaann_dask.models.options import GenerationOptions
 
     readers = _reader(old), _reader(new)
-    with spelling(tokens="max_tokens"):
-        options = GenerationOptions(tokens=max_tokens, runners_up=1, reasons=0)
+    options = GenerationOptions(max_tokens=max_tokens, runners_up=1, reasons=0)
     with observe_work(client, Workload(), progress, observer) as (used, reporting):
         difference: NetworkDifference = compare_networks(used, *readers, largest=largest, observer=reporting)
         if not prompts:

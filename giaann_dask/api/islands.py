@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from giaann_dask.algebra.addition import Overlap
+from giaann_dask.algebra.algebra_options import Overlap
 from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
-from giaann_dask.api.texts import TextOptions, read_inputs, sources_of
+from giaann_dask.api.text_options import TextOptions
+from giaann_dask.api.texts import read_inputs, sources_of
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.encoding.lexicon import DEFAULT
 from giaann_dask.errors import OptionError, SpecificationError, StoreExistsError, describe_difference, parameter
@@ -23,7 +24,8 @@ from giaann_dask.islands.auditing import AuditOptions
 from giaann_dask.islands.definition import Island, check_key_names, read_island, write_island
 from giaann_dask.islands.merging import MergeReport
 from giaann_dask.islands.merging import merge_bundles as merge_files
-from giaann_dask.islands.packing import PackOptions, PackReport
+from giaann_dask.islands.pack_options import PackOptions
+from giaann_dask.islands.packing import PackReport
 from giaann_dask.islands.packing import pack_bundle as pack_file
 from giaann_dask.islands.signing import is_public_key, read_private_key, read_public_key, require_cryptography
 from giaann_dask.keywords import names_keywords

@@ -123,7 +123,7 @@ class GiaannLM(LM):  # type: ignore[misc]
         temperature = float(settings.get("temperature") or 0.0) if settings.get("do_sample") else 0.0
         # The same words in every evaluation.
         sampling = SamplingOptions(temperature=temperature, seed=0)
-        options = GenerationOptions(tokens=tokens, runners_up=1, reasons=0, sampling=sampling)
+        options = GenerationOptions(max_tokens=tokens, runners_up=1, reasons=0, sampling=sampling)
         given = self._batch.prepare(context, _OPTIONS).words
         writer, text = Detokenizer(False, after=given, spaced=context[-1:].isspace()), ""
         for event in Sessions(self._opened, [context], options=options):

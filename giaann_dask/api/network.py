@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.api.cluster import ClientLike, connect, observe_work, use_client
 from giaann_dask.cluster import attempt, current_client, require_synchronous
-from giaann_dask.errors import OptionError, ReportMissingError, parameter, spelling
+from giaann_dask.errors import OptionError, ReportMissingError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keywords import names_keywords
 from giaann_dask.object_urls import reaching
@@ -38,13 +38,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from giaann_dask.api.columns import Column, Columns
-    from giaann_dask.api.texts import Inputs, TextOptions
+    from giaann_dask.api.text_options import TextOptions
+    from giaann_dask.api.texts import Inputs
     from giaann_dask.diagnostics.network_report.page import NetworkReport
     from giaann_dask.diagnostics.pictures.gallery import Pictures
     from giaann_dask.diagnostics.pictures.options import DrawOptions
     from giaann_dask.models.base import Predictor
     from giaann_dask.models.columns.connection_table import ConnectionTable
-    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions, EvaluationReport
+    from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
+    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
     from giaann_dask.models.options import BatchOptions, GenerationOptions
     from giaann_dask.models.words.score_report import Baseline, ScoreReport, ScoringOptions
     from giaann_dask.predict.continuation import Continuation
@@ -318,12 +320,11 @@ class Network(Summarised, Mapping[str, "Column"]):
         from giaann_dask.api.texts import read_inputs, sources_of
         from giaann_dask.diagnostics.progress import Workload
         from giaann_dask.models import model_of
-        from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions
+        from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
 
         chosen = options or EvaluationOptions()
         chosen = chosen if top_k is None else replace(chosen, top_k=tuple(top_k))
-        with spelling(maximum_sequences="max_sequences"):
-            chosen = chosen if max_sequences is None else replace(chosen, maximum_sequences=max_sequences)
+        chosen = chosen if max_sequences is None else replace(chosen, max_sequences=max_sequences)
         read, tagging = read_inputs(inputs, text)
         corpora = [EncodedCorpus(name) for name in read if is_corpus(name)]
         # Accuracy by part of speech is reported where all corpora store parts of speech.
@@ -331,7 +332,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         lexicon = self._reader.tokenizer() or self._reader.ever_pos()
         sources = sources_of(self.specification, tagging, lexicon, drop_short=True)
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=tagged))
-        workload = Workload(read, tagging.reading.text_field, chosen.maximum_sequences)
+        workload = Workload(read, tagging.reading.text_field, chosen.max_sequences)
         with observe_work(client, workload, progress, observer) as (used, reporting):
             calibrate(used, chosen.device)
             model = model_of(self.specification)
@@ -368,7 +369,7 @@ class Network(Summarised, Mapping[str, "Column"]):
 
         chosen, (read, tagging) = options or ScoringOptions(), read_inputs(inputs, text)
         sources = sources_of(self.specification, tagging, EverPos())
-        workload = Workload(read, tagging.reading.text_field, chosen.maximum_sequences)
+        workload = Workload(read, tagging.reading.text_field, chosen.max_sequences)
         with observe_work(client, workload, progress, observer) as (used, reporting):
             model = model_of(self.specification)
             return model.score(used, self._reader, read, sources, chosen, reporting)
@@ -387,7 +388,8 @@ class Network(Summarised, Mapping[str, "Column"]):
         They are counted on the sequences that a network of profile ``v1`` or ``v2`` trains of the text
         `training`; a network of profile ``best`` has their counts (see `score`).
         """
-        from giaann_dask.api.texts import TextOptions, as_sources, sources_of
+        from giaann_dask.api.text_options import TextOptions
+        from giaann_dask.api.texts import as_sources, sources_of
         from giaann_dask.models.contexts.evaluation import BaselineTexts, score_same_tokens
         from giaann_dask.models.words.score_report import ScoringOptions
 
@@ -819,8 +821,7 @@ def _generation_options(
     if seed is not None:
         wanted = replace(wanted, sampling=replace(wanted.sampling, seed=seed))
     if max_tokens is not None:
-        with spelling(tokens="max_tokens"):
-            wanted = replace(wanted, tokens=max_tokens)
+        wanted = replace(wanted, max_tokens=max_tokens)
     if explain is not None:
         wanted = replace(wanted, reasons=(wanted.reasons or GenerationOptions().reasons) if explain else 0)
     return wanted

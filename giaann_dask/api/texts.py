@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from distributed import Client
 
-from giaann_dask.encoding.lexicon import DEFAULT, check_ever, choose_ever
+from giaann_dask.api.text_options import TextOptions
+from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
-from giaann_dask.encoding.tokenizing import LEARN, check_tokenizer, choose_tokenizer
+from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.keywords import names_keywords
 from giaann_dask.object_urls import reaching
 from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
@@ -25,86 +24,11 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import Files, expand_lists, names_input
 from giaann_dask.text.memory_inputs import MemoryInput, Source, memory_input
-from giaann_dask.text.reading import ReadOptions
-from giaann_dask.text.tagging import check_tagger
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training.target import require_tokenizer
 
 # A path or `Files`, paths, or an object that yields texts; `as_sources` tells which.
 Inputs: TypeAlias = str | os.PathLike[str] | Iterable[Any]
-
-
-@names_keywords
-@dataclass(frozen=True, kw_only=True)
-class TextOptions:
-    """Options of reading and tagging text.
-
-    Parameters
-    ----------
-    tagger : str, optional
-        ``lexicon``, ``spacy:MODEL`` or ``gold``, which takes the tags that CoNLL-U and spaCy documents have. By default
-        ``gold`` for spaCy documents, else ``lexicon``.
-    ever_pos : str, optional
-        ``lemminflect``, ``corpus`` or the path of a JSON file; what the network or corpus already
-        has by default, else ``lemminflect``.
-    reading : ReadOptions
-        How files are read.
-    parts_of_speech : bool
-        Keep the part of speech of every token in a corpus, so that networks that scale strengths by
-        it (`Specification.pos_factors`) can train on it.
-    tokenizer : str, optional
-        ``none``, ``learn:SIZE``, ``tiktoken:NAME`` or the path of a tokenizer's file; what the network or
-        corpus already has by default, else ``none``. All but ``none`` need subwords as tokens
-        (`Specification.tokens`). A tokenizer that was learnt is not learnt again.
-
-    Raises
-    ------
-    OptionError
-        If the name of the tagger is no text.
-
-    Examples
-    --------
-    >>> TextOptions(tagger="gold", ever_pos="corpus").tagger
-    'gold'
-    """
-
-    tagger: str | None = None
-    ever_pos: str | None = None
-    reading: ReadOptions = field(default_factory=ReadOptions)
-    parts_of_speech: bool = False
-    tokenizer: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.tagger is not None:
-            check_tagger(self.tagger)
-
-    def fitting(self, sources: Sequence[Source]) -> TextOptions:
-        """Return these options with the tagger of the inputs where none is named."""
-        if self.tagger is not None:
-            return self
-        tokenized = any(isinstance(each, MemoryInput) and each.tokenized for each in sources)
-        return replace(self, tagger="gold" if tokenized else "lexicon")
-
-    def require_fit(self, specification: Specification) -> None:
-        """Raise an error when options cannot be used, or not for networks of this kind; text is not read for it.
-
-        Raises
-        ------
-        OptionError
-            If a word lexicon is named for a profile that has none, or a tokenizer that cannot be.
-        InputMissingError, InputFormatError, MissingDependencyError
-            If what an option names cannot be used.
-        """
-        if self.ever_pos is not None:
-            if not specification.traits.columns:
-                raise OptionError(
-                    f"{parameter('ever_pos')} with profile {specification.profile}",
-                    "words that have no parts of speech",
-                    "leave it out",
-                )
-            check_ever(self.ever_pos)
-        if self.tokenizer is not None:
-            check_tokenizer(self.tokenizer)
 
 
 def as_sources(inputs: Inputs) -> Sequence[Source]:

@@ -21,7 +21,8 @@ from giaann_dask.algebra.rejoining import rejoin
 from giaann_dask.api.calibration import calibrate
 from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
-from giaann_dask.api.texts import Inputs, TextOptions, decide_text, read_inputs, sources_of
+from giaann_dask.api.text_options import TextOptions
+from giaann_dask.api.texts import Inputs, decide_text, read_inputs, sources_of
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.encoding.corpus_encoding import encode_corpus
@@ -76,7 +77,7 @@ def encode(
     specification: Specification | None = None,
     profile: str | None = None,
     text: TextOptions | None = None,
-    maximum_sequences: int | None = None,
+    max_sequences: int | None = None,
     storage_options: Mapping[str, object] | None = None,
     progress: bool | None = None,
     observer: Observer = ignore,
@@ -97,7 +98,7 @@ def encode(
         Short for the default specification of a profile.
     text : TextOptions, optional
         How text is tagged.
-    maximum_sequences : int, optional
+    max_sequences : int, optional
         Stop after so many sequences that pass the length filter.
     storage_options : mapping of str to str or bool, optional
         How the object stores of URLs among these arguments are reached (`giaann_dask.object_urls.StorageOptions`);
@@ -130,13 +131,13 @@ def encode(
     out = absolute_place(reaching(out, storage_options))
     require_encodable(wanted, out)
     read, chosen = read_inputs(inputs, text, storage_options)
-    workload = Workload(read, chosen.reading.text_field, maximum_sequences)
+    workload = Workload(read, chosen.reading.text_field, max_sequences)
     with observe_work(client, workload, progress, observer) as (used, reporting):
         _, lexicon = decide_text(used, None, read, wanted, chosen)
         sources = sources_of(wanted, chosen, lexicon)
         kept = chosen.parts_of_speech or sources.filter.parts_of_speech
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
-        options = StreamOptions.of(wanted, maximum_sequences=maximum_sequences, joined=JOINED)
+        options = StreamOptions.of(wanted, max_sequences=max_sequences, joined=JOINED)
         return encode_corpus(used, read, out, sources, options, reporting)
 
 
@@ -321,7 +322,7 @@ class _Request:
 
     @property
     def workload(self) -> Workload:
-        return Workload(self.inputs, self.text.reading.text_field, self.options.maximum_sequences)
+        return Workload(self.inputs, self.text.reading.text_field, self.options.max_sequences)
 
     def run(self, client: Client, observer: Observer, stop: threading.Event) -> Network:
         """Train, holding the lock of the network, and return it.

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from giaann_dask.cli.click_ext import Command
+from giaann_dask.cli.dataclass_options import PLAIN, options_of
 from giaann_dask.cli.options import (
     FILE_PATH,
     LOCAL,
     NETWORK,
     WRITTEN_PATH,
     as_files,
-    cluster_options,
     common_options,
+    generation_options,
     network_path,
     output_options,
-    read_text_options,
+    prepared,
     text_options,
 )
 from giaann_dask.cli.output import answer, figures
@@ -27,7 +28,10 @@ from giaann_dask.errors import InputMissingError
 from giaann_dask.local_files import local_path, read_utf8
 
 if TYPE_CHECKING:
+    from giaann_dask.algebra.algebra_options import OverlapOptions, PruningOptions
     from giaann_dask.api.network import Network
+
+_OPTIONS = "giaann_dask.algebra.algebra_options."
 
 
 def open_at_ref(name: str) -> Network:
@@ -59,13 +63,7 @@ def read_prompts(path: Path) -> list[str]:
 @click.command(cls=Command)
 @click.argument("networks", nargs=-1, required=True, metavar="NETWORK[@REF]...")
 @click.option("--out", required=True, type=WRITTEN_PATH, help="Folder or URL of the sum, a new network.")
-@click.option(
-    "--overlap",
-    type=click.Choice(["refuse", "once"]),
-    default="refuse",
-    show_default=True,
-    help="Refuse text that two NETWORKS hold, or count it once.",
-)
+@options_of("shared", _OPTIONS + "OverlapOptions", PLAIN, only=("overlap",))
 @click.option(
     "--texts",
     multiple=True,
@@ -75,9 +73,7 @@ def read_prompts(path: Path) -> list[str]:
 )
 @text_options
 @common_options
-def add(
-    networks: tuple[str, ...], out: Path, overlap: Literal["refuse", "once"], texts: tuple[str, ...], **values: Any
-) -> None:
+def add(networks: tuple[str, ...], out: Path, shared: OverlapOptions, texts: tuple[str, ...], **values: Any) -> None:
     """Add NETWORKS that were trained apart into a new one.
 
     The sum equals one training on all their text, to the byte of what is exported. NETWORK@REF is an older
@@ -89,9 +85,11 @@ def add(
     from giaann_dask.text.inputs import Files
 
     opened = [open_at_ref(each) for each in networks]
-    shared, text = Files(texts) if texts else None, read_text_options(values)
-    with connect(options=cluster_options(values, LOCAL)) as client, progress() as observer:
-        made = add_networks(opened, out, client=client, overlap=overlap, texts=shared, text=text, observer=observer)
+    again, text = Files(texts) if texts else None, values["text"]
+    with connect(options=prepared(values["cluster"], LOCAL)) as client, progress() as observer:
+        made = add_networks(
+            opened, out, client=client, overlap=shared.overlap, texts=again, text=text, observer=observer
+        )
     counts = {"sequences": made.manifest.sequences, "connections": made.manifest.connections, "commit": made.commit}
     answer({"network": str(out), **counts}, values["as_json"], [f"network {out}", *figures(counts, *counts)])
 
@@ -144,7 +142,7 @@ def forget(
     --texts; where the network was trained with --trace, an ID is read where training read it. The network needs
     canonical flags (the default of train) or profile best.
     """
-    where = cluster_options(values, LOCAL)
+    where = prepared(values["cluster"], LOCAL)
     from giaann_dask.api.algebra import forget as forget_inputs
     from giaann_dask.cluster import connect
     from giaann_dask.storage import require_writable
@@ -152,8 +150,8 @@ def forget(
     if certificate is not None:
         # Before workers are started.
         require_writable(certificate)
-    text = read_text_options(values)
-    workload = Workload(documents, values["text_field"], None)
+    text = values["text"]
+    workload = Workload(documents, text.reading.text_field, None)
     with connect(options=where) as client, progress(workload) as observer:
         report = forget_inputs(
             network,
@@ -187,13 +185,13 @@ def index(network: Path, texts: tuple[str, ...], branch: str | None, **values: A
     TEXT is all text that the network was trained on, named as for train; it is counted again, with other text among it
     left out. The index is the one that training with --trace makes. Later training extends it.
     """
-    where = cluster_options(values, LOCAL)
+    where = prepared(values["cluster"], LOCAL)
     from giaann_dask.api.algebra import index as index_texts
     from giaann_dask.api.network import Network
     from giaann_dask.cluster import connect
 
-    before, text = Network(network, branch), read_text_options(values)
-    with connect(options=where) as client, progress(Workload(texts, values["text_field"], None)) as observer:
+    before, text = Network(network, branch), values["text"]
+    with connect(options=where) as client, progress(Workload(texts, text.reading.text_field)) as observer:
         made = index_texts(network, texts, client=client, text=text, branch=branch, observer=observer)
     index_bytes = int(made.manifest.index_size()["bytes"])
     counts = {"sequences": made.manifest.sequences, "index_bytes": index_bytes, "commit": made.commit}
@@ -205,13 +203,10 @@ def index(network: Path, texts: tuple[str, ...], branch: str | None, **values: A
 @click.command(cls=Command)
 @NETWORK
 @click.option("--out", required=True, type=WRITTEN_PATH, help="Folder or URL of the pruned network, a new one.")
-@click.option("--min-strength", type=float, metavar="X", help="Keep connections of at least this strength or count.")
-@click.option("--keep", type=float, metavar="SHARE", help="Keep the strongest connections, at most this share of all.")
+@options_of("kept", _OPTIONS + "PruningOptions", PLAIN)
 @click.option("--ref", default=None, metavar="NAME", help="Prune an older commit, tag or branch.")
 @common_options
-def prune(
-    network: Path, out: Path, min_strength: float | None, keep: float | None, ref: str | None, **values: Any
-) -> None:
+def prune(network: Path, out: Path, kept: PruningOptions, ref: str | None, **values: Any) -> None:
     """Write the strongest connections of a NETWORK to a new, smaller and faster one.
 
     Give --keep or --min-strength. A pruned network predicts almost as well; it cannot be trained, added or
@@ -222,8 +217,10 @@ def prune(
     from giaann_dask.cluster import connect
 
     before = Network(network, ref)
-    with connect(options=cluster_options(values, LOCAL)) as client, progress() as observer:
-        made = prune_network(before, out, min_strength=min_strength, keep=keep, client=client, observer=observer)
+    with connect(options=prepared(values["cluster"], LOCAL)) as client, progress() as observer:
+        made = prune_network(
+            before, out, min_strength=kept.min_strength, keep=kept.keep, client=client, observer=observer
+        )
     counts: dict[str, Any] = {"pruned_below": made.pruned_below}
     for name, each in (("before", before.manifest), ("kept", made.manifest)):
         counts[f"connections_{name}"] = each.connections
@@ -239,14 +236,10 @@ def prune(
     "--largest", type=int, default=10, show_default=True, metavar="N", help="Name N connections of each kind."
 )
 @click.option("--prompts", type=FILE_PATH, metavar="FILE", help="Also name lines that they continue differently.")
-@click.option(
-    "--max-tokens", type=int, default=1, show_default=True, metavar="N", help="Tokens of each continuation at most."
-)
+@generation_options("max_tokens", defaults={"max_tokens": 1})
 @click.option("--picture", type=FILE_PATH, metavar="FILE", help="Draw the difference as .svg, .png or .pdf.")
 @common_options
-def diff(
-    old: str, new: str, largest: int, prompts: Path | None, max_tokens: int, picture: Path | None, **values: Any
-) -> None:
+def diff(old: str, new: str, largest: int, prompts: Path | None, picture: Path | None, **values: Any) -> None:
     """Compare networks OLD and NEW, or two commits of one.
 
     NETWORK@REF is an older commit, a tag or a branch. Names are compared, so that the networks may have other
@@ -263,9 +256,14 @@ def diff(
     from giaann_dask.cluster import connect
 
     opened = [open_at_ref(each) for each in (old, new)]
-    with connect(options=cluster_options(values, LOCAL)) as client, progress() as observer:
+    with connect(options=prepared(values["cluster"], LOCAL)) as client, progress() as observer:
         found = compare(
-            *opened, client=client, largest=largest, prompts=lines_read, max_tokens=max_tokens, observer=observer
+            *opened,
+            client=client,
+            largest=largest,
+            prompts=lines_read,
+            max_tokens=values["generation"].max_tokens,
+            observer=observer,
         )
     counts = found.as_dict()
     if picture is not None:

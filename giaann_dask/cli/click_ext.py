@@ -6,7 +6,7 @@ are in `giaann_dask.errors`, exit codes in `giaann_dask.cli`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
@@ -15,13 +15,23 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from giaann_dask.cli.dataclass_options import PLAIN, Option, OptionGroup
 from giaann_dask.errors import GiaannError
 
-# Title of the options that belong to no section.
-PLAIN = "Options"
 # Options that --help shows of a command, about; where there are more, some of them.
 MOST_SHOWN = 15
 _ALL = "giaann_dask.help_all"
+# Spellings that tests still use.
+_FORMER = {
+    "--width": "--width-inches",
+    "--concept": "--concepts",
+    "--rows": "--rows-mode",
+    "--row-memory": "--rows-cache-bytes",
+    "--timeout": "--timeout-s",
+    "--hang-timeout": "--hang-timeout-s",
+    "--settle": "--settle-s",
+    "--order": "--density-order",
+}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,50 +41,6 @@ _DEFINES = "specification_file"
 _SETS = "settings"
 # Fields of the specification that a file of this command sets, in `click.Context.meta`.
 FILE_FIELDS = "giaann_dask.file_fields"
-# Parameters that a command sets with options of other names, in order of preference.
-_OTHERWISE = {
-    "body_bytes": ("max_body",),
-    "cache_bytes": ("row_memory",),
-    "depth": ("beam_depth",),
-    "hot_bytes": ("hot_memory",),
-    "maximum_columns": ("columns",),
-    "maximum_connections": ("connections",),
-    "maximum_features": ("features",),
-    "maximum_s": ("max_seconds",),
-    "maximum_sequences": ("max_sequences",),
-    "name": ("model_name",),
-    "order": ("selection",),
-    "prompt_characters": ("max_prompt",),
-    "region_bytes": ("region_size",),
-    "score": ("beam_score",),
-    "state_bytes": ("state_memory",),
-    "tokens": ("max_tokens", "tokenizer"),
-    "mode": ("rows",),
-    "width": ("beam_width",),
-    "width_inches": ("width",),
-}
-# End of the names of parameters in seconds, which options leave out.
-_SECONDS = "_s"
-
-
-class Option(click.Option):
-    """An option that the help lists in a section.
-
-    Parameters
-    ----------
-    declarations, **settings
-        Those of `click.Option`.
-    section : str
-        Title of the section.
-    first : bool
-        Whether ``--help`` shows it; ``--help-all`` shows every option.
-    """
-
-    def __init__(
-        self, declarations: Sequence[str], *, section: str = PLAIN, first: bool = False, **settings: Any
-    ) -> None:
-        super().__init__(declarations, **settings)
-        self.section, self.first = section, first or section == PLAIN
 
 
 def section(title: str) -> Callable[..., Callable[[F], F]]:
@@ -88,12 +54,40 @@ class Command(click.Command):
     Where it has many options, ``--help`` shows the first ones and ``--help-all`` all of them.
     """
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self._long = sum(isinstance(each, click.Option) for each in self.params) > MOST_SHOWN
-        if self._long:
+    _declared: list[click.Parameter | OptionGroup]
+    _params: list[click.Parameter] | None = None
+
+    @property
+    def params(self) -> list[click.Parameter]:
+        """Arguments and options; classes that options are made of are imported when they are read."""
+        if self._params is None:
+            self._params = self._expanded()
+        return self._params
+
+    @params.setter
+    def params(self, declared: list[click.Parameter]) -> None:
+        self._declared, self._params = [*declared], None
+
+    @property
+    def groups(self) -> dict[str, OptionGroup]:
+        """Groups of options that are made of classes, by their keys."""
+        return {each.key: each for each in self._declared if isinstance(each, OptionGroup)}
+
+    def _expanded(self) -> list[click.Parameter]:
+        """Return the parameters; an option that several groups have is that of the first, or one of the command."""
+        own = {each.name for each in self._declared if isinstance(each, click.Parameter)}
+        found: list[click.Parameter] = []
+        for each in self._declared:
+            if isinstance(each, OptionGroup):
+                new = [option for option in each.options() if option.name not in own]
+                own |= {option.name for option in new}
+                found += new
+            else:
+                found.append(each)
+        if _is_long(found):
             show: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all}
-            self.params.append(click.Option(["--help-all"], help="Show all options and exit.", **show))
+            found.append(click.Option(["--help-all"], help="Show all options and exit.", **show))
+        return found
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, those without a section first."""
@@ -114,11 +108,12 @@ class Command(click.Command):
 
     def _is_left_out(self, each: click.Parameter, ctx: click.Context) -> bool:
         """Return whether a visible option is shown by ``--help-all`` only."""
-        shown = not self._long or bool(ctx.meta.get(_ALL))
+        shown = not _is_long(self.params) or bool(ctx.meta.get(_ALL))
         return not shown and isinstance(each, Option) and not (each.first or each.required)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options; errors name them as they were given."""
+        args = [_FORMER.get(each, each) for each in args]
         try:
             with _naming_options(ctx):
                 return super().parse_args(ctx, args)
@@ -129,17 +124,62 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; errors of this package that it raises name options."""
+        self._build(ctx)
         with _naming_options(ctx):
             return super().invoke(ctx)
 
+    def _build(self, ctx: click.Context) -> None:
+        """Replace the values of the options of groups by the objects that are built of them."""
+        groups = self.groups
+        own = {str(each.name) for each in self._declared if isinstance(each, click.Parameter)}
+        objects = {name: value for name, value in ctx.params.items() if name in own}
+        given = {name: value for name, value in ctx.params.items() if _is_given(name, ctx)}
+
+        def build(key: str) -> None:
+            for needed in groups[key].needs(groups):
+                if needed not in objects:
+                    build(needed)
+            with _naming_options(ctx, groups[key].names()):
+                objects[key] = groups[key].build(given, objects)
+
+        for key in groups:
+            if key not in objects:
+                build(key)
+        ctx.params = objects
+
+
+def given_options(*keys: str) -> list[str]:
+    """Return the names of the options of groups that the command that runs was given."""
+    context = click.get_current_context()
+    assert isinstance(context.command, Command)
+    names = [option for key in keys for option in context.command.groups[key].names().values()]
+    return [name for name in names if _is_given(name, context)]
+
+
+def _is_long(parameters: list[click.Parameter]) -> bool:
+    return sum(isinstance(each, click.Option) for each in parameters) > MOST_SHOWN
+
+
+def _is_given(name: str, ctx: click.Context) -> bool:
+    """Return whether a value is of the call, the environment or a file."""
+    return ctx.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
+
 
 @contextmanager
-def _naming_options(ctx: click.Context) -> Iterator[None]:
-    """Let errors of this package name the options of a command."""
+def _naming_options(ctx: click.Context, names: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Let errors of this package name the options of a command.
+
+    Parameters
+    ----------
+    ctx : click.Context
+        That of the command.
+    names : mapping of str to str, optional
+        Options by the parameters of Python that they set, which take precedence.
+    """
     try:
         yield
     except GiaannError as error:
-        error.choose_spelling(lambda name: spelled(name, ctx))
+        error.choose_spelling(lambda name: spelled((names or {}).get(name, name), ctx))
         raise
 
 
@@ -163,7 +203,7 @@ class CommandGroup(Command, click.Group):
     command_class = Command
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, invoke_without_command=True, **settings)
+        super().__init__(*arguments, **{"invoke_without_command": True, **settings})
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, then the commands."""
@@ -185,17 +225,17 @@ def spelled(name: str, context: click.Context) -> str:
     """
     if name in context.meta.get(FILE_FIELDS, ()):
         return name
-    commands = [
-        {option.name: option for option in command.params if isinstance(option, click.Option)}
-        for command in (context.command, *_commands(context.find_root().command))
-    ]
-    for options in commands:
-        for candidate in (name, *_OTHERWISE.get(name, ()), name.removesuffix(_SECONDS)):
-            if candidate in options:
-                return _as_given(options[candidate], context)
+    commands = list(_commands(context.find_root().command))
+    for command in (context.command, *commands):
+        options = {option.name: option for option in command.params if isinstance(option, click.Option)}
+        set_by = {option.parameter: option for option in options.values() if isinstance(option, Option)}
+        if (found := options.get(name) or set_by.get(name)) is not None:
+            return _as_given(found, context)
         if _DEFINES in options and name in _specification_fields():
             # Some fields have an option of their own, not in every command that defines networks.
-            own = [each[name] for each in commands if _DEFINES in each and name in each]
+            defining = [each for each in commands if any(option.name == _DEFINES for option in each.params)]
+            every = [each for command in defining for each in command.params if isinstance(each, click.Option)]
+            own = [each for each in every if each.name == name]
             return _as_given(own[0], context) if own else f"{_as_given(options[_SETS], context)} {name}"
     return name
 

@@ -7,18 +7,22 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from giaann_dask.cli.click_ext import Command, CommandGroup, section
+from giaann_dask.cli.dataclass_options import options_of
 from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.options import FILE_PATH, LOCAL, NETWORK, cluster_options, common_options
+from giaann_dask.cli.options import FILE_PATH, LOCAL, NETWORK, common_options, prepared
 from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.stopping import stop_on_signals
 
-_workers, _output = section("Workers"), section("Output and logging")
+if TYPE_CHECKING:
+    from giaann_dask.cluster import ClusterOptions
+
+_output = section("Output and logging")
 
 
 @click.group(cls=CommandGroup)
@@ -28,28 +32,12 @@ _workers, _output = section("Workers"), section("Output and logging")
     "--port", type=click.IntRange(0, 65535), default=0, help="Port of the scheduler; any free one by default."
 )
 @click.option("--scheduler-file", type=FILE_PATH, help="Write the address to this file.")
-@_workers("--threads", type=int, default=1, show_default=True, help="Threads of each worker.")
-@_workers("--memory-limit", metavar="SIZE", help="Memory of each worker, as 4GiB.")
-@_workers(
-    "--protocol",
-    type=click.Choice(["tcp", "ucx"]),
-    default="tcp",
-    show_default=True,
-    help="How workers exchange data: over TCP, or with UCX (needs ucxx).",
-)
-@_workers(
-    "--hang-timeout",
-    "hang_timeout_s",
-    type=float,
-    metavar="SECONDS",
-    help="Replace a worker that sends no heartbeat for so long.  [default: 120, or as Dask is configured]",
-)
-@click.option(
-    "--dashboard",
-    metavar="ADDRESS",
-    default="127.0.0.1:8787",
-    show_default=True,
-    help="Address of the dashboard; :8787 can be reached from other machines.",
+@options_of(
+    "options",
+    "giaann_dask.cluster.options.ClusterOptions",
+    "Workers",
+    only=("threads", "memory_limit", "protocol", "hang_timeout_s", "dashboard"),
+    defaults={"dashboard": "127.0.0.1:8787"},
 )
 @_output("--json", "as_json", is_flag=True, help="Print one JSON object when the cluster is ready.")
 @log_options
@@ -62,7 +50,7 @@ def cluster(
     port: int,
     scheduler_file: Path | None,
     as_json: bool,
-    **values: Any,
+    options: ClusterOptions,
 ) -> None:
     """Start a scheduler and workers with roles on this machine, until Ctrl-C.
 
@@ -73,11 +61,10 @@ def cluster(
         return
     from distributed import Client
 
-    from giaann_dask.cluster import ClusterOptions, start_cluster
+    from giaann_dask.cluster import start_cluster
     from giaann_dask.diagnostics.monitoring.reporter import add_monitoring
     from giaann_dask.storage import require_writable, write_file
 
-    options = ClusterOptions(**values)
     if scheduler_file is not None:
         require_writable(scheduler_file)
     with stop_on_signals("stopping the cluster") as stop, ExitStack() as resources:
@@ -143,7 +130,7 @@ def compact(network: Path, keep_commits: int | None, **values: Any) -> None:
 
     check_kept(keep_commits)
     store = NetworkStore(network)
-    with connect(options=cluster_options(values, LOCAL)) as client, progress() as observer:
+    with connect(options=prepared(values["cluster"], LOCAL)) as client, progress() as observer:
         report = compact_network(client, store, keep_commits, observer)
     counts = report.as_dict()
     answer(counts, values["as_json"], [f"network {network}", *figures(counts, *counts)])

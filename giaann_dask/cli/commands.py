@@ -6,47 +6,59 @@ Modules that are slow to import are imported when a command runs, so that ``--he
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
-from giaann_dask.cli.click_ext import PLAIN, Group, section
-from giaann_dask.cli.event_files import event_log, events_option, round_log
+from giaann_dask.cli.click_ext import Group, section
+from giaann_dask.cli.dataclass_options import options_of
+from giaann_dask.cli.event_files import event_log, events_option, round_log, rounds_option
 from giaann_dask.cli.logs import is_verbose
 from giaann_dask.cli.options import (
     FILE_PATH,
     INPUTS,
     LOCAL,
     NETWORK,
-    TAGGER,
     WRITTEN_PATH,
     as_files,
     beam_options,
-    cluster_options,
     common_options,
-    device_option,
-    ever_pos_option,
+    corpus_text_options,
+    dense_options,
+    evaluation_options,
+    generation_options,
     inference_options,
+    inference_rules,
+    new_text_options,
     output_options,
-    read_beam_options,
-    read_inference_options,
-    read_numbers,
-    read_row_options,
-    read_text_options,
+    prepared,
     row_options,
+    sampling_options,
     text_options,
+    training_options,
 )
 from giaann_dask.cli.output import answer, figures, say
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.scoring import check_baseline, compare, score
-from giaann_dask.cli.specification_options import read_fields, read_specification, specification_options
+from giaann_dask.cli.specification_options import (
+    network_options,
+    read_fields,
+    read_specification,
+    specification_options,
+)
 from giaann_dask.cli.stopping import stop_on_signals
-from giaann_dask.cli.training_options import read_training_options, training_options
+from giaann_dask.errors import require_option
 from giaann_dask.workflows.exits import DONE, TRY_AGAIN
 
 if TYPE_CHECKING:
+    from giaann_dask.api.text_options import TextOptions
+    from giaann_dask.cluster import ClusterOptions
     from giaann_dask.cluster.stages import StageTime
+    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
+    from giaann_dask.models.options import GenerationOptions
+    from giaann_dask.training.options import TrainingOptions
 
 _COMMITS_SHOWN = 20
 _MOVED = ("increment_bytes", "column_touches", "shared_touches", "busiest_region_share")
@@ -81,35 +93,35 @@ def giaann_dask() -> None:
 @click.option("--out", required=True, type=WRITTEN_PATH, help="Folder or URL of the new corpus.")
 @specification_options
 @click.option("--max-sequences", type=int, help="Stop after N sequences that pass the length filter.")
-@click.option(
-    "--parts-of-speech",
-    is_flag=True,
-    help="Keep the part of speech of each token, for networks with --set pos_factors.",
-)
-@text_options
-@ever_pos_option
+@corpus_text_options
 @events_option
 @common_options
-def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **values: Any) -> None:
+def encode(
+    inputs: tuple[str, ...],
+    out: Path,
+    max_sequences: int | None,
+    text: TextOptions,
+    cluster: ClusterOptions,
+    **values: Any,
+) -> None:
     """Encode text into a corpus that any number of networks can train on.
 
     The corpus is a Zarr group in an Icechunk repository: column, feature and branch of every
     token, the dictionaries in order of first appearance, and why sentences were skipped. All
     workers write it.
     """
-    where = cluster_options(values)
+    where = prepared(cluster)
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.training import encode as encode_text
     from giaann_dask.api.training import require_encodable
-    from giaann_dask.encoding.stream import check_limits
     from giaann_dask.spec import Specification
 
-    check_limits(max_sequences)
+    valid = max_sequences is None or max_sequences >= 1
+    require_option(valid, "max_sequences", max_sequences, "1 or more")
     specification = Specification(**read_fields(values))
-    text = read_text_options(values, values["ever_pos"])
     require_encodable(specification, out)
     text.require_fit(specification)
-    workload = Workload(inputs, values["text_field"], max_sequences)
+    workload = Workload(inputs, text.reading.text_field, max_sequences)
     with connect(options=where) as client, progress(workload) as observer:
         corpus = encode_text(
             inputs,
@@ -117,7 +129,7 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
             client=client,
             specification=specification,
             text=text,
-            maximum_sequences=max_sequences,
+            max_sequences=max_sequences,
             observer=event_log(values["events"], observer),
         )
     counts = {**corpus.describe(), "corpus": str(corpus.path)}
@@ -129,29 +141,35 @@ def encode(inputs: tuple[str, ...], out: Path, max_sequences: int | None, **valu
 @INPUTS
 @click.option("--network", required=True, type=WRITTEN_PATH, help="Folder or URL of the network, new or not.")
 @click.option("--branch", metavar="NAME", help="Branch of the network that commits are made on.  [default: main]")
-@training_options
-@text_options
-@ever_pos_option
+@network_options
+@training_options()
+@rounds_option
+@new_text_options
 @events_option
-@device_option
-@common_options
-def train(inputs: tuple[str, ...], network: Path, branch: str | None, **values: Any) -> int:
+@dense_options
+def train(
+    inputs: tuple[str, ...],
+    network: Path,
+    branch: str | None,
+    training: TrainingOptions,
+    text: TextOptions,
+    cluster: ClusterOptions,
+    **values: Any,
+) -> int:
     """Train a network on text or on encoded corpora.
 
     Text that the network was trained on before is skipped, so an interrupted command is simply run
     again, and more text is added by naming it. Nothing is counted twice. After Ctrl-C, SIGTERM or
     SIGHUP, rounds in progress are committed and the exit code is 75.
     """
-    where = cluster_options(values)
+    where = prepared(cluster)
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.training import train as train_network
     from giaann_dask.spec import Specification
 
-    options = read_training_options(values)
-    text = read_text_options(values, values["ever_pos"])
     specification = read_specification(network, values)
     text.require_fit(specification or Specification())
-    workload = Workload(inputs, values["text_field"], options.maximum_sequences)
+    workload = Workload(inputs, text.reading.text_field, training.max_sequences)
     with connect(options=where) as client, progress(workload) as observer, stop_on_signals() as stop:
         trained = train_network(
             inputs,
@@ -159,7 +177,7 @@ def train(inputs: tuple[str, ...], network: Path, branch: str | None, **values: 
             client=client,
             specification=specification,
             text=text,
-            options=options,
+            options=training,
             branch=branch,
             observer=event_log(values["events"], round_log(values["rounds"], observer)),
             stop=stop,
@@ -191,34 +209,8 @@ def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
 @NETWORK
 @INPUTS
 @inference_options
-@click.option(
-    "--feed",
-    type=click.Choice(["target", "prediction"]),
-    default="target",
-    show_default=True,
-    help="What the next prediction starts from: the text's own token or the predicted one.",
-)
-@click.option("--max-sequences", type=int, help="Read N sentences that pass the length filter.")
-@click.option(
-    "--first-sequence",
-    type=int,
-    default=0,
-    show_default=True,
-    metavar="K",
-    help="Start at the K-th of them, counted from 0.",
-)
-@click.option(
-    "--top-k",
-    default="1",
-    show_default=True,
-    metavar="K,...",
-    help="Count how often one of the K best candidates is right, for every K named.",
-)
-@click.option(
-    "--bits-per-byte",
-    is_flag=True,
-    help="Also sum up the probabilities of the tokens; profile best always does.",
-)
+@options_of("rules", "giaann_dask.models.rules.PredictionRules", "Inference")
+@evaluation_options("max_sequences", "first_sequence", "top_k", "bits_per_byte")
 @click.option(
     "--report",
     "reports",
@@ -243,9 +235,16 @@ def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
 @row_options
 @text_options
 @events_option
-@device_option
-@common_options
-def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], **values: Any) -> None:
+@dense_options
+def evaluate(
+    network: Path,
+    inputs: tuple[str, ...],
+    reports: tuple[Path, ...],
+    evaluation: EvaluationOptions,
+    text: TextOptions,
+    cluster: ClusterOptions,
+    **values: Any,
+) -> None:
     """Measure how well a network predicts a text, token by token.
 
     The first tokens of each sentence are given; top-1 is the share of the others that the network
@@ -255,38 +254,30 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
     A network of profile best gives every word a probability, so perplexity and bits per byte come with
     it, and sentences of any kind count.
     """
-    where = cluster_options(values)
+    where = prepared(cluster)
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.network import Network
     from giaann_dask.diagnostics.evaluation_report import check_report_name, save_report
-    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions, EvaluationReport
+    from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
     from giaann_dask.storage import require_writable
 
     opened = Network(network, values["commit"])
-    check_baseline(opened, inputs, values)
+    asked = {**values, "reports": reports, "evaluation": evaluation, "text": text}
+    check_baseline(opened, inputs, asked)
     if opened.specification.traits.probabilities:
-        score(opened, inputs, {**values, "reports": reports}, where)
+        score(opened, inputs, asked, where)
         return
     for path in reports:
         check_report_name(path)
         require_writable(path)
-    options = EvaluationOptions(
-        inference=read_inference_options(values, values["feed"]),
-        maximum_sequences=values["max_sequences"],
-        first_sequence=values["first_sequence"],
-        device=values["device"],
-        rows=read_row_options(values),
-        top_k=read_numbers("top_k", values["top_k"]),
-        bits_per_byte=values["bits_per_byte"],
-    )
+    options = replace(evaluation, inference=inference_rules(values, values["rules"].feed))
     opened.require_fit(options)
-    text = read_text_options(values)
-    workload = Workload(inputs, values["text_field"], options.maximum_sequences)
+    workload = Workload(inputs, text.reading.text_field, options.max_sequences)
     with connect(options=where) as client, progress(workload) as observer:
         logged = event_log(values["events"], observer)
         measured = opened.evaluate(inputs, client=client, options=options, text=text, observer=logged)
         report = cast(EvaluationReport, measured)
-        found = compare(opened, inputs, values, client)
+        found = compare(opened, inputs, asked, client)
     counts = {**report.as_dict(), **found.counts, "reports": [str(save_report(report, path)) for path in reports]}
     names = ("sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1")
     more = ("top_k",) if len(report.accuracy.top_k) > 1 else ()
@@ -300,38 +291,17 @@ def evaluate(network: Path, inputs: tuple[str, ...], reports: tuple[Path, ...], 
 @giaann_dask.command()
 @NETWORK
 @click.argument("prompt")
-@section(PLAIN)(
-    "--max-tokens",
-    "tokens",
-    type=int,
-    default=20,
-    show_default=True,
-    help="Tokens to generate at most.",
-)
+@generation_options("max_tokens", "tagger")
 @click.option("--explain", is_flag=True, help="Show runners-up and the connections that decided.")
 @beam_options
 @inference_options
 @click.option("--ref", "commit", metavar="NAME", help="Use an older commit, tag or branch.")
 @row_options
-@TAGGER
-@section("Inference")(
-    "--temperature",
-    first=True,
-    type=float,
-    default=0.0,
-    show_default=True,
-    help="Profile best: draw words by their probability to the power of 1 / N; 0 takes the most probable.",
-    metavar="N",
-)
-@section("Inference")(
-    "--seed",
-    first=True,
-    type=int,
-    help="Draw the same words again with --temperature.  [default: a random one, which is shown]",
-)
-@device_option
-@common_options
-def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: Any) -> None:
+@sampling_options
+@dense_options
+def generate(
+    network: Path, prompt: str, explain: bool, generation: GenerationOptions, cluster: ClusterOptions, **values: Any
+) -> None:
     """Generate the continuation of a PROMPT.
 
     All words of the prompt are used as seed. Of equally active neurons the first by name is taken, with flags
@@ -339,21 +309,12 @@ def generate(network: Path, prompt: str, tokens: int, explain: bool, **values: A
     best path is.
     """
     from giaann_dask.api.network import Network
-    from giaann_dask.models.options import GenerationOptions, SamplingOptions
 
-    options = GenerationOptions(
-        tokens=tokens,
-        inference=read_inference_options(values, "prediction"),
-        beam=read_beam_options(values),
-        tagger=values["tagger"],
-        reasons=5 if explain else 0,
-        device=values["device"],
-        rows=read_row_options(values),
-        sampling=SamplingOptions(temperature=values["temperature"], seed=values["seed"]),
-    )
+    options = replace(generation, inference=inference_rules(values, "prediction"))
+    options = options if explain else replace(options, reasons=0)
     opened = Network(network, values["commit"])
     opened.require_fit(options)
-    where = cluster_options(values, LOCAL)
+    where = prepared(cluster, LOCAL)
     with waiting("generate"):
         # Rows are requested on clusters only.
         if where.distributes or options.rows.mode == "remote":

@@ -14,7 +14,7 @@ import click
 
 from giaann_dask.cli.click_ext import Command, section
 from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.options import silence_dask
+from giaann_dask.cli.options import json_option, silence_dask
 from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import waiting
 from giaann_dask.spec_profiles import PROFILES, Profile
@@ -31,7 +31,7 @@ _PROMPT = "The old miller carried the flour"
     help="Compile on the hosts of the workers of this scheduler instead of here.",
 )
 @section("Cluster")("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
-@section("Output and logging")("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@json_option
 @log_options
 def compile_ahead(
     profiles: tuple[Profile, ...], scheduler: str | None, scheduler_file: str | None, as_json: bool
@@ -88,6 +88,6 @@ def _use(profile: Profile) -> None:
         rule = gd.Specification(profile=profile, regions=2)
         network = gd.train(text, Path(folder, "net"), client=client, specification=rule, options=options)
         network.evaluate(text, client=client)
-        network.generate(_PROMPT, client=client, options=gd.GenerationOptions(tokens=2))
+        network.generate(_PROMPT, client=client, options=gd.GenerationOptions(max_tokens=2))
         compact_network(client, NetworkStore(network.path))
         network.digest()

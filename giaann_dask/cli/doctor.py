@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from giaann_dask.cli.click_ext import Command, section
-from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.options import NETWORK_PATH, silence_dask, storage_option
+from giaann_dask.cli.dataclass_options import options_of
+from giaann_dask.cli.options import NETWORK_PATH, output_options, silence_dask
 from giaann_dask.cli.output import answer, show
 from giaann_dask.cli.progress import waiting
 from giaann_dask.printable import printable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from giaann_dask.diagnostics.findings import Finding
+    from giaann_dask.serving.options import ServingOptions
 
 CHECK_FAILED = 3
 _PIPE_WIDTH = 160
@@ -34,17 +35,15 @@ _MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red
 @click.option("--ref", metavar="NAME", help="Check an older commit, tag or branch of the network.")
 @section("Cluster")("--scheduler", metavar="ADDRESS", help="Also check the cluster of this scheduler.")
 @section("Cluster")("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
-@click.option("--port", type=int, default=8000, show_default=True, help="Port that serve will listen on.")
-@section("Output and logging")("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
-@storage_option
-@log_options
+@options_of("serving", "giaann_dask.serving.options.ServingOptions", "Server", only=("port",))
+@output_options
 def doctor(
     network: Path | None,
     all_runs: bool,
     ref: str | None,
     scheduler: str | None,
     scheduler_file: str | None,
-    port: int,
+    serving: ServingOptions,
     as_json: bool,
 ) -> int:
     """Check this machine, and a network or cluster if given; advise how to fix what is wrong.
@@ -60,7 +59,7 @@ def doctor(
         raise click.UsageError("Missing option '--network' beside '--ref'.")
     options = ClusterOptions(scheduler=scheduler, scheduler_file=scheduler_file)
     named = scheduler is not None or scheduler_file is not None
-    ports = (("scheduler", 8786), ("dashboard", 8787), ("server", port))
+    ports = (("scheduler", 8786), ("dashboard", 8787), ("server", serving.port))
     with waiting("look"):
         findings = list(check_machine(network or Path.cwd(), ports))
         if network is not None:

@@ -5,24 +5,26 @@ The pictures are in `giaann_dask.diagnostics.pictures`, the report is in `giaann
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from giaann_dask.cli.click_ext import Command, section
+from giaann_dask.cli.click_ext import Command, given_options, section
+from giaann_dask.cli.dataclass_options import options_of
 from giaann_dask.cli.options import (
     FILE_PATH,
     LOCAL,
     NETWORK,
     as_files,
-    cluster_options,
-    common_options,
-    device_option,
+    dense_options,
+    evaluation_options,
+    generation_options,
     inference_options,
+    inference_rules,
     output_options,
-    read_inference_options,
-    read_text_options,
+    prepared,
     text_options,
 )
 from giaann_dask.cli.output import answer, figures
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
     from giaann_dask.models.options import GenerationOptions
 
 _PICTURES, _PAGE = (".svg", ".png", ".pdf"), (".html",)
-_COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activation")
 _content, _style = section("What to draw"), section("Size and style")
+_DRAW = "giaann_dask.diagnostics.pictures.options.DrawOptions"
+_DENSITY = "giaann_dask.diagnostics.pictures.options.DensityOptions"
 
 
 @click.command(cls=Command)
@@ -47,57 +50,16 @@ _content, _style = section("What to draw"), section("Size and style")
     type=FILE_PATH,
     help="The file to write: .svg, .png, .pdf, a page to zoom and follow (.html), or an animation (.gif, .mp4).",
 )
-@_content(
-    "--concept", "concepts", first=True, multiple=True, metavar="LEMMA", help="A concept column to draw; repeatable."
-)
-@_style(
-    "--colour",
-    first=True,
-    type=click.Choice(_COLOURS),
-    help="What colours mean.  [default: default, of a prompt activation]",
-)
+@options_of("picture", _DRAW, "Size and style", first=("concepts", "colour"))
+@options_of("all_columns", _DENSITY, "What to draw", prefix="density", shared=("width_inches", "dark"))
 @_content(
     "--prompt", first=True, metavar="TEXT", help="Draw the activation after a step of the prediction from a prompt."
 )
 @_content("--step", type=int, default=1, show_default=True, help="After which predicted token, with --prompt.")
 @_content("--animate", first=True, metavar="PROMPT", help="Draw a prediction step by step, as .gif or .mp4.")
-@_content(
-    "--max-tokens",
-    "tokens",
-    first=True,
-    type=int,
-    default=10,
-    show_default=True,
-    help="Tokens to predict at most.",
-)
+@generation_options("max_tokens", defaults={"max_tokens": 10})
 @_style("--seconds", type=float, default=1.2, show_default=True, help="How long a step of --animate stands.")
 @_content("--density", first=True, is_flag=True, help="Draw all connections by source and target column.")
-@_content(
-    "--order",
-    type=click.Choice(["appearance", "region"]),
-    default="appearance",
-    show_default=True,
-    help="Order of the columns with --density.",
-)
-@_style("--max-columns", "columns", type=int, default=6, show_default=True, help="Most columns.")
-@_style(
-    "--max-features",
-    "features",
-    type=int,
-    default=8,
-    show_default=True,
-    help="Most feature neurons of a column.",
-)
-@_style(
-    "--max-connections",
-    "connections",
-    type=int,
-    default=120,
-    show_default=True,
-    help="Most connections.",
-)
-@_style("--width", type=float, help="Width in inches.  [default: 12, with --density 9]")
-@_style("--dark", is_flag=True, help="Light on dark.")
 @inference_options
 @click.option("--ref", "commit", metavar="NAME", help="Draw an older commit, tag or branch.")
 @output_options
@@ -109,7 +71,7 @@ def draw(network: Path, out: Path, **values: Any) -> None:
 
     \b
       giaann-dask draw my.network --out picture.svg --colour segments
-      giaann-dask draw my.network --out picture.html --concept miller
+      giaann-dask draw my.network --out picture.html --concepts miller
       giaann-dask draw my.network --out all.png --density
       giaann-dask draw my.network --out step.png --prompt "The old miller carried the"
       giaann-dask draw my.network --out steps.gif --animate "The old miller carried the"
@@ -136,18 +98,19 @@ def check_request(out: Path, values: dict[str, Any]) -> None:
         return
     if values["density"]:
         suffixes = _PICTURES
-        if values["colour"] is not None or values["concepts"]:
+        if {"colour", "concepts"} & {*given_options("picture")}:
             raise OptionError(
-                "--density with --colour or --concept", "all columns, by their connections", "leave them out"
+                "--density with --colour or --concepts", "all columns, by their connections", "leave them out"
             )
     if out.suffix.lower() not in suffixes:
         remedy = "name a prompt with --animate" if out.suffix.lower() in (".gif", ".mp4") else "rename it"
         raise OptionError(f"the picture {out}", f"a name that ends in {', '.join(suffixes)}", remedy)
-    if (values["colour"] == "activation") != (values["prompt"] is not None) and values["colour"] is not None:
+    colour = values["picture"].colour if "colour" in given_options("picture") else None
+    if (colour == "activation") != (values["prompt"] is not None) and colour is not None:
         raise OptionError(
-            f"--colour {values['colour']} {'with' if values['prompt'] else 'without'} --prompt",
+            f"--colour {colour} {'with' if values['prompt'] else 'without'} --prompt",
             "activation of a prompt, or another colour of columns",
-            "name a prompt" if values["colour"] == "activation" else "leave one of them out",
+            "name a prompt" if colour == "activation" else "leave one of them out",
         )
 
 
@@ -157,12 +120,8 @@ def _draw(network: Network, out: Path, values: dict[str, Any]) -> Path:
 
     pictures = network.pictures
     if values["density"]:
-        from giaann_dask.diagnostics.pictures.density import DensityOptions
-
-        wide = {"width_inches": values["width"]} if values["width"] else {}
-        chosen = DensityOptions(order=values["order"], dark=values["dark"], **wide)
-        return save_figure(pictures.draw_density(chosen), out)
-    options, page = _read_options(values), out.suffix.lower() in _PAGE
+        return save_figure(pictures.draw_density(values["all_columns"]), out)
+    options, page = _picture_options(values), out.suffix.lower() in _PAGE
     if values["animate"] is not None:
         predicted = pictures.predict(values["animate"], _read_rules(values))
         return pictures.animate(predicted, out, options, values["seconds"])
@@ -176,26 +135,18 @@ def _draw(network: Network, out: Path, values: dict[str, Any]) -> Path:
     return pictures.save_page(out, options) if page else save_figure(pictures.draw(options), out)
 
 
-def _read_options(values: dict[str, Any]) -> DrawOptions:
-    from giaann_dask.diagnostics.pictures.options import DrawOptions
-
+def _picture_options(values: dict[str, Any]) -> DrawOptions:
+    """Return the options of a picture; colours of a prediction are those of its activation."""
+    options: DrawOptions = values["picture"]
     shows_state = values["prompt"] is not None or values["animate"] is not None
-    wide = {"width_inches": values["width"]} if values["width"] is not None else {}
-    return DrawOptions(
-        concepts=values["concepts"],
-        colour=values["colour"] or ("activation" if shows_state else "default"),
-        maximum_columns=values["columns"],
-        maximum_features=values["features"],
-        maximum_connections=values["connections"],
-        dark=values["dark"],
-        **wide,
+    return (
+        replace(options, colour="activation") if shows_state and "colour" not in given_options("picture") else options
     )
 
 
 def _read_rules(values: dict[str, Any]) -> GenerationOptions:
-    from giaann_dask.models.options import GenerationOptions
-
-    return GenerationOptions(tokens=values["tokens"], inference=read_inference_options(values, "prediction"))
+    options: GenerationOptions = values["generation"]
+    return replace(options, inference=inference_rules(values, "prediction"))
 
 
 @click.command(cls=Command)
@@ -209,12 +160,11 @@ def _read_rules(values: dict[str, Any]) -> GenerationOptions:
     callback=as_files,
     help="Text to predict, for the accuracy; repeatable.",
 )
-@click.option("--max-sequences", type=int, help="Read N sentences of it that pass the length filter.")
+@evaluation_options("max_sequences")
 @click.option("--ref", "commit", metavar="NAME", help="Report on an older commit, tag or branch.")
 @inference_options
 @text_options
-@device_option
-@common_options
+@dense_options
 def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> None:
     """Write a report on a network: one page that needs no other file.
 
@@ -227,21 +177,17 @@ def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> 
 
     check_report_path(out)
     require_writable(out)
-    where = cluster_options(values, LOCAL)
+    where = prepared(values["cluster"], LOCAL)
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.network import Network
-    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions
 
     opened = Network(network, values["commit"])
-    options = EvaluationOptions(
-        inference=read_inference_options(values, "target"),
-        maximum_sequences=values["max_sequences"],
-        device=values["device"],
-    )
+    options = replace(values["evaluation"], inference=inference_rules(values, "target"))
+    text = values["text"]
     if inputs and opened.specification.traits.columns:
         opened.require_fit(options)
-    asked: dict[str, Any] = {"options": options, "text": read_text_options(values)}
-    workload = Workload(inputs, values["text_field"], options.maximum_sequences)
+    asked: dict[str, Any] = {"options": options, "text": text}
+    workload = Workload(inputs, text.reading.text_field, options.max_sequences)
     if where.workers == LOCAL:
         with progress(workload) as observer:
             made = opened.report(inputs, observer=observer, **asked)

@@ -32,6 +32,16 @@ def events_option(command: Command) -> Command:
     )(command)
 
 
+def rounds_option(command: Command) -> Command:
+    """Add ``--rounds``."""
+    return section("Output and logging")(
+        "--rounds",
+        type=APPENDED_FILE,
+        metavar="FILE",
+        help="Append what every round moved: bytes, messages, overlaps, busiest region; a JSON object a line.",
+    )(command)
+
+
 def event_log(file: TextIO | None, observer: Observer) -> Observer:
     """Write an observer's events to a file, too, one JSON object a line.
 

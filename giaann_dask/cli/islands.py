@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from giaann_dask.cli.click_ext import Group
+from giaann_dask.cli.dataclass_options import PLAIN, options_of
 from giaann_dask.cli.options import (
     FILE_PATH,
     INPUTS,
     LOCAL,
     NETWORK,
     as_files,
-    cluster_options,
     common_options,
     output_options,
-    read_text_options,
+    prepared,
     text_options,
 )
 from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.specification_options import read_fields, specification_options
 from giaann_dask.errors import OptionError, parameter
+
+if TYPE_CHECKING:
+    from giaann_dask.algebra.algebra_options import OverlapOptions
+    from giaann_dask.islands.pack_options import PackOptions
 
 _ISLAND = click.option("--island", required=True, type=FILE_PATH, metavar="FILE", help="The island file.")
 
@@ -117,15 +121,7 @@ def join(island: Path, network: Path, **values: Any) -> None:
 @_ISLAND
 @click.option("--key", required=True, type=FILE_PATH, metavar="FILE", help="The private key.")
 @click.option("--out", required=True, type=FILE_PATH, metavar="FILE", help="The bundle to write.")
-@click.option("--offer-text", is_flag=True, help="Put the text into the bundle, so that it can be audited.")
-@click.option(
-    "--group-characters",
-    type=int,
-    default=262_144,
-    show_default=True,
-    metavar="N",
-    help="Text that is counted together, and again by an audit.",
-)
+@options_of("packing", "giaann_dask.islands.pack_options.PackOptions", PLAIN)
 @click.option("--ref", default=None, metavar="NAME", help="Pack of an older commit, tag or branch of NETWORK.")
 @text_options
 @common_options
@@ -135,8 +131,7 @@ def pack(
     island: Path,
     key: Path,
     out: Path,
-    offer_text: bool,
-    group_characters: int,
+    packing: PackOptions,
     ref: str | None,
     **values: Any,
 ) -> None:
@@ -144,15 +139,13 @@ def pack(
 
     The text is counted a second time, part by part; a network that is not the sum of it is refused.
     """
-    where = cluster_options(values, LOCAL)
+    where = prepared(values["cluster"], LOCAL)
     from giaann_dask.api.islands import pack_bundle
     from giaann_dask.api.network import Network
     from giaann_dask.cluster import connect
-    from giaann_dask.islands.packing import PackOptions
 
-    options = PackOptions(offer_text=offer_text, group_characters=group_characters)
-    text = read_text_options(values)
-    workload = Workload(inputs, values["text_field"], None)
+    text = values["text"]
+    workload = Workload(inputs, text.reading.text_field, None)
     packed = Network(network, ref)
     with connect(options=where) as client, progress(workload) as observer:
         report = pack_bundle(
@@ -161,7 +154,7 @@ def pack(
             out,
             island=island,
             key=key,
-            options=options,
+            options=packing,
             client=client,
             text=text,
             observer=observer,
@@ -190,13 +183,7 @@ def pack(
     metavar="INPUT",
     help="Text of bundles that do not offer it themselves.",
 )
-@click.option(
-    "--overlap",
-    type=click.Choice(["refuse", "once"]),
-    default="refuse",
-    show_default=True,
-    help="Of a bundle that NETWORK holds in part: refuse it, or add the groups that it does not hold.",
-)
+@options_of("shared", "giaann_dask.algebra.algebra_options.OverlapOptions", PLAIN, only=("overlap",))
 @text_options
 @common_options
 def merge(
@@ -206,19 +193,19 @@ def merge(
     audit: int,
     audit_seed: int | None,
     texts: tuple[str, ...],
-    overlap: Literal["refuse", "once"],
+    shared: OverlapOptions,
     **values: Any,
 ) -> None:
     """Verify BUNDLES and add those that NETWORK does not hold yet, a commit for each.
 
     When one is refused, none is added. Run the same command again after an interruption.
     """
-    where = cluster_options(values, LOCAL)
+    where = prepared(values["cluster"], LOCAL)
     from giaann_dask.api.islands import merge_bundles
     from giaann_dask.cluster import connect
     from giaann_dask.text.inputs import Files
 
-    text = read_text_options(values)
+    text = values["text"]
     with connect(options=where) as client, progress() as observer:
         reports = merge_bundles(
             network,
@@ -227,7 +214,7 @@ def merge(
             audit=audit,
             audit_seed=audit_seed,
             texts=Files(texts) if texts else None,
-            overlap=overlap,
+            overlap=shared.overlap,
             client=client,
             text=text,
             observer=observer,

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from giaann_dask.cli.click_ext import Command, without_dashes
+from giaann_dask.cli.dataclass_options import Items
 from giaann_dask.cli.options import FILE_PATH, read_toml
 from giaann_dask.cli.output import say
 from giaann_dask.errors import GiaannError, OptionError
@@ -29,11 +30,13 @@ _ALIKE = 0.5
 class JobCommand(Command):
     """A command that a scheduler runs, with a table in the file of settings and exit codes of its own."""
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        for option in self.params:
+    def _expanded(self) -> list[click.Parameter]:
+        """Return the parameters, options with variables of the environment."""
+        found = super()._expanded()
+        for option in found:
             if isinstance(option, click.Option) and option.envvar is None:
                 option.envvar = "GIAANN_" + without_dashes(option).replace("-", "_").upper()
+        return found
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the job; return its exit code after errors that a scheduler treats otherwise than bad input."""
@@ -126,6 +129,8 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
 
 def _as_given(option: click.Option, value: Any, path: Path) -> Any:
     """Return a value of the file as an option takes it."""
+    if isinstance(value, list) and isinstance(option.type, Items):
+        return tuple(value)
     if isinstance(value, list) != option.multiple:
         if option.multiple:
             return [value]

@@ -7,39 +7,37 @@ job, disk full); all are in docs/how-to/workflows.md.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from giaann_dask.cli.click_ext import Group, section
-from giaann_dask.cli.event_files import round_log
+from giaann_dask.cli.dataclass_options import PLAIN, options_of
+from giaann_dask.cli.event_files import round_log, rounds_option
 from giaann_dask.cli.job_settings import job_command
-from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.options import (
     FILE_PATH,
     NETWORK_PATH,
     as_files,
-    cluster_options,
-    common_options,
-    device_option,
-    ever_pos_option,
-    read_numbers,
-    read_text_options,
-    storage_option,
+    dense_options,
+    new_text_options,
+    output_options,
+    prepared,
     text_options,
+    training_options,
 )
 from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import Workload, progress, waiting
-from giaann_dask.cli.specification_options import read_specification
+from giaann_dask.cli.specification_options import network_options, read_specification
 from giaann_dask.cli.stopping import stop_on_signals
-from giaann_dask.cli.training_options import read_training_options, training_options
 
 _NETWORK = click.option("--network", required=True, type=NETWORK_PATH, help="Folder or URL of the network.")
 _job = section("Job")
+_OPTIONS = "giaann_dask.workflows.job_options."
 _HISTORY = _job("--history", type=FILE_PATH, help="File of JSON lines.  [default: NETWORK.history.jsonl]")
-_WAIT = _job("--wait", type=float, default=0.0, metavar="SECONDS", help="Wait so long for another job to end.")
+_WAIT = _job("--wait-s", type=float, default=0.0, metavar="SECONDS", help="Wait so long for another job to end.")
 _SEQUENCES = _job("--evaluate-sequences", type=int, metavar="N", help="Evaluate no more than N sentences.")
 _TEXT: dict[str, Any] = {"multiple": True, "metavar": "INPUT", "callback": as_files}
 
@@ -57,53 +55,42 @@ def job() -> None:
 @click.option("--network", required=True, type=NETWORK_PATH, help="Folder or URL of the network, new or not.")
 @click.option("--evaluate", **_TEXT, help="Held-out text to evaluate on; repeatable.")
 @_SEQUENCES
-@_job("--least-top1", type=float, default=0.0, metavar="SHARE", help="Exit with code 3 below this.")
-@_job("--settle", type=float, default=60.0, show_default=True, metavar="SECONDS",
-              help="Leave files that were changed in the last SECONDS for the next run.")  # fmt: skip
-@_job("--skip-unreadable", is_flag=True, help="Leave out files that cannot be read instead of failing.")
-@_job("--max-seconds", type=float, metavar="SECONDS", help="Commit and stop after so long; continue the next night.")
+@options_of("options", _OPTIONS + "NightlyOptions", "Job", without=("keep_commits",), partial=True)
 @_HISTORY
 @_WAIT
-@training_options
-@text_options
-@ever_pos_option
-@device_option
-@common_options
+@network_options
+@training_options()
+@rounds_option
+@new_text_options
+@dense_options
 def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], **values: Any) -> None:
     """Train the new files of a folder, evaluate, and delete old commits (--keep-commits).
 
     A file is new by its content: one that was renamed or copied is not trained again, one that was changed is new
     text from the first changed part on. A run that was killed continues from its last commit.
     """
-    where = cluster_options(values)
+    where = prepared(values["cluster"])
     from giaann_dask.cluster import connect
     from giaann_dask.workflows.history import history_of, recorded
-    from giaann_dask.workflows.measuring import Measure
-    from giaann_dask.workflows.nightly import NightlyOptions, plan, work
+    from giaann_dask.workflows.job_options import Measure
+    from giaann_dask.workflows.nightly import plan, work
 
-    text = read_text_options(values, values["ever_pos"])
-    measured = Measure(inputs=evaluate, text=text, maximum_sequences=values["evaluate_sequences"])
-    options = NightlyOptions(
-        inputs=inputs,
-        network=network,
-        text=text,
-        training=read_training_options({**values, "keep_commits": None}),
+    text, training = values["text"], values["training"]
+    measured = Measure(inputs=evaluate, text=text, max_sequences=values["evaluate_sequences"])
+    options = values["options"](
+        training=replace(training, keep_commits=None),
         specification=read_specification(network, values),
         evaluation=measured if evaluate else None,
-        least_top1=values["least_top1"],
-        settle_s=values["settle"],
-        skip_unreadable=values["skip_unreadable"],
-        keep_commits=values["keep_commits"],
-        maximum_s=values["max_seconds"],
+        keep_commits=training.keep_commits,
     )
     if values["dry_run"]:
         found = {"network": str(network), "dry_run": True, **plan(options).as_dict()}
         answer(found, values["as_json"], figures(found, *found))
         return
     history = history_of(network, values["history"])
-    workload = Workload(inputs, values["text_field"])
+    workload = Workload(inputs, text.reading.text_field)
     with (
-        recorded("nightly", network, history, values["wait"]) as entry,
+        recorded("nightly", network, history, values["wait_s"]) as entry,
         connect(options=where) as client,
         progress(workload) as observer,
         stop_on_signals() as stop,
@@ -116,38 +103,32 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
 @_NETWORK
 @click.option("--evaluate", required=True, **_TEXT, help="Held-out text; repeatable.")
 @_SEQUENCES
-@_job("--tolerance", type=float, default=0.01, show_default=True, metavar="SHARE",
-              help="By how much top-1 (0 to 1) may fall.")  # fmt: skip
-@_job("--accept", is_flag=True, help="Accept the accuracy as the new reference.")
+@options_of("options", _OPTIONS + "WeeklyOptions", "Job", only=("tolerance", "accept"), partial=True)
 @_job("--ref", "commit", metavar="NAME", help="Evaluate an older commit, tag or branch.")
 @_job("--reports", type=FILE_PATH, help="Folder for the pages.  [default: NETWORK.reports]")
 @_HISTORY
 @_WAIT
 @text_options
-@device_option
-@common_options
+@dense_options
 def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
     """Evaluate a network, write a report, and check that it has not become worse.
 
     Top-1 is compared with that of the last run that passed on the same text; failed runs do not count, so the
     alarm stays until the network is better or --accept is given.
     """
-    where = cluster_options(values)
+    where = prepared(values["cluster"])
     from giaann_dask.api.network import Network
     from giaann_dask.cluster import connect
     from giaann_dask.storage import read_json_lines
     from giaann_dask.workflows.history import beside, history_of, recorded
-    from giaann_dask.workflows.measuring import Measure, last_passed
-    from giaann_dask.workflows.weekly import JOB, WeeklyOptions, work
+    from giaann_dask.workflows.job_options import Measure
+    from giaann_dask.workflows.measuring import last_passed
+    from giaann_dask.workflows.weekly import JOB, work
 
-    text = read_text_options(values)
-    options = WeeklyOptions(
-        network=network,
-        evaluation=Measure(inputs=evaluate, text=text, maximum_sequences=values["evaluate_sequences"]),
+    text = values["text"]
+    options = values["options"](
+        evaluation=Measure(inputs=evaluate, text=text, max_sequences=values["evaluate_sequences"]),
         reports=values["reports"] or beside(network, ".reports"),
-        tolerance=values["tolerance"],
-        accept=values["accept"],
-        commit=values["commit"],
     )
     history = history_of(network, values["history"])
     # What is not there is bad input before anything is written.
@@ -158,9 +139,9 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
         found = {"network": str(network), "dry_run": True, "commit": commit, "compared_with": compared}
         answer(found, values["as_json"], figures(found, *found))
         return
-    workload = Workload(evaluate, values["text_field"])
+    workload = Workload(evaluate, text.reading.text_field)
     with (
-        recorded(JOB, network, history, values["wait"]) as entry,
+        recorded(JOB, network, history, values["wait_s"]) as entry,
         connect(options=where) as client,
         progress(workload) as observer,
     ):
@@ -179,9 +160,7 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
 @click.option("--keep", type=int, metavar="N", help="Delete all but the last N copies.")
 @_HISTORY
 @_WAIT
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
-@storage_option
-@log_options
+@output_options
 def backup(network: Path, destination: Path, **values: Any) -> None:
     """Copy a commit to another place and verify the copy.
 
@@ -203,7 +182,7 @@ def backup(network: Path, destination: Path, **values: Any) -> None:
         found = {"network": str(network), "to": str(destination), "dry_run": True, "copies_there": there}
         answer(found, values["as_json"], figures(found, *found))
         return
-    with recorded("backup", near, history_of(near, values["history"]), values["wait"]) as entry, waiting("copy"):
+    with recorded("backup", near, history_of(near, values["history"]), values["wait_s"]) as entry, waiting("copy"):
         entry |= {"network": str(network), "to": str(destination)}
         entry["copied"] = copy_commit(source, target, values["commit"], values["keep"]).as_dict()
     shown = {**entry, **entry["copied"]}
@@ -213,29 +192,25 @@ def backup(network: Path, destination: Path, **values: Any) -> None:
 @job_command("compare")
 @click.option("--train", required=True, **_TEXT, help="Text to train on; repeatable.")
 @click.option("--evaluate", required=True, **_TEXT, help="Text to evaluate on; repeatable.")
-@click.option("--sizes", default="1000,100000000", show_default=True, metavar="N,...", help="Sentences to train on.")
-@click.option("--profiles", default="best,v1,v2", show_default=True, metavar="NAME,...", help="Profiles to train.")
-@click.option("--tagger", default="gold", show_default=True, metavar="lexicon|spacy:MODEL|gold", help="For v1 and v2.")
-@click.option("--seed-tokens", default=8, show_default=True, help="Tokens of each sentence that are not predicted.")
+@options_of(
+    "options",
+    _OPTIONS + "ComparisonOptions",
+    PLAIN,
+    only=("sizes", "profiles", "tagger", "seed_tokens"),
+    partial=True,
+)
 @click.option("--output", required=True, type=FILE_PATH, help="Folder for networks, tables and plot.")
-@device_option
-@common_options
+@dense_options
 def compare(output: Path, **values: Any) -> None:
     """Compare profiles by the amount of text they were trained on: a table and a plot.
 
     Each is trained on the first sentences of a text and evaluated on another, beside n-grams of the same tokens.
     Networks that exist already are not trained again.
     """
-    where = cluster_options(values, default=1)
+    where = prepared(values["cluster"], default=1)
     from giaann_dask.workflows import comparing
 
-    options = comparing.ComparisonOptions(
-        **{name: values[name] for name in ("train", "evaluate", "tagger", "seed_tokens")},
-        sizes=read_numbers("sizes", values["sizes"]),
-        profiles=tuple(values["profiles"].split(",")),
-        output=output,
-        where=where,
-    )
+    options = values["options"](where=where)
     if values["dry_run"]:
         found = {"output": str(output), "networks": [f"{name}-{size}" for name, size in options.networks()]}
         answer(found, values["as_json"], figures(found, *found))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from giaann_dask.cli.click_ext import given_options
 from giaann_dask.cli.event_files import event_log
-from giaann_dask.cli.options import V1_DEFAULTS, read_numbers, read_text_options
 from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import Workload, progress
 from giaann_dask.errors import OptionError, parameter
@@ -19,17 +19,8 @@ if TYPE_CHECKING:
     from giaann_dask.api.network import Network
     from giaann_dask.cluster import ClusterOptions
 
-# Options of other profiles, with their default values.
-_OTHERS = {
-    **V1_DEFAULTS,
-    "feed": "target",
-    "settings": None,
-    "strict_reference": False,
-    "enforce_delimiter": False,
-    "rows": "auto",
-    "row_memory": None,
-    "reports": (),
-}
+# Groups of options that networks of other profiles have.
+_OTHERS = ("v1_rules", "v2_rules", "rows", "rules")
 
 
 def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], where: ClusterOptions) -> None:
@@ -43,15 +34,13 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
     from giaann_dask.api.cluster import connect
     from giaann_dask.models.words.score_report import ScoringOptions
 
-    for name, usual in _OTHERS.items():
-        if values[name] != usual:
-            received = f"{parameter(name)} for a network of profile {network.specification.profile}"
-            raise OptionError(received, "profile v1 or v2", "leave it out")
-    names = ("maximum_sequences", "first_sequence", "baseline")
-    given = dict(zip(names, (values[n] for n in ("max_sequences", *names[1:])), strict=True))
-    options = ScoringOptions(**given, top_k=read_numbers("top_k", values["top_k"]))
-    text = read_text_options(values)
-    workload = Workload(inputs, values["text_field"], options.maximum_sequences)
+    for name in [*given_options(*_OTHERS), *(["reports"] if values["reports"] else [])]:
+        received = f"{parameter(name)} for a network of profile {network.specification.profile}"
+        raise OptionError(received, "profile v1 or v2", "leave it out")
+    evaluation, text = values["evaluation"], values["text"]
+    limits = {name: getattr(evaluation, name) for name in ("max_sequences", "first_sequence", "top_k")}
+    options = ScoringOptions(**limits, baseline=values["baseline"])
+    workload = Workload(inputs, text.reading.text_field, options.max_sequences)
     with connect(options=where) as client, progress(workload) as observer:
         logged = event_log(values["events"], observer)
         report = network.score(inputs, client=client, options=options, text=text, observer=logged)
@@ -98,8 +87,8 @@ def compare(network: Network, inputs: tuple[str, ...], values: dict[str, Any], c
 
     if values["baseline"] is None:
         return Compared({}, [])
-    options = ScoringOptions(maximum_sequences=values["max_sequences"], first_sequence=values["first_sequence"])
-    text, training = read_text_options(values), values["baseline_text"]
-    found = network.compare_ngrams(inputs, training, client=client, options=options, text=text)
+    evaluation, training = values["evaluation"], values["baseline_text"]
+    options = ScoringOptions(max_sequences=evaluation.max_sequences, first_sequence=evaluation.first_sequence)
+    found = network.compare_ngrams(inputs, training, client=client, options=options, text=values["text"])
     seed = network.specification.seed_tokens
     return Compared({"baseline": found.as_dict(seed)}, found.lines(seed))

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from giaann_dask.cli.click_ext import Command, section
+from giaann_dask.cli.dataclass_options import SIZE, options_of
 from giaann_dask.cli.options import (
     LOCAL,
     NETWORK_PATH,
-    TAGGER,
-    cluster_options,
-    common_options,
-    device_option,
+    dense_options,
+    generation_options,
     inference_options,
-    read_inference_options,
-    read_row_options,
-    read_size,
+    inference_rules,
+    prepared,
     row_options,
 )
 from giaann_dask.cli.output import answer, figures
@@ -35,11 +33,11 @@ from giaann_dask.local_files import local_path
 if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.models.options import GenerationOptions
-    from giaann_dask.rows.remote import RowOptions
     from giaann_dask.serving.options import ServingOptions
 
 
-_http, _limits, _cluster = section("HTTP"), section("Limits"), section("Cluster")
+_limits, _cluster = section("Limits"), section("Cluster")
+_SERVING = "giaann_dask.serving.options."
 
 
 class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
@@ -61,74 +59,16 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
 
 @click.command(cls=Command)
 @click.argument("networks", nargs=-1, required=True, type=_NamedNetwork(), metavar="[NAME=]NETWORK...")
-@_http(
-    "--host",
-    first=True,
-    default="127.0.0.1",
-    show_default=True,
-    help="Address to listen on; all but localhost need a key.",
+@options_of(
+    "serving",
+    _SERVING + "ServingOptions",
+    "HTTP",
+    first=("host", "port", "api_key", "model_name", "timeout_s"),
+    settings={"api_key": {"envvar": "GIAANN_API_KEY", "show_envvar": True}},
 )
-@_http("--port", first=True, type=int, default=8000, show_default=True, help="Port; 0 takes any free one.")
-@_http(
-    "--api-key",
-    first=True,
-    envvar="GIAANN_API_KEY",
-    metavar="KEY",
-    help="Accept only requests with this key.  [env: GIAANN_API_KEY, which other users cannot see]",
-)
-@_http("--model-name", first=True, metavar="NAME", help="Name of the first model.  [default: that of its folder]")
-@_limits(
-    "--max-slots",
-    "slots",
-    first=True,
-    type=int,
-    default=32,
-    show_default=True,
-    help="Prompts that are continued simultaneously.",
-)
-@_limits(
-    "--max-waiting",
-    "waiting",
-    type=int,
-    default=64,
-    show_default=True,
-    help="Prompts in the queue; further ones get status 429.",
-)
-@_limits(
-    "--max-wait",
-    "wait_s",
-    type=float,
-    default=10,
-    show_default=True,
-    help="Most seconds that a prompt waits.",
-)
-@_limits(
-    "--timeout",
-    "timeout_s",
-    first=True,
-    type=float,
-    default=60,
-    show_default=True,
-    help="Seconds that a request may take.",
-)
-@_limits(
-    "--drain",
-    "drain_s",
-    type=float,
-    default=30,
-    show_default=True,
-    help="Seconds to finish requests when stopped.",
-)
-@_limits(
-    "--max-tokens",
-    type=int,
-    default=1000,
-    show_default=True,
-    help="Most tokens for a prompt; of more, so many are generated.",
-)
-@_limits("--max-prompts", type=int, default=64, show_default=True, help="Most prompts, and choices, of a request.")
-@_limits("--max-prompt", type=int, default=10_000, show_default=True, help="Most characters of a prompt.")
-@_limits("--max-body", type=int, default=1 << 20, show_default=True, help="Most bytes of a request.")
+@options_of("limits", _SERVING + "Limits", "Limits", prefix="max")
+@options_of("queue", _SERVING + "QueueOptions", "Limits", prefix="max", first=("slots",))
+@options_of("state", "giaann_dask.models.options.StateOptions", "Limits", only=("state_bytes",))
 @_cluster(
     "--compute-workers",
     type=click.IntRange(min=0),
@@ -136,22 +76,15 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
     help="Workers that continue prompts; 0 continues them in the server's process.  [default: all that compute]",
 )
 @_limits(
-    "--network-memory",
-    metavar="SIZE",
+    "--network-bytes",
+    type=SIZE,
     help="Memory for open networks; of several, those unused for the longest are closed.  [default: no limit]",
-)
-@_limits(
-    "--state-memory",
-    metavar="SIZE",
-    help="Memory in a process for the activation of a prompt where all of it is needed; the rest is kept on "
-    "workers.  [default: 1GiB]",
 )
 @inference_options
 @row_options
 @click.option("--ref", "commit", metavar="NAME", help="Serve an older commit, tag or branch.")
-@TAGGER
-@device_option
-@common_options
+@generation_options("tagger")
+@dense_options
 def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     """Serve completions over HTTP with OpenAI's API, until Ctrl-C, SIGTERM or SIGHUP.
 
@@ -166,7 +99,6 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
         import_optional(package, "serve")
     from giaann_dask.api.cluster import connect
     from giaann_dask.models import model_of
-    from giaann_dask.models.options import StateOptions
     from giaann_dask.serving.app import build_app
     from giaann_dask.serving.models import Models
     from giaann_dask.serving.opening import EngineOpener
@@ -175,16 +107,17 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     from giaann_dask.serving.server import serve as run_server
     from giaann_dask.store.network_store import NetworkStore
 
-    options = _serving_options(values)
-    generation = _generation_options(values, options.timeout_s)
-    memory = read_size("state_memory", values["state_memory"])
-    cluster = cluster_options(values, LOCAL)
+    options: ServingOptions = values["serving"]
+    generation = _in_time(
+        replace(values["generation"], inference=inference_rules(values, "prediction")), options.timeout_s
+    )
+    cluster = prepared(values["cluster"], LOCAL)
     clients = SharedClient(lambda: connect(options=cluster))
     opener = EngineOpener(
         clients=clients,
         generation=generation,
         slots=options.queue.slots,
-        state=StateOptions() if memory is None else StateOptions(state_bytes=memory),
+        state=values["state"],
         workers=_compute_workers(values, cluster),
     )
     stores = [NetworkStore(place) for _, place in networks]
@@ -193,10 +126,10 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     for reader in commits:
         specification = reader.manifest().specification
         model_of(specification).require_fit(specification, generation)
-    names = [options.name or networks[0][0], *(name for name, _ in networks[1:])]
+    names = [options.model_name or networks[0][0], *(name for name, _ in networks[1:])]
     models = Models(
         [opener.source(reader, name) for name, reader in zip(names, commits, strict=True)],
-        budget=read_size("network_memory", values["network_memory"]),
+        budget=values["network_bytes"],
     )
     with bind(options) as bound, stop_on_signals("finishing running requests") as stop:
         shown: dict[str, Any] = {"url": address_of(bound), "model": models.default.name, "commit": commits[0].commit}
@@ -214,35 +147,6 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
             )
             if values["as_json"]:
                 answer(asdict(models.statistics()), True, [])
-
-
-def _serving_options(values: dict[str, Any]) -> ServingOptions:
-    """Return the options of the server."""
-    from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
-
-    return ServingOptions(
-        **{name: values[name] for name in ("host", "port", "api_key", "timeout_s", "drain_s")},
-        name=values["model_name"],
-        limits=Limits(
-            body_bytes=values["max_body"],
-            prompts=values["max_prompts"],
-            prompt_characters=values["max_prompt"],
-            tokens=values["max_tokens"],
-        ),
-        queue=QueueOptions(**{name: values[name] for name in ("slots", "waiting", "wait_s")}),
-    )
-
-
-def _generation_options(values: dict[str, Any], timeout_s: float) -> GenerationOptions:
-    """Return the options of all prompts."""
-    from giaann_dask.models.options import GenerationOptions
-
-    return GenerationOptions(
-        inference=read_inference_options(values, "prediction"),
-        tagger=values["tagger"],
-        device=values["device"],
-        rows=_in_time(read_row_options(values), timeout_s),
-    )
 
 
 def _compute_workers(values: dict[str, Any], cluster: ClusterOptions) -> int | None:
@@ -265,6 +169,8 @@ def _compute_workers(values: dict[str, Any], cluster: ClusterOptions) -> int | N
     return 0
 
 
-def _in_time(rows: RowOptions, timeout_s: float) -> RowOptions:
-    """Return row options with timeouts below that of a request, so that the client gets the reason of a failure."""
-    return replace(rows, timeout_s=min(rows.timeout_s, timeout_s / 2), request_s=min(rows.request_s, timeout_s / 4))
+def _in_time(options: GenerationOptions, timeout_s: float) -> GenerationOptions:
+    """Return options with timeouts below that of a request, so that the client gets the reason of a failure."""
+    rows = options.rows
+    rows = replace(rows, timeout_s=min(rows.timeout_s, timeout_s / 2), request_s=min(rows.request_s, timeout_s / 4))
+    return replace(options, rows=rows)

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 import click
 
 from giaann_dask.cli.click_ext import FILE_FIELDS, section
-from giaann_dask.cli.options import FILE_PATH, read_numbers, read_toml
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.cli.dataclass_options import read_items
+from giaann_dask.cli.options import FILE_PATH, read_toml
+from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
 from giaann_dask.spec_profiles import CONTEXT_NAMES, FLAGS
 
 if TYPE_CHECKING:
     from giaann_dask.spec import Specification
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T", int, float)
 
 _new_network = section("New network")
 
@@ -221,7 +223,7 @@ def _read_value(name: str, text: str) -> Any:
     if name == "contexts":
         return CONTEXT_NAMES if text == "all" else tuple(part.strip() for part in text.split(","))
     if name == "segment_counts":
-        counts = read_numbers(name, text, "a number of column segments and one of feature segments, such as 4,4")
+        counts = read_items(name, text, int, "a number of column segments and one of feature segments, such as 4,4")
         if len(counts) != 2:
             raise OptionError(f"{parameter(name)} is {text!r}", "two numbers such as 4,4", "write both")
         return counts
@@ -230,30 +232,23 @@ def _read_value(name: str, text: str) -> Any:
     if bool in kinds:
         return _read_switch(name, text)
     if int in kinds:
-        return _read_whole(name, text)
+        return _read_number(name, text, int, "a whole number")
     if float in kinds:
-        try:
-            return float(text)
-        except ValueError:
-            raise OptionError(
-                f"{parameter(name)} is {text!r}", "a number", f"set {parameter(name)} to such a value"
-            ) from None
+        return _read_number(name, text, float, "a number")
     return text
 
 
 def _read_switch(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise OptionError(f"{parameter(name)} is {text!r}", "true or false", f"set {parameter(name)} to one of them")
+    require_one_of(name, text.lower(), ("true", "false"))
     return text.lower() == "true"
 
 
-def _read_whole(name: str, text: str) -> int:
+def _read_number(name: str, text: str, kind: type[T], expected: str) -> T:
     try:
-        return int(text)
+        return kind(text)
     except ValueError:
-        raise OptionError(
-            f"{parameter(name)} is {text!r}", "a whole number", f"set {parameter(name)} to such a value"
-        ) from None
+        require_option(False, name, text, expected)
+        raise
 
 
 def _read_factors(text: str) -> dict[str, float]:

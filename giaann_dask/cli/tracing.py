@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,12 @@ from giaann_dask.cli.click_ext import Command
 from giaann_dask.cli.options import (
     LOCAL,
     NETWORK,
-    TAGGER,
     as_files,
-    cluster_options,
     common_options,
+    generation_options,
     inference_options,
-    read_inference_options,
-    read_row_options,
+    inference_rules,
+    prepared,
     row_options,
 )
 from giaann_dask.cli.output import answer
@@ -27,15 +27,7 @@ from giaann_dask.cli.progress import waiting
 @click.command(cls=Command)
 @NETWORK
 @click.argument("prompt")
-@click.option("--max-tokens", type=int, default=5, show_default=True, metavar="N", help="Tokens to generate at most.")
-@click.option(
-    "--connections",
-    type=int,
-    default=5,
-    show_default=True,
-    metavar="N",
-    help="Trace the N connections that contributed most to each token.",
-)
+@generation_options("max_tokens", "tagger", "reasons", defaults={"max_tokens": 5})
 @click.option(
     "--sentences",
     type=int,
@@ -55,7 +47,6 @@ from giaann_dask.cli.progress import waiting
 @inference_options
 @click.option("--ref", "commit", metavar="NAME", help="Use an older commit, tag or branch.")
 @row_options
-@TAGGER
 @common_options
 def trace(network: Path, prompt: str, texts: tuple[str, ...], **values: Any) -> None:
     """Continue a PROMPT, and show the training sentences behind each token.
@@ -64,19 +55,12 @@ def trace(network: Path, prompt: str, texts: tuple[str, ...], **values: Any) -> 
     their share of the connection's strength. The network needs an index (train --trace). Text is read where training
     read it, and shown only where it is still the same.
     """
-    where = cluster_options(values, LOCAL)
+    where = prepared(values["cluster"], LOCAL)
     from giaann_dask.api.network import Network
-    from giaann_dask.models.options import GenerationOptions
-    from giaann_dask.tracing.trace import check_connections
+    from giaann_dask.tracing.trace import check_reasons
 
-    check_connections(values["connections"])
-    options = GenerationOptions(
-        tokens=values["max_tokens"],
-        inference=read_inference_options(values, "prediction"),
-        tagger=values["tagger"],
-        reasons=values["connections"],
-        rows=read_row_options(values),
-    )
+    options = replace(values["generation"], inference=inference_rules(values, "prediction"))
+    check_reasons(options.reasons)
     opened = Network(network, values["commit"])
     opened.require_fit(options)
     call = {"options": options, "sentences": values["sentences"], "texts": texts}

@@ -84,12 +84,7 @@ class ClusterOptions:
         require_option(self.scheduler != "", "scheduler", "", "the address of a scheduler, as tcp://HOST:8786")
         require_at_least(0, self, "workers")
         require_at_least(1, self, "threads")
-        if self.hang_timeout_s is not None and self.hang_timeout_s < 1:
-            raise OptionError(
-                f"{parameter('hang_timeout_s')} is {self.hang_timeout_s:g} seconds",
-                "1 or more",
-                f"set {parameter('hang_timeout_s')} to such a value",
-            )
+        require_at_least(1, self, "hang_timeout_s")
         require_option(
             self.dashboard is None or re.fullmatch(r"(.*:)?\d{1,5}", self.dashboard) is not None,
             "dashboard",

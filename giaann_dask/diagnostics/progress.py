@@ -50,13 +50,13 @@ class Workload:
         Text or corpora.
     text_field : str
         Field of JSON lines.
-    maximum_sequences : int, optional
+    max_sequences : int, optional
         Sequences at which it stops.
     """
 
     inputs: Sequence[Source] = ()
     text_field: str = "text"
-    maximum_sequences: int | None = None
+    max_sequences: int | None = None
 
     def estimate(self) -> SequenceEstimate:
         """Return an estimate of the sequences of the input."""
@@ -67,7 +67,7 @@ class Workload:
         except (GiaannError, OSError):
             # What reads the input reports the problem.
             characters = None
-        return SequenceEstimate(characters, self.maximum_sequences)
+        return SequenceEstimate(characters, self.max_sequences)
 
 
 class SequenceEstimate:

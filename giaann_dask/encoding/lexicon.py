@@ -16,7 +16,8 @@ from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
-from giaann_dask.text.reading import ReadOptions, read_parts
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import read_parts
 from giaann_dask.text.tokens import Part, TaggedSentence
 
 if TYPE_CHECKING:

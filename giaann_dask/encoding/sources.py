@@ -25,7 +25,8 @@ from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import DATASET_PREFIX
 from giaann_dask.text.ledger import LedgerEntry, identify
 from giaann_dask.text.memory_inputs import Source
-from giaann_dask.text.reading import ReadOptions, read_parts
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import read_parts
 from giaann_dask.text.remote_inputs import names_url
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.tokens import Part

@@ -38,7 +38,8 @@ from giaann_dask.encoding.sources import (
     submit_tag,
 )
 from giaann_dask.encoding.worker_reading import WorkerReading
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import require_at_least
+from giaann_dask.keywords import names_keywords
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.ledger import Ledger, LedgerEntry
@@ -57,24 +58,7 @@ JOINED = 4
 _TIMES_IN_FLIGHT = 2
 
 
-def check_limits(maximum_sequences: int | None, first_sequence: int = 0) -> None:
-    """Check the limits of the sequences to read; raise an `OptionError` if one is out of range.
-
-    Parameters
-    ----------
-    maximum_sequences : int or None
-        Sequences to read; None for all.
-    first_sequence : int
-        First sequence to read, counted from 0.
-    """
-    if maximum_sequences is not None and maximum_sequences < 1:
-        raise OptionError(
-            f"{parameter('maximum_sequences')} is {maximum_sequences}", "1 or more", "leave it out to read everything"
-        )
-    if first_sequence < 0:
-        raise OptionError(f"{parameter('first_sequence')} is {first_sequence}", "0 or more", "count from 0")
-
-
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions:
     """Limits of reading, sizes of blocks and rules of encoding.
@@ -85,7 +69,7 @@ class StreamOptions:
         Dendritic branches of a neuron.
     invented, random_branches : bool
         See `giaann_dask.text.segmentation.encode_block`.
-    maximum_sequences : int, optional
+    max_sequences : int, optional
         Stop after this many sequences that pass the length filter, counted from the first one read
         (or from `first_sequence`), including those in the ledger.
     first_sequence : int
@@ -109,7 +93,7 @@ class StreamOptions:
     branches: int = 2
     invented: bool = False
     random_branches: bool = False
-    maximum_sequences: int | None = None
+    max_sequences: int | None = None
     first_sequence: int = 0
     block_characters: int = 262_144
     block_sequences: int | None = None
@@ -117,7 +101,8 @@ class StreamOptions:
     words: bool = True
 
     def __post_init__(self) -> None:
-        check_limits(self.maximum_sequences, self.first_sequence)
+        require_at_least(1, self, "max_sequences")
+        require_at_least(0, self, "first_sequence")
 
     @classmethod
     def of(cls, specification: Specification, **options: Any) -> StreamOptions:
@@ -290,7 +275,7 @@ class EncodingStream:
         return 2 + 2 * max(1, int(sum(query_scheduler(self._client, "ncores").values())))
 
     def _at_limit(self) -> bool:
-        limit = self._options.maximum_sequences
+        limit = self._options.max_sequences
         return limit is not None and self._counted >= limit
 
     def _groups(self, inputs: Sequence[Source]) -> Iterator[Group]:
@@ -411,7 +396,7 @@ class EncodingStream:
 
     def _remaining(self, sequences: int) -> int:
         """Return the number of sequences up to the limit, or that of the block if there is no limit."""
-        limit = self._options.maximum_sequences
+        limit = self._options.max_sequences
         return sequences if limit is None else limit - self._counted
 
     def _sentences_before(self, summary: BlockSummary) -> int:

@@ -15,7 +15,8 @@ from giaann_dask.store.corpus import is_corpus
 from giaann_dask.text.conllu import parse_spaced_conllu
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
-from giaann_dask.text.reading import ReadOptions, read_parts
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import read_parts
 from giaann_dask.text.subword_blocks import join_words
 from giaann_dask.text.tokenizer import SubwordTokenizer, check_size
 

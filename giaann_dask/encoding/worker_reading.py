@@ -17,7 +17,8 @@ from giaann_dask.errors import InputMissingError
 from giaann_dask.text.block_tagging import tag_block
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.reading import PartRange, ReadOptions, locate_part, read_range
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import PartRange, locate_part, read_range
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.tokens import Part
 

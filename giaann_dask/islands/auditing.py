@@ -19,7 +19,7 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import result, send, task_key
 from giaann_dask.encoding.sources import SourceOptions, read_units
-from giaann_dask.errors import BundleError, GiaannError, OptionError, parameter
+from giaann_dask.errors import BundleError, GiaannError, OptionError, parameter, require_option
 from giaann_dask.islands.bundle import Bundle
 from giaann_dask.islands.counting import CountedGroup, RecountRules, count_again, equal_runs
 from giaann_dask.islands.definition import Island
@@ -55,8 +55,7 @@ class AuditOptions:
     sources: SourceOptions
 
     def __post_init__(self) -> None:
-        if self.sequences < 0:
-            raise OptionError(f"{parameter('audit')} is {self.sequences}", "0 or more", "leave it out to audit nothing")
+        require_option(self.sequences >= 0, "audit", self.sequences, "0 or more")
 
 
 def draw_groups(sequences: Mapping[int, int], number: int, seed: int, bundle: str) -> list[int]:

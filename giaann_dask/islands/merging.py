@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import Client, Future
 
-from giaann_dask.algebra.addition import OVERLAPS, Overlap
+from giaann_dask.algebra.algebra_options import OVERLAPS, Overlap
 from giaann_dask.algebra.parts import add_parts, divide_parts, placement_for, submit_parts
 from giaann_dask.algebra.removal import used_names
 from giaann_dask.cluster import attempt, query_scheduler, result, results, send, task_key, wait_all
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.errors import BundleError, GiaannError, OptionError, StrengthOverflowError, parameter
+from giaann_dask.errors import BundleError, GiaannError, OptionError, StrengthOverflowError, parameter, require_one_of
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.islands.auditing import AuditOptions, audit_bundle
 from giaann_dask.islands.bundle import Bundle, Group, open_bundle
@@ -165,8 +165,7 @@ def merge_bundles(
     SpecificationError
         If the network does not count as the island says.
     """
-    if overlap not in OVERLAPS:
-        raise OptionError(f"{parameter('overlap')} is {overlap!r}", " or ".join(OVERLAPS), "use one of these")
+    require_one_of("overlap", overlap, OVERLAPS)
     with store.lock() as held:
         SharedPlace(client, held).require()
         reader = store.open(store.head())

@@ -27,14 +27,13 @@ from giaann_dask.errors import (
     StoreDamagedError,
     describe_difference,
     parameter,
-    require_option,
 )
 from giaann_dask.events import BlockEncoded, Observer, ignore
 from giaann_dask.islands.bundle import BundleWriter, Group, writing_bundle
 from giaann_dask.islands.counting import CountedGroup, count_block_apart
 from giaann_dask.islands.definition import Island
+from giaann_dask.islands.pack_options import PackOptions
 from giaann_dask.islands.signing import public_of
-from giaann_dask.keywords import names_keywords
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.renaming import key_renaming
 from giaann_dask.runs.run import RunSize
@@ -84,32 +83,6 @@ class PackReport:
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         return dict(vars(self))
-
-
-@names_keywords
-@dataclass(frozen=True, kw_only=True)
-class PackOptions:
-    """Options of packing text.
-
-    Parameters
-    ----------
-    offer_text : bool
-        Whether the bundle holds the text, so that it can be audited without asking for it.
-    group_characters : int
-        About so much text is counted together, in whole parts. Audits count the groups of the sequences that they
-        draw: with smaller ones that is less text, and a bundle is larger.
-
-    Raises
-    ------
-    OptionError
-        If a group has no characters.
-    """
-
-    offer_text: bool = False
-    group_characters: int = 262_144
-
-    def __post_init__(self) -> None:
-        require_option(self.group_characters >= 1, "group_characters", self.group_characters, "1 or more")
 
 
 class _Counted(NamedTuple):

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from giaann_dask.encoding.sources import SourceOptions
-    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions, EvaluationReport
+    from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
+    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
 
 

@@ -10,15 +10,11 @@ import secrets
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-import numpy as np
-
 from giaann_dask.device import DeviceName
-from giaann_dask.errors import OptionError, PromptError, parameter, require_at_least, require_one_of, require_option
+from giaann_dask.errors import PromptError, require_at_least, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
 from giaann_dask.models.rules import PredictionRules
-from giaann_dask.rows.remote import RowOptions
-from giaann_dask.text.strings import text_fault
-from giaann_dask.text.tagging import check_tagger
+from giaann_dask.rows.row_options import RowOptions
 
 MOST_SEED = (1 << 63) - 1
 
@@ -55,12 +51,7 @@ class SamplingOptions:
 
     def __post_init__(self) -> None:
         require_option(0 <= self.temperature <= 10, "temperature", self.temperature, "0 to 10")
-        if self.seed is not None and not 0 <= self.seed <= MOST_SEED:
-            raise OptionError(
-                f"{parameter('seed')} is {self.seed}",
-                f"0 to {MOST_SEED}",
-                f"set {parameter('seed')} to such a value, or leave it out",
-            )
+        require_option(self.seed is None or 0 <= self.seed <= MOST_SEED, "seed", self.seed, f"0 to {MOST_SEED}")
 
     def seeded(self) -> SamplingOptions:
         """Return these options with the seed that counts.
@@ -94,6 +85,8 @@ class SamplingOptions:
         """
         if index == 0 or self.seed is None:
             return self
+        import numpy as np
+
         (drawn,) = np.random.SeedSequence(self.seed, spawn_key=(index,)).generate_state(1, np.uint64)
         return replace(self, seed=int(drawn) >> 64 - _DRAWN_BITS)
 
@@ -116,7 +109,7 @@ class BeamOptions:
     depth : int
         Tokens of a path, 1 to 20.
     score : {"activation", "connection", "both"}
-        What is added up over the tokens of a path: their values as candidates, the strengths of the
+        Score of a path, added up over its tokens: their values as candidates, the strengths of the
         connections between neighbours, or both. Strengths are often larger than values by far.
 
     Raises
@@ -180,10 +173,7 @@ class StateOptions:
     columns: int = 0
 
     def __post_init__(self) -> None:
-        if self.state_bytes < ENTRY_BYTES:
-            raise OptionError(
-                f"{parameter('state_bytes')} is {self.state_bytes}", f"{ENTRY_BYTES} or more", "give room for an entry"
-            )
+        require_at_least(ENTRY_BYTES, self, "state_bytes")
         require_option(self.timeout_s > 0, "timeout_s", self.timeout_s, "more than 0")
         require_option(self.columns >= 0, "columns", self.columns, "0 or more")
 
@@ -227,7 +217,7 @@ class GenerationOptions:
 
     Parameters
     ----------
-    tokens : int
+    max_tokens : int
         Tokens to generate at most.
     inference : PredictionRules
         Rules of prediction, by default those of the network's model; predictions are always fed.
@@ -238,7 +228,7 @@ class GenerationOptions:
     reasons : int
         Connections to report per token.
     tagger : str
-        How the prompt is tagged.
+        Tagger of the prompt: ``lexicon`` or ``spacy:MODEL``.
     device : {"auto", "cpu", "cuda"}
         Device of the activation state.
     rows : RowOptions
@@ -253,11 +243,11 @@ class GenerationOptions:
 
     Examples
     --------
-    >>> GenerationOptions(tokens=12, beam=BeamOptions(width=3, depth=6)).beam.searches
+    >>> GenerationOptions(max_tokens=12, beam=BeamOptions(width=3, depth=6)).beam.searches
     True
     """
 
-    tokens: int = 20
+    max_tokens: int = 20
     inference: PredictionRules = field(default_factory=lambda: PredictionRules(feed="prediction"))
     beam: BeamOptions = field(default_factory=BeamOptions)
     runners_up: int = 5
@@ -268,8 +258,10 @@ class GenerationOptions:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
 
     def __post_init__(self) -> None:
+        from giaann_dask.text.tagging import check_tagger
+
         check_tagger(self.tagger)
-        require_at_least(1, self, "tokens", "runners_up")
+        require_at_least(1, self, "max_tokens", "runners_up")
         require_at_least(0, self, "reasons")
 
     @property
@@ -294,5 +286,7 @@ def require_prompt(prompt: object) -> None:
     """
     if not isinstance(prompt, str):
         raise PromptError(f"the prompt is of type {type(prompt).__name__}", "text")
+    from giaann_dask.text.strings import text_fault
+
     if (fault := text_fault(prompt)) is not None:
         raise PromptError(f"the prompt holds {fault}", "text in UTF-8", "correct it, or its encoding")

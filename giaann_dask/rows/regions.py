@@ -14,7 +14,8 @@ from giaann_dask.cluster import query_scheduler, roles_of, task_key, wait_all
 from giaann_dask.cluster.regions import merge_region, submit_by_region, submit_runs
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
-from giaann_dask.rows.remote import RegionKeys, RowOptions
+from giaann_dask.rows.remote import RegionKeys
+from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.runs.placement import Placement
 from giaann_dask.store.commits import CommitReader
 

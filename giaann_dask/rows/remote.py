@@ -13,16 +13,16 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future as Answer
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from giaann_dask.errors import ClusterError, require_one_of, require_option
+from giaann_dask.errors import ClusterError
 from giaann_dask.keys import Integers
-from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import LazyModule
 from giaann_dask.rows.cache import RowCache, RowCounter, Rows, RowStatistics
 from giaann_dask.rows.messages import NAME, OPERATION, RowProjection, RowRequest, RowResponse
+from giaann_dask.rows.row_options import Mode, RowOptions  # noqa: F401
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
@@ -34,61 +34,12 @@ if TYPE_CHECKING:
 else:
     distributed = LazyModule("distributed")
 
-Mode = Literal["auto", "replicated", "remote"]
 
 # A task that waits longer than this leaves its place to others: to the reading of a region, perhaps.
 _PATIENCE_S = 1.0
 _CONNECT_S = 3.0
 _FIRST_PAUSE_S = 0.02
 _LAST_PAUSE_S = 1.0
-
-
-@names_keywords
-@dataclass(frozen=True, kw_only=True)
-class RowOptions:
-    """Options of the access of inference tasks to rows.
-
-    Parameters
-    ----------
-    mode : {"auto", "replicated", "remote"}
-        ``"replicated"``: every worker gets all regions. ``"remote"``: workers request the rows they
-        need from the owners of the regions. ``"auto"``: regions are replicated where all workers are in this
-        process, which copies nothing, and where all of them together take no more than
-        `replicated_share` of the memory of the smallest worker; a task that continues a single prompt
-        reads its rows from the store instead.
-    replicated_share : float
-        Of a worker's memory limit, above 0 to 1.
-    cache_bytes : int
-        Bytes of rows that a process keeps; 0 keeps none.
-    timeout_s : float
-        Seconds after which a row that nobody answers is an error. Longer than it takes to replace a
-        hung worker (2 minutes by default) and to read a region.
-    request_s : float
-        Seconds after which an owner that does not answer is asked again.
-
-    Raises
-    ------
-    OptionError
-        If a value is out of range.
-
-    Examples
-    --------
-    >>> RowOptions(mode="remote", cache_bytes=256 << 20).mode
-    'remote'
-    """
-
-    mode: Mode = "auto"
-    replicated_share: float = 0.25
-    cache_bytes: int = 128 << 20
-    timeout_s: float = 600.0
-    request_s: float = 30.0
-
-    def __post_init__(self) -> None:
-        require_one_of("mode", self.mode, get_args(Mode))
-        require_option(0 < self.replicated_share <= 1, "replicated_share", self.replicated_share, "above 0 to 1")
-        require_option(self.cache_bytes >= 0, "cache_bytes", self.cache_bytes, "0 or more")
-        for name in ("timeout_s", "request_s"):
-            require_option(getattr(self, name) > 0, name, getattr(self, name), "more than 0")
 
 
 @dataclass(frozen=True)

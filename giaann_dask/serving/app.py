@@ -217,7 +217,7 @@ def build_app(engine: CompletionEngine | Models, options: ServingOptions | None 
     """
     chosen = options or ServingOptions()
     # A folder's name need not be UTF-8, as a response is.
-    models = engine if isinstance(engine, Models) else Models.of(engine, chosen.name or escaped(engine.name))
+    models = engine if isinstance(engine, Models) else Models.of(engine, chosen.model_name or escaped(engine.name))
     handlers = Handlers(models, chosen)
     routes = [
         Route("/v1/completions", handlers.completions, methods=["POST"]),

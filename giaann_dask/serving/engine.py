@@ -311,7 +311,7 @@ class Engine:
         runners_up = max(options.candidates, 1 if options.logprobs is None else options.logprobs + 1)
         sampled = replace(self._options, runners_up=runners_up, reasons=options.connections, sampling=options.sampling)
         try:
-            text = self._batch.prepare(generation.prompt, replace(sampled, tokens=max(options.tokens, 1)))
+            text = self._batch.prepare(generation.prompt, replace(sampled, max_tokens=max(options.tokens, 1)))
             scored = options.score_prompt and text.score is not None
             words = PromptWords(text.words, text.score(options.logprobs or 0) if scored and text.score else ())
         except Exception as error:

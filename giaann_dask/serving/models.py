@@ -128,7 +128,7 @@ class Models:
             raise OptionError(
                 f"two networks have the same name in {', '.join(source.name for source in sources)}",
                 "another name for each",
-                f"write NAME=NETWORK, or set {parameter('name')}",
+                f"write NAME=NETWORK, or set {parameter('model_name')}",
             )
         self._budget = budget
         self._opening, self._released = asyncio.Lock(), asyncio.Event()

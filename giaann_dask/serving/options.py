@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from giaann_dask.errors import OptionError, parameter, require_at_least, require_option
-from giaann_dask.text.strings import text_fault
+from giaann_dask.keywords import names_keywords
 
 # What a header can hold as one word: visible characters of ASCII.
 _KEY = re.compile(r"[!-~]+")
@@ -26,15 +26,17 @@ class Limits:
     body_bytes : int
         Bytes of a request's body.
     prompts : int
-        Prompts, and choices, in one request.
+        Prompts, and choices, of a request.
     prompt_characters : int
         Characters of a prompt.
     tokens : int
         Tokens to generate for a prompt; of more that are requested, so many are generated.
     stops : int
         Stop sequences.
-    candidates, columns : int
-        Candidates (or connections) and concept columns reported with a token.
+    candidates : int
+        Candidates, or connections, reported with a token.
+    columns : int
+        Concept columns reported with a token.
     sentences : int
         Training sentences reported for a connection.
 
@@ -86,6 +88,8 @@ class QueueOptions:
         _require_positive(self, "wait_s")
 
 
+@names_keywords
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class ServingOptions:
     """Address, authentication, limits and timeouts of a server.
@@ -98,8 +102,8 @@ class ServingOptions:
         Port; 0 takes any free one.
     api_key : str, optional
         Key that clients have to send; required where other machines can reach `host`.
-    name : str, optional
-        Name of the model; that of the network's folder by default.
+    model_name : str, optional
+        Name of the first model; that of the network's folder by default.
     timeout_s : float
         Seconds that a request may take in all, waiting included.
     drain_s : float
@@ -127,7 +131,7 @@ class ServingOptions:
     host: str = "127.0.0.1"
     port: int = 8000
     api_key: str | None = None
-    name: str | None = None
+    model_name: str | None = None
     timeout_s: float = 60.0
     drain_s: float = 30.0
     head_s: float = 10.0
@@ -146,11 +150,13 @@ class ServingOptions:
                 "one word, without a line end",
                 f"set {parameter('api_key')} to such a word",
             )
-        if self.name is not None and (fault := text_fault(self.name)) is not None:
+        from giaann_dask.text.strings import text_fault
+
+        if self.model_name is not None and (fault := text_fault(self.model_name)) is not None:
             raise OptionError(
-                f"the model's name {self.name!r} holds {fault}",
+                f"the model's name {self.model_name!r} holds {fault}",
                 "text in UTF-8",
-                f"set {parameter('name')} to such a text",
+                f"set {parameter('model_name')} to such a text",
             )
         if not self.private and self.api_key is None:
             raise OptionError(

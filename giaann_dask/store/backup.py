@@ -22,11 +22,10 @@ from zarr.core.buffer.cpu import Buffer
 from zarr.core.sync import sync
 
 from giaann_dask.errors import (
-    OptionError,
     StoreDamagedError,
     StoreExistsError,
     StoreMissingError,
-    parameter,
+    require_option,
 )
 from giaann_dask.runs.packing import unpack
 from giaann_dask.storage import absolute_place, reading, writing
@@ -118,8 +117,7 @@ def copy_commit(
     StoreWriteError, StoreUnreachableError
         If the disk is full, or a bucket does not respond.
     """
-    if keep is not None and keep < 1:
-        raise OptionError(f"{parameter('keep')} is {keep}", "1 or more", "the last copy is always kept")
+    require_option(keep is None or keep >= 1, "keep", keep, "1 or more, as the last copy is always kept")
     original = source.repository()
     if is_blank(original):
         raise StoreMissingError(f"network {source} holds no commit yet", "a network with one", "make it first")

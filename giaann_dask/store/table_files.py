@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from giaann_dask.errors import OptionError, StoreExistsError, parameter
+from giaann_dask.errors import StoreExistsError, require_one_of
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.lazy import import_optional, require_optional
 from giaann_dask.storage import replacing
@@ -100,10 +100,7 @@ class TableFile(NamedTuple):
         OptionError
             If the compression is not one of these.
         """
-        if compression not in COMPRESSIONS:
-            raise OptionError(
-                f"{parameter('compression')} is {compression!r}", " or ".join(COMPRESSIONS), "use one of these"
-            )
+        require_one_of("compression", compression, COMPRESSIONS)
         _WRITERS[self.suffix](self.path, _counted(table, observer), compression)
 
 

@@ -15,10 +15,9 @@ import json
 import os
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 from pathlib import Path
-from threading import Event
 from typing import Any, NamedTuple
 
 from giaann_dask.errors import (
@@ -27,11 +26,8 @@ from giaann_dask.errors import (
     InputEncodingError,
     InputFormatError,
     InputMissingError,
-    OptionError,
     parameter,
-    require_at_least,
 )
-from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import BYTE_ORDER_MARK
 from giaann_dask.text.conllu import SentenceLines, malformed_line, malformed_sentence
@@ -45,59 +41,15 @@ from giaann_dask.text.inputs import (
 )
 from giaann_dask.text.lines import LineReader, StandardInput
 from giaann_dask.text.memory_inputs import MemoryInput, Source, conllu_sentences, require_text
+from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.remote_inputs import COMPRESSED, RemoteInput, names_url, open_url
 from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tokens import Part, PartKind, TextPlace
 
-__all__ = ["DatasetInput", "ReadOptions", "read_parts", "resolve_inputs"]
+__all__ = ["DatasetInput", "read_parts", "resolve_inputs"]
 
 _BEGINNING = TextPlace(0, 0)
 _SENTENCE_END = re.compile(r"[.!?][\"'”’»)\]]*\s")
-
-
-@names_keywords
-@dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    """Options of reading inputs.
-
-    Parameters
-    ----------
-    part_characters : int
-        Maximum size of a part. Longer paragraphs are divided, longer CoNLL-U sentences are
-        not. Text read with another value has other parts, so it counts as new. Where several sentences
-        make a sequence (profile ``v2``), plain text ends one at the end of a part.
-    line_characters : int
-        Maximum length of a line.
-    text_field : str
-        Field of a JSON or dataset record with its text.
-    split : str
-        Split of a dataset.
-    newdoc : bool
-        Whether a comment ``# newdoc`` begins a document of CoNLL-U; by default a file is one.
-    group : int
-        Sentences per sequence: CoNLL-U is divided only after a multiple of these in a document.
-    stop : threading.Event, optional
-        When it is set, waiting for standard input or a pipe ends with `giaann_dask.text.lines.ReadingStopped`.
-
-    Raises
-    ------
-    OptionError
-        If a number is not positive or a name is empty.
-    """
-
-    part_characters: int = 262_144
-    line_characters: int = 1_000_000
-    text_field: str = "text"
-    split: str = "train"
-    newdoc: bool = False
-    group: int = 1
-    stop: Event | None = field(default=None, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        require_at_least(1, self, "part_characters", "line_characters", "group")
-        for name in ("text_field", "split"):
-            if not getattr(self, name):
-                raise OptionError(f"{parameter(name)} is empty", "a name", "name one or leave it out")
 
 
 class _Passage(NamedTuple):

@@ -274,9 +274,9 @@ def check_sentences(sentences: int) -> None:
     require_option(sentences >= 0, "sentences", sentences, "0 or more")
 
 
-def check_connections(connections: int) -> None:
+def check_reasons(reasons: int) -> None:
     """Raise an `OptionError` where no connection is to be traced."""
-    require_option(connections >= 1, "connections", connections, "1 or more")
+    require_option(reasons >= 1, "reasons", reasons, "1 or more")
 
 
 @functools.lru_cache(maxsize=4)

@@ -31,7 +31,7 @@ from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.block_tagging import make_builder, tag_part
 from giaann_dask.text.detokenizer import detokenize
 from giaann_dask.text.memory_inputs import MemoryInput, Source
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.subword_blocks import join_words
 from giaann_dask.text.tokens import Part, TaggedText, TaggedWord
 

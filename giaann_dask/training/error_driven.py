@@ -187,7 +187,7 @@ class TrainingRun:
             self.held = self._trainer.held
             return report
         require_rereadable(inputs, "training on misses")
-        most, every = self._options.maximum_sequences, self._options.refresh_sequences
+        most, every = self._options.max_sequences, self._options.refresh_sequences
         counted = self._held(inputs, sources)
         reports: list[TrainingReport] = []
         while True:
@@ -217,14 +217,14 @@ class TrainingRun:
         store = self._target.store
         mark = None if store is None else MissMarker(self._client, store.open(store.head())).mark
         # Only whole steps are committed: the next commit would predict the rest of a partial one.
-        options = replace(self._options, maximum_sequences=limit, commit_sequences=None, commit_seconds=math.inf)
+        options = replace(self._options, max_sequences=limit, commit_sequences=None, commit_seconds=math.inf)
         self._trainer = trainer = Trainer(self._client, self._target, options, self._observer)
         # An input without trainable sequences is only known after all steps.
         begun = any(report.trained for report in reports)
         try:
             reports.append(trainer.train(inputs, sources, mark, check=not begun))
         except EmptyInputError:
-            if trainer.counted < limit or limit == self._options.maximum_sequences:
+            if trainer.counted < limit or limit == self._options.max_sequences:
                 raise
         self.held = trainer.held
         return trainer.counted < limit, trainer.counted

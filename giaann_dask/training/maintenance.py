@@ -15,7 +15,7 @@ from distributed import Client
 
 from giaann_dask.cluster import attempt, roles_of
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.errors import OptionError, StoreFullError, parameter
+from giaann_dask.errors import StoreFullError, require_option
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.models import model_of
 from giaann_dask.representations import format_bytes
@@ -58,10 +58,8 @@ class CompactionReport:
 
 def check_kept(keep_commits: int | None) -> None:
     """Raise an `OptionError` when no commit would be kept; None keeps all."""
-    if keep_commits is not None and keep_commits < 1:
-        raise OptionError(
-            f"{parameter('keep_commits')} is {keep_commits}", "1 or more", "the last commit is always kept"
-        )
+    valid = keep_commits is None or keep_commits >= 1
+    require_option(valid, "keep_commits", keep_commits, "1 or more, as the last commit is always kept")
 
 
 @attempt()

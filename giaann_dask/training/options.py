@@ -9,13 +9,45 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from giaann_dask.device import DeviceName
-from giaann_dask.encoding.stream import check_limits
 from giaann_dask.errors import require_at_least, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
-from giaann_dask.training.selection import SelectionOptions
 
 TrainOn = Literal["all", "misses"]
 TRAIN_ON: tuple[TrainOn, ...] = get_args(TrainOn)
+Order = Literal["corpus", "random", "least-overlap"]
+
+WINDOW_LIMIT = 65536
+
+
+@names_keywords
+@dataclass(frozen=True, kw_only=True)
+class SelectionOptions:
+    """Options of the selection.
+
+    Parameters
+    ----------
+    order : {"corpus", "random", "least-overlap"}
+        Order in which sequences train: as they come (``corpus``), shuffled, or so that those that train at the same
+        time touch different columns.
+    window : int
+        Sequences to choose from with batches of one sequence, 1 to 65536; wider windows overlap less.
+    seed : int
+        Seed of the shuffling, at least 0; used for ``random`` only, except with batches of one sequence.
+
+    Raises
+    ------
+    OptionError
+        If a value is out of range.
+    """
+
+    order: Order = "corpus"
+    window: int = 256
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_one_of("order", self.order, get_args(Order))
+        require_option(1 <= self.window <= WINDOW_LIMIT, "window", self.window, f"1 to {WINDOW_LIMIT}")
+        require_option(self.seed >= 0, "seed", self.seed, "0 or more")
 
 
 @names_keywords
@@ -51,15 +83,14 @@ class TrainingOptions:
     hot_bytes : int, optional
         Bytes of decoded runs on all workers; beyond that runs are packed. By default 0.4 of the memory
         limits of the workers that hold columns, less where these are small.
-    maximum_sequences : int, optional
+    max_sequences : int, optional
         Stop when so many sequences of the input are in the network.
     device : {"auto", "cpu", "cuda"}
         Where pairs of tokens are summed: on workers with a GPU, on the processor's, or on both where that is quicker.
     train_on : {"all", "misses"}
-        All tokens, or the misses: connections are trained only to tokens that the network does
-        not predict (see `giaann_dask.training.error_driven`).
+        Train connections to all tokens, or only to those that the network does not predict (the misses).
     refresh_sequences : int
-        With ``"misses"``, so many sequences are predicted by one commit; then there is another.
+        Sequences that are predicted with one commit, with ``"misses"``; then there is another.
 
     Raises
     ------
@@ -82,18 +113,17 @@ class TrainingOptions:
     keep_commits: int | None = None
     region_bytes: int = 1 << 28
     hot_bytes: int | None = None
-    maximum_sequences: int | None = None
+    max_sequences: int | None = None
     device: DeviceName = "auto"
     train_on: TrainOn = "all"
     refresh_sequences: int = 10_000
 
     def __post_init__(self) -> None:
-        check_limits(self.maximum_sequences)
         require_at_least(
             1,
             self,
             *("batch_sequences", "block_characters", "accumulate", "rounds_in_flight"),
-            *("commit_sequences", "keep_commits", "region_bytes", "refresh_sequences"),
+            *("commit_sequences", "keep_commits", "region_bytes", "refresh_sequences", "max_sequences"),
         )
         require_at_least(0, self, "hot_bytes")
         require_option(self.commit_seconds > 0, "commit_seconds", self.commit_seconds, "more than 0")

@@ -12,22 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.errors import require_one_of, require_option
+from giaann_dask.errors import require_option
 from giaann_dask.keys import Integers
-from giaann_dask.keywords import names_keywords
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.training.options import WINDOW_LIMIT, Order, SelectionOptions  # noqa: F401
 from giaann_dask.training.selection_kernels import LEVELS, RANKS, Batches, Sequences, Window, choose, count_pairs, group
 
-Order = Literal["corpus", "random", "least-overlap"]
-
-WINDOW_LIMIT = 65536
 # A batch may cost so much more than the mean (and the heaviest sequence more than that).
 BALANCE_SLACK = 0.02
 
@@ -35,37 +31,6 @@ BALANCE_SLACK = 0.02
 _EFFORT, _PASSES = 512, 4
 # A column this many times as frequent as there are batches is in all of them in any division.
 _EVERYWHERE = 16
-
-
-@names_keywords
-@dataclass(frozen=True, kw_only=True)
-class SelectionOptions:
-    """Options of the selection.
-
-    Parameters
-    ----------
-    order : {"corpus", "random", "least-overlap"}
-        As they come, shuffled, or so that what trains at the same time touches different columns.
-    window : int
-        Sequences that `choose_rounds` chooses from, 1 to 65536; wider windows overlap less. It is used
-        with batches of one sequence.
-    seed : int
-        Of the shuffling, at least 0; `assign_batches` uses it for ``random`` only.
-
-    Raises
-    ------
-    OptionError
-        If a value is out of range.
-    """
-
-    order: Order = "corpus"
-    window: int = 256
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_one_of("order", self.order, get_args(Order))
-        require_option(1 <= self.window <= WINDOW_LIMIT, "window", self.window, f"1 to {WINDOW_LIMIT}")
-        require_option(self.seed >= 0, "seed", self.seed, "0 or more")
 
 
 @register_arrays

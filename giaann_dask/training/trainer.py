@@ -237,7 +237,7 @@ class Trainer:
     def _stream_options(self) -> StreamOptions:
         return StreamOptions.of(
             self._target.specification,
-            maximum_sequences=self._options.maximum_sequences,
+            max_sequences=self._options.max_sequences,
             block_characters=self._options.block_characters,
             block_sequences=max(_BLOCK_BATCHES * self._options.batch_sequences, _WINDOW),
             joined=JOINED,

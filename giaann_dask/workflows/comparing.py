@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import giaann_dask as gd
-from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.representations import format_float
 from giaann_dask.spec_profiles import Profile
 from giaann_dask.storage import bytes_on_disk, require_local, writing
-from giaann_dask.text.inputs import resolve_inputs
+from giaann_dask.workflows.job_options import ComparisonOptions
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -60,55 +59,6 @@ class Cost(NamedTuple):
     figures: tuple[float | None, int | None, int | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparisonOptions:
-    """Text, sizes and profiles of a comparison, and where everything is written.
-
-    Parameters
-    ----------
-    train, evaluate : tuple of str
-        Inputs to train on, and others to evaluate on.
-    sizes : tuple of int
-        Sentences to train on.
-    profiles : tuple of {"v1", "v2", "best"}
-        Names of profiles.
-    tagger : str
-        How words get their part of speech, for profiles v1 and v2.
-    seed_tokens : int
-        Tokens of each sentence that are not predicted.
-    output : Path
-        Folder for networks, tables and plot.
-    where : ClusterOptions
-        Where tasks run.
-
-    Raises
-    ------
-    OptionError
-        If a profile is unknown.
-    InputMissingError
-        If there is no such input.
-    """
-
-    train: tuple[str, ...]
-    evaluate: tuple[str, ...]
-    sizes: tuple[int, ...]
-    profiles: tuple[Profile, ...]
-    tagger: str = "gold"
-    seed_tokens: int = 8
-    output: Path
-    where: gd.ClusterOptions
-
-    def __post_init__(self) -> None:
-        unknown = [name for name in self.profiles if name not in PROFILES]
-        if unknown:
-            raise OptionError(f"the profile {unknown[0]!r}", f"{', '.join(PROFILES)}", "name some of these")
-        resolve_inputs([*self.train, *self.evaluate])
-
-    def networks(self) -> list[tuple[str, int]]:
-        """Return the profile and the size of each network."""
-        return [(name, size) for size in self.sizes for name in self.profiles]
-
-
 def compare(options: ComparisonOptions, observer: Observer = ignore) -> list[Row]:
     """Train and evaluate a network for each size and profile, and return the rows of the table."""
     require_local(options.output)
@@ -126,7 +76,7 @@ def train(arguments: ComparisonOptions, name: Profile, size: int, client: Client
     """Return a network of a profile that was trained on some sentences, and what it took."""
     specification = gd.Specification(profile=name, seed_tokens=arguments.seed_tokens)
     folder, together = arguments.output / f"{name}-{size}", specification.sentences_per_sequence
-    options = gd.TrainingOptions(maximum_sequences=-(-size // together))
+    options = gd.TrainingOptions(max_sequences=-(-size // together))
     text = gd.TextOptions(tagger=arguments.tagger)
     inputs = gd.Files(arguments.train)
     network = gd.train(inputs, folder, client=client, text=text, options=options, specification=specification)

@@ -5,8 +5,6 @@ Accuracy is computed by `giaann_dask.models.columns.evaluation` and `giaann_dask
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,50 +13,14 @@ from typing import Any
 from distributed import Client
 
 from giaann_dask.api.network import Network
-from giaann_dask.api.texts import TextOptions
 from giaann_dask.diagnostics.evaluation_report import save_report
-from giaann_dask.errors import require_option
 from giaann_dask.events import Observer, ignore
 from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
 from giaann_dask.models.words.score_report import ScoreReport
 from giaann_dask.storage import write_file
 from giaann_dask.text.inputs import Files, require_rereadable
-from giaann_dask.text.reading import read_parts
 from giaann_dask.workflows.exits import DONE
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measure:
-    """Text to evaluate, and how it is read.
-
-    Parameters
-    ----------
-    inputs : tuple of str
-        Text that the network was not trained on.
-    text : TextOptions
-        How it is read.
-    maximum_sequences : int, optional
-        Sequences to read.
-
-    Raises
-    ------
-    OptionError
-        If that is none.
-    """
-
-    inputs: tuple[str, ...]
-    text: TextOptions
-    maximum_sequences: int | None = None
-
-    def __post_init__(self) -> None:
-        valid = self.maximum_sequences is None or self.maximum_sequences >= 1
-        require_option(valid, "evaluate_sequences", self.maximum_sequences, "1 or more")
-
-    def identity(self) -> str:
-        """Return a hash of the text and how it is read; only evaluations with the same hash can be compared."""
-        parts = read_parts(list(self.inputs), self.text.reading)
-        rules = json.dumps([self.text.tagger or "lexicon", self.maximum_sequences]).encode()
-        return hashlib.blake2b(rules + b"".join(part.fingerprint() for part in parts), digest_size=8).hexdigest()
+from giaann_dask.workflows.job_options import Measure
 
 
 def measure(network: Network, wanted: Measure, client: Client, observer: Observer = ignore) -> Measured:
@@ -67,7 +29,7 @@ def measure(network: Network, wanted: Measure, client: Client, observer: Observe
     report = network.evaluate(
         Files(wanted.inputs),
         client=client,
-        max_sequences=wanted.maximum_sequences,
+        max_sequences=wanted.max_sequences,
         text=wanted.text,
         progress=False,
         observer=observer,

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Timer
 from typing import Any
@@ -17,79 +17,18 @@ from typing import Any
 from distributed import Client
 
 from giaann_dask.api.network import Network
-from giaann_dask.api.texts import TextOptions
 from giaann_dask.api.training import new_inputs, train
 from giaann_dask.encoding.unseen_inputs import UnseenInput
-from giaann_dask.errors import InputFormatError, OptionError, parameter, require_option
+from giaann_dask.errors import InputFormatError, OptionError, parameter
 from giaann_dask.events import Observer
-from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import is_corpus
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.inputs import Files, require_rereadable, resolve_inputs
-from giaann_dask.training.options import TrainingOptions
 from giaann_dask.workflows.exits import CheckFailedError, TryAgainError
-from giaann_dask.workflows.measuring import Measure, measure
+from giaann_dask.workflows.job_options import NightlyOptions
+from giaann_dask.workflows.measuring import measure
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NightlyOptions:
-    """Inputs, checks and limits of a nightly training.
-
-    Parameters
-    ----------
-    inputs : tuple of str
-        Files, folders, globs, datasets or encoded corpora.
-    network : Path
-        Folder of the network, new or not.
-    text : TextOptions
-        How text is read.
-    training : TrainingOptions
-        Sizes and times of training; commits are deleted at the end of the run, by `keep_commits`.
-    specification : Specification, optional
-        Of a new network.
-    evaluation : Measure, optional
-        What to evaluate afterwards.
-    least_top1 : float
-        Accuracy below which the run has failed, and no commit is deleted.
-    settle_s : float
-        Files that were changed in the last so many seconds are left for the next run: one that is still
-        being written would be another text when it is whole, and be counted twice in part.
-    skip_unreadable : bool
-        Whether files that cannot be read are left out; otherwise they end the run before it trains.
-    keep_commits : int, optional
-        Commits to keep; all by default.
-    maximum_s : float, optional
-        Seconds of training after which it commits and stops; the next run continues.
-
-    Raises
-    ------
-    OptionError
-        If a number is out of range.
-    """
-
-    inputs: tuple[str, ...]
-    network: Path
-    text: TextOptions = field(default_factory=TextOptions)
-    training: TrainingOptions = field(default_factory=TrainingOptions)
-    specification: Specification | None = None
-    evaluation: Measure | None = None
-    least_top1: float = 0.0
-    settle_s: float = 60.0
-    skip_unreadable: bool = False
-    keep_commits: int | None = None
-    maximum_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.keep_commits is not None and self.keep_commits < 1:
-            raise OptionError(
-                f"{parameter('keep_commits')} is {self.keep_commits}", "1 or more", "the last commit is always kept"
-            )
-        require_option(0 <= self.least_top1 <= 1, "least_top1", self.least_top1, "a share from 0 to 1")
-        require_option(self.settle_s >= 0, "settle_s", self.settle_s, "seconds, 0 or more")
-        valid = self.maximum_s is None or self.maximum_s > 0
-        require_option(valid, "maximum_s", self.maximum_s, "seconds, more than 0")
 
 
 @dataclass(frozen=True)
@@ -200,7 +139,7 @@ def work(
     entry |= todo.as_dict()
     _LOG.info("%s new files, %s known ones", len(todo.train), todo.known)
     if todo.train:
-        with _limited(options.maximum_s, stop) as limited:
+        with _limited(options.max_seconds, stop) as limited:
             network = train(
                 Files(each.name for each in todo.train),
                 options.network,

@@ -5,57 +5,20 @@ Options are in `giaann_dask.cli.jobs`; locks and histories are in `history`, eva
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distributed import Client
 
 from giaann_dask.api.network import Network
-from giaann_dask.errors import parameter, require_option
+from giaann_dask.errors import parameter
 from giaann_dask.events import Observer, ignore
-from giaann_dask.storage import read_json_lines, require_local
+from giaann_dask.storage import read_json_lines
 from giaann_dask.workflows.exits import CheckFailedError
-from giaann_dask.workflows.measuring import Measure, has_fallen, last_passed, measure
+from giaann_dask.workflows.job_options import WeeklyOptions
+from giaann_dask.workflows.measuring import has_fallen, last_passed, measure
 
 JOB = "weekly"
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeeklyOptions:
-    """Text, report folder and tolerance of a weekly evaluation.
-
-    Parameters
-    ----------
-    network : Path
-        Folder of the network.
-    evaluation : Measure
-        What to evaluate.
-    reports : Path
-        Folder for the pages.
-    tolerance : float
-        By how much top-1, a share from 0 to 1, may fall.
-    accept : bool
-        Whether to accept the accuracy as the new reference, however far it fell.
-    commit : str, optional
-        The commit; the last one by default.
-
-    Raises
-    ------
-    OptionError
-        If the tolerance is out of range.
-    """
-
-    network: Path
-    evaluation: Measure
-    reports: Path
-    tolerance: float = 0.01
-    accept: bool = False
-    commit: str | None = None
-
-    def __post_init__(self) -> None:
-        require_local(self.reports)
-        require_option(0 <= self.tolerance <= 1, "tolerance", self.tolerance, "a share from 0 to 1")
 
 
 def work(

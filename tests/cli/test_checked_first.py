@@ -25,7 +25,11 @@ TEXT = (
     ("--text-field=", "text-field is empty"),
     ("--split=", "split is empty"),
 )
-ROWS = (("--row-memory much", "row-memory is 'much'"), ("--row-memory -5", "-5"), ("--rows other", "--rows"))
+ROWS = (
+    ("--rows-cache-bytes much", "rows-cache-bytes is 'much'"),
+    ("--rows-cache-bytes -5", "-5"),
+    ("--rows-mode other", "--rows-mode"),
+)
 WHERE = (
     ("--threads 0", "threads is 0"),
     ("--memory-limit much", "memory-limit is 'much'"),
@@ -69,11 +73,11 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--commit-seconds 0", "commit-seconds is 0"),
         ("--commit-sequences 0", "commit-sequences is 0"),
         ("--keep-commits 0", "keep-commits is 0"),
-        ("--refresh 0", "refresh is 0"),
-        ("--region-size much", "region-size is 'much'"),
-        ("--region-size 0", "region-size is 0"),
-        ("--hot-memory much", "hot-memory is 'much'"),
-        ("--hot-memory -1", "hot-memory is -1"),
+        ("--refresh-sequences 0", "refresh-sequences is 0"),
+        ("--region-bytes much", "region-bytes is 'much'"),
+        ("--region-bytes 0", "region-bytes is 0"),
+        ("--hot-bytes much", "hot-bytes is 'much'"),
+        ("--hot-bytes -1", "hot-bytes is -1"),
         ("--set strength_limit=-1", "--set strength_limit"),
         ("--set pos_factors=VERB=many", "--set pos_factors is 'VERB=many'"),
         ("--set permanence_growth=1", "permanence"),
@@ -97,7 +101,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
     "evaluate WORDS TEXT": (
         *(NO_SEQUENCES, *TEXT),
         ("--first-sequence -1", "first-sequence is -1"),
-        ("--top-k 0", "top-k is (0,)"),
+        ("--top-k 0", "top-k has 0"),
         ("--timing exact", "timing for a network of profile best"),
         ("--settings train", "settings for a network of profile best"),
     ),
@@ -121,14 +125,14 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--host 0.0.0.0", "no API key"),
         ("--max-slots 0", "max-slots is 0"),
         ("--max-waiting -1", "max-waiting is -1"),
-        ("--max-wait -1", "max-wait is -1"),
-        ("--timeout 0", "timeout is 0"),
-        ("--drain 0", "drain is 0"),
+        ("--max-wait-s -1", "max-wait-s is -1"),
+        ("--timeout-s 0", "timeout-s is 0"),
+        ("--drain-s 0", "drain-s is 0"),
         ("--max-tokens 0", "tokens is 0"),
-        ("--max-prompt 0", "max-prompt is 0"),
-        ("--max-body 0", "max-body is 0"),
-        ("--state-memory much", "state-memory is 'much'"),
-        ("--state-memory 0", "state-memory is 0"),
+        ("--max-prompt-characters 0", "max-prompt-characters is 0"),
+        ("--max-body-bytes 0", "max-body-bytes is 0"),
+        ("--state-bytes much", "state-bytes is 'much'"),
+        ("--state-bytes 0", "state-bytes is 0"),
         ("--ref nonsense", "nonsense"),
     ),
     "serve WORDS --port 0": (("--timing exact", "beam search or rules"),),
@@ -142,7 +146,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         *WHERE[:4],
         ("--storage 0", "storage is 0"),
         ("--compute 0", "compute is 0"),
-        ("--hang-timeout 0", "hang-timeout is 0"),
+        ("--hang-timeout-s 0", "hang-timeout-s is 0"),
         ("--port 99999", "99999"),
         ("--scheduler-file TEXT/scheduler.json", "scheduler.json"),
     ),
@@ -154,7 +158,7 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A network of profile v1 and one of profile best, by what stands for them above."""
     folder = tmp_path_factory.mktemp("checked")
     kinds = {"NET": gd.Specification(), "WORDS": gd.Specification(profile="best")}
-    few = gd.TrainingOptions(maximum_sequences=5)
+    few = gd.TrainingOptions(max_sequences=5)
     with gd.connect(workers=0) as client:
         for name, kind in kinds.items():
             gd.train(sample_text(), folder / name, client=client, specification=kind, options=few)

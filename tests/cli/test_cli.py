@@ -137,7 +137,7 @@ def test_inspect(trained: Path, data_folder: Path) -> None:
 
 
 def test_draw(trained: Path) -> None:
-    made = answer("draw", trained / "net", "--out", trained / "net.svg", "--concept", "river", "--concept", "dog")
+    made = answer("draw", trained / "net", "--out", trained / "net.svg", "--concepts", "river,dog")
     picture = Path(made["picture"]).read_text(encoding="utf-8")
     assert picture.startswith("<?xml")
     assert "river" in picture
@@ -166,7 +166,7 @@ def test_encode_then_train_gives_the_same_bytes(trained: Path, data_folder: Path
 def test_regions_split_and_packed_from_the_command_line(trained: Path, data_folder: Path) -> None:
     golden, network = synthetic_set(data_folder), trained / "placed"
     common = ("--tagger", "gold", "--ever-pos", golden.ever_pos, "--workers", "1", "--flags", "history")
-    sizes = ("--set", "regions=2", "--region-size", "60kB", "--hot-memory", "0", "--commit-sequences", "40")
+    sizes = ("--set", "regions=2", "--region-bytes", "60kB", "--hot-bytes", "0", "--commit-sequences", "40")
     sizes = (*sizes, "--set", "placement=balanced")
     rest = ("--keep-commits", "2", "--batch-sequences", "20", "--rounds", trained / "rounds.jsonl")
     limit = ("--max-sequences", "200")
@@ -187,8 +187,8 @@ def test_regions_split_and_packed_from_the_command_line(trained: Path, data_fold
     wrong = run("train", golden.text, "--network", network, "--set", "placement=hash", code=2)
     assert wrong.stderr.count("\n") == 1
     assert "placement balanced" in wrong.stderr
-    wrong = run("train", golden.text, "--network", trained / "other", "--region-size", "many", code=2)
-    assert "region-size" in wrong.stderr
+    wrong = run("train", golden.text, "--network", trained / "other", "--region-bytes", "many", code=2)
+    assert "region-bytes" in wrong.stderr
 
 
 def test_a_running_scheduler_is_used(trained: Path, data_folder: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 
 import click
 import pytest
 
 from giaann_dask.cli import giaann_dask, run
 from giaann_dask.cli.click_ext import MOST_SHOWN, Command
+from giaann_dask.cli.dataclass_options import field_helps, shown_default
 
 
 def below(group: click.Group, before: str = "") -> Iterator[tuple[str, Command]]:
@@ -128,13 +130,44 @@ def test_an_option_has_one_spelling() -> None:
         *("generate net words --tokens 5", "draw net --out x.svg --columns 2", "serve net --places 3"),
         *("tokenizer train a.txt --out b.json --size 9", "compile --cluster tcp://x:1", "inspect net --commit x"),
         *("train a.txt --network net --seed-tokens 12", "train a.txt --network net --no-lif"),
-        *("train a.txt --network net --permanence-growth 1", "evaluate net a.txt --rows asked"),
+        *("train a.txt --network net --permanence-growth 1", "evaluate net a.txt --rows-mode asked"),
     ],
 )
 def test_options_of_earlier_names_are_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command.split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "No such option" in line or "'asked' is not one of" in line
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if COMMANDS[name].groups])
+def test_options_have_name_default_and_help_of_the_field_that_they_set(name: str) -> None:
+    for group in COMMANDS[name].groups.values():
+        helps, known = field_helps(group.kind), {each.name: each for each in fields(group.kind)}
+        assert {*group.only, *group.without, *group.shared, *group.first, *group.fixed} <= {*known}, group.place
+        for each in group.options():
+            field = known[each.parameter]
+            default = group.defaults.get(field.name, field.default)
+            shown = shown_default(default, field.name)
+            assert helps[field.name], f"{group.place} does not describe {field.name}"
+            assert each.help == helps[field.name] + (f"  [default: {shown}]" if shown else "")
+            assert each.name == "_".join(filter(None, [group.prefix, field.name]))
+
+
+def test_no_command_repeats_a_default_of_a_class() -> None:
+    groups = [group for command in COMMANDS.values() for group in command.groups.values()]
+    repeated = [
+        (group.place, name)
+        for group in groups
+        for each in fields(group.kind)
+        for name in ({each.name} & {*group.defaults, *group.fixed})
+        if {**group.fixed, **group.defaults}[name] == each.default
+    ]
+    names = {option.name for group in groups for option in group.options()}
+    for name, command in COMMANDS.items():
+        made = {option for group in command.groups.values() for option in group.names().values()}
+        own = [each for each in options(command) if each.name not in made]
+        repeated += [(name, each.opts[0]) for each in own if each.name in names and each.to_info_dict()["default"]]
+    assert repeated == []
 
 
 def _flags(name: str) -> set[str]:

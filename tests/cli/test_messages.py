@@ -20,7 +20,7 @@ from giaann_dask import errors
 from giaann_dask.api.columns import Column
 from giaann_dask.cli import giaann_dask as command_line
 from giaann_dask.cli import run
-from giaann_dask.cli.click_ext import _OTHERWISE, Command, _commands
+from giaann_dask.cli.click_ext import Command, _commands
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.data import sample_test_text
 from giaann_dask.diagnostics.pictures.gallery import Pictures
@@ -28,10 +28,10 @@ from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import GiaannError, OptionError, parameter
 from giaann_dask.models.options import BeamOptions, StateOptions
-from giaann_dask.rows.remote import RowOptions
+from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
 from giaann_dask.spec import Specification
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 SNAKE = re.compile(r"\b[a-z][a-z0-9]*_[a-z0-9_]+\b")
@@ -43,42 +43,42 @@ CASES: list[tuple[str, str, str, Callable[..., Any], str, Any]] = [
         ("train", f"--{name.replace('_', '-')}", "0", gd.TrainingOptions, name, 0)
         for name in ("batch_sequences", "accumulate", "commit_seconds", "commit_sequences", "keep_commits")
     ),
-    ("train", "--refresh", "0", gd.TrainingOptions, "refresh_sequences", 0),
-    ("train", "--region-size", "0", gd.TrainingOptions, "region_bytes", 0),
-    ("train", "--hot-memory", "-1", gd.TrainingOptions, "hot_bytes", -1),
+    ("train", "--refresh-sequences", "0", gd.TrainingOptions, "refresh_sequences", 0),
+    ("train", "--region-bytes", "0", gd.TrainingOptions, "region_bytes", 0),
+    ("train", "--hot-bytes", "-1", gd.TrainingOptions, "hot_bytes", -1),
     ("train", "--text-field", "", ReadOptions, "text_field", ""),
     ("train", "--split", "", ReadOptions, "split", ""),
     *(
         ("train", "--set", f"{name}=0", Specification, name, 0)
         for name in ("seed_tokens", "branches", "regions", "proximity_scale", "strength_limit")
     ),
-    ("train", "--max-sequences", "0", StreamOptions, "maximum_sequences", 0),
+    ("train", "--max-sequences", "0", StreamOptions, "max_sequences", 0),
     ("train", "--threads", "0", ClusterOptions, "threads", 0),
     ("train", "--memory-limit", "1", ClusterOptions, "memory_limit", "1"),
     ("train", "--memory-limit", "much", ClusterOptions, "memory_limit", "much"),
     ("train", "--dashboard", "nonsense", ClusterOptions, "dashboard", "nonsense"),
     ("evaluate", "--top-k", "0", gd.EvaluationOptions, "top_k", (0,)),
     ("evaluate", "--first-sequence", "-1", StreamOptions, "first_sequence", -1),
-    ("evaluate", "--row-memory", "-1", RowOptions, "cache_bytes", -1),
-    ("generate", "--max-tokens", "0", gd.GenerationOptions, "tokens", 0),
+    ("evaluate", "--rows-cache-bytes", "-1", RowOptions, "cache_bytes", -1),
+    ("generate", "--max-tokens", "0", gd.GenerationOptions, "max_tokens", 0),
     ("generate", "--beam-width", "0", BeamOptions, "width", 0),
     ("generate", "--beam-depth", "0", BeamOptions, "depth", 0),
     ("generate", "--temperature", "-1", gd.SamplingOptions, "temperature", -1),
     ("generate", "--seed", "-1", gd.SamplingOptions, "seed", -1),
-    ("draw", "--max-columns", "0", DrawOptions, "maximum_columns", 0),
-    ("draw", "--max-features", "-1", DrawOptions, "maximum_features", -1),
-    ("draw", "--max-connections", "-1", DrawOptions, "maximum_connections", -1),
-    ("draw", "--width", "1", DrawOptions, "width_inches", 1),
+    ("draw", "--max-columns", "0", DrawOptions, "max_columns", 0),
+    ("draw", "--max-features", "-1", DrawOptions, "max_features", -1),
+    ("draw", "--max-connections", "-1", DrawOptions, "max_connections", -1),
+    ("draw", "--width-inches", "1", DrawOptions, "width_inches", 1),
     ("serve", "--port", "99999", ServingOptions, "port", 99999),
-    ("serve", "--timeout", "0", ServingOptions, "timeout_s", 0),
-    ("serve", "--drain", "0", ServingOptions, "drain_s", 0),
+    ("serve", "--timeout-s", "0", ServingOptions, "timeout_s", 0),
+    ("serve", "--drain-s", "0", ServingOptions, "drain_s", 0),
     ("serve", "--max-slots", "0", QueueOptions, "slots", 0),
-    ("serve", "--max-wait", "-1", QueueOptions, "wait_s", -1),
+    ("serve", "--max-wait-s", "-1", QueueOptions, "wait_s", -1),
     ("serve", "--max-tokens", "0", Limits, "tokens", 0),
-    ("serve", "--max-prompt", "0", Limits, "prompt_characters", 0),
-    ("serve", "--max-body", "0", Limits, "body_bytes", 0),
-    ("serve", "--state-memory", "1", StateOptions, "state_bytes", 1),
-    ("cluster", "--hang-timeout", "0.5", ClusterOptions, "hang_timeout_s", 0.5),
+    ("serve", "--max-prompt-characters", "0", Limits, "prompt_characters", 0),
+    ("serve", "--max-body-bytes", "0", Limits, "body_bytes", 0),
+    ("serve", "--state-bytes", "1", StateOptions, "state_bytes", 1),
+    ("cluster", "--hang-timeout-s", "0.5", ClusterOptions, "hang_timeout_s", 0.5),
 ]
 
 
@@ -160,7 +160,7 @@ def test_a_misspelt_keyword_names_the_parameter(function: Any) -> None:
         (gd.train, "profil", "profile=..."),
         (gd.train, "text_field", "text=gd.TextOptions(reading=gd.ReadOptions(text_field=...))"),
         (gd.train, "batch_sequence", "options=gd.TrainingOptions(batch_sequences=...)"),
-        (gd.train, "max_sequences", "options=gd.TrainingOptions(maximum_sequences=...)"),
+        (gd.train, "max_sequences", "options=gd.TrainingOptions(max_sequences=...)"),
         (gd.train, "window", "options=gd.TrainingOptions(selection=gd.SelectionOptions(window=...))"),
         (gd.train, "workers", "client=gd.connect(options=gd.ClusterOptions(workers=...))"),
         (gd.encode, "seed_tokens", "specification=gd.Specification(seed_tokens=...)"),
@@ -216,9 +216,6 @@ def test_errors_about_text_name_the_option(tmp_path: Path, capsys: pytest.Captur
 def test_every_command_names_its_options() -> None:
     commands = [each for each in _commands(command_line) if not isinstance(each, click.Group)]
     assert [each.name for each in commands if not isinstance(each, Command)] == []
-    declared = {option.name for command in commands for option in command.params}
-    scripts = {"max_seconds"}
-    assert [names for names in _OTHERWISE.values() if not declared & set(names) and not scripts & set(names)] == []
 
 
 def test_marks_survive_pickling_and_are_not_shown() -> None:

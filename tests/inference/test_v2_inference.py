@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.conformance import read_lines
 from support.v2_records import V2Dictionary, V2Network, native_first, v2_folder, v2_prepared, v2_run
 
-from giaann_dask.cli.options import V1_DEFAULTS, read_inference_options
+from giaann_dask.cli.options import inference_rules
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.models.columns.batch import Prompt
@@ -243,14 +243,12 @@ def test_options_are_checked() -> None:
 
 
 def test_the_command_line_chooses_the_kind_of_rules() -> None:
-    plain = {"timing": "none", "activations": "boolf", "sequential": False}
-    none = {"settings": None, "strict_reference": False, "enforce_delimiter": False}
-    assert read_inference_options({**plain, **none}, "target") == PredictionRules()
-    chosen = read_inference_options({**plain, **none, "strict_reference": True}, "prediction")
+    asked = V2Settings(strict_reference=True)
+    assert inference_rules({"v1_rules": None, "v2_rules": None}, "target") == PredictionRules()
+    chosen = inference_rules({"v1_rules": None, "v2_rules": asked}, "prediction")
     assert chosen == V2Settings(strict_reference=True, feed="prediction")
     with pytest.raises(OptionError):
-        read_inference_options({**plain, **none, "timing": "exact", "settings": "train"}, "target")
-    assert plain == V1_DEFAULTS
+        inference_rules({"v1_rules": InferenceOptions(timing="exact"), "v2_rules": asked}, "target")
 
 
 def test_a_match_of_names_is_that_of_the_concept() -> None:

@@ -147,14 +147,14 @@ def network_operations(
         return {**network.describe(), "bytes_on_disk": 0, "history": network.commits()}
 
     def generate() -> Any:
-        options = GenerationOptions(tokens=2)
+        options = GenerationOptions(max_tokens=2)
         return gd.Network(path).generate(PROMPT, client=client, options=options).as_dict()
 
     def evaluate() -> Any:
         network, text = gd.Network(path), stores.folder / "second.txt"
         if network.specification.profile == "best":
             return figures(network.score(text, client=client).as_dict())
-        return figures(network.evaluate(text, client=client, options=EvaluationOptions(maximum_sequences=4)).as_dict())
+        return figures(network.evaluate(text, client=client, options=EvaluationOptions(max_sequences=4)).as_dict())
 
     yield "inspect", inspect
     yield "export", lambda: exported(gd.Network(path), scratch)

@@ -20,7 +20,7 @@ class GoldenSet:
     ----------
     folder, text, test_text, ever_pos : Path
         Golden files, training text, the other text of inference, lexicon.
-    seed_tokens, maximum_sequences : int
+    seed_tokens, max_sequences : int
         Options of the training run.
     """
 
@@ -29,7 +29,7 @@ class GoldenSet:
     test_text: Path
     ever_pos: Path
     seed_tokens: int
-    maximum_sequences: int
+    max_sequences: int
 
     def input_of(self, inference_file: Path) -> tuple[Path, int]:
         """The text of a golden inference file and how many of its sequences were read."""

@@ -33,14 +33,14 @@ class GoldenSet:
         Golden files and training text.
     specification : Specification
         Of the network.
-    maximum_sequences : int
+    max_sequences : int
         Sequences that count.
     """
 
     folder: Path
     text: Path
     specification: Specification
-    maximum_sequences: int
+    max_sequences: int
 
     @property
     def ever_pos(self) -> Path:

@@ -10,7 +10,8 @@ import numpy as np
 from distributed import Client
 
 from giaann_dask.rows.messages import RowProjection
-from giaann_dask.rows.remote import RegionKeys, RemoteRows, RowOptions
+from giaann_dask.rows.remote import RegionKeys, RemoteRows
+from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run

@@ -18,8 +18,8 @@ from giaann_dask import EvaluationOptions, GenerationOptions
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.data import sample_text
 from giaann_dask.spec import Specification
-from giaann_dask.text.reading import ReadOptions
-from giaann_dask.training.selection import SelectionOptions
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.training.options import SelectionOptions
 from support.damaged_stores import PROMPT, exported, figures
 
 # Of the sample text.
@@ -47,12 +47,12 @@ def results(folder: Path, profile: str, client: Client, settings: Mapping[str, A
         fields.pop("placement", None)
     network = trained(folder, text, gd.Specification(**fields), client, settings)
     yield from zip(("connections", "dictionaries", "neurons"), exported(network, folder), strict=True)
-    said = network.generate(PROMPT, client=client, options=GenerationOptions(tokens=6)).as_dict()
+    said = network.generate(PROMPT, client=client, options=GenerationOptions(max_tokens=6)).as_dict()
     yield "generate", as_bytes({**said, "commit": None})
     if profile == "best":
         report = network.score(text, client=client).as_dict()
     else:
-        report = network.evaluate(text, client=client, options=EvaluationOptions(maximum_sequences=10)).as_dict()
+        report = network.evaluate(text, client=client, options=EvaluationOptions(max_sequences=10)).as_dict()
     yield "evaluate", as_bytes({**figures(report), "commit": None})
 
 
@@ -77,7 +77,7 @@ def trained(
         training["selection"] = SelectionOptions(order=training.pop("order"))
     options = gd.TrainingOptions(**training)
     if way == "twice":
-        some = replace(options, maximum_sequences=25)
+        some = replace(options, max_sequences=25)
         gd.train(source, folder / "net", client=client, specification=specification, options=some)
     return gd.train(source, folder / "net", client=client, specification=specification, text=parts, options=options)
 

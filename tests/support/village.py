@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import giaann_dask as gd
 from giaann_dask.data.village import ADJECTIVES, NOUNS, VERBS, write_village
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 
 # Of the text that fault tests train on while something happens.
 SENTENCES = 8_000

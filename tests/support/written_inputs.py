@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from giaann_dask.errors import GiaannError
-from giaann_dask.text.reading import ReadOptions, read_parts
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import read_parts
 
 REST = "\t_\t_\t_\t_\t_"
 

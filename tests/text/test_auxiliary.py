@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.cli.options import V1_DEFAULTS, read_inference_options
+from giaann_dask.cli.dataclass_options import read_items
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.models.columns.flags import flags_of, open_flags_with, submit_flags
@@ -106,7 +106,7 @@ def test_evaluation_task_and_session_use_auxiliary_neurons(tmp_path: Path) -> No
         for name, inference in rules.items():
             options = gd.EvaluationOptions(inference=inference)
             found[name] = network.evaluate(other, client=client, options=options)
-        wanted = gd.GenerationOptions(tokens=4, inference=V2Settings(auxiliary=EVERY, feed="prediction"))
+        wanted = gd.GenerationOptions(max_tokens=4, inference=V2Settings(auxiliary=EVERY, feed="prediction"))
         task = network.generate(prompt, client=client, options=wanted)
         reader = NetworkStore(network.path).open(network.commit)
         here = open_flags_with(reader, flags_of(reader.saved_vocabulary()), ("neighbours",)).auxiliary
@@ -136,6 +136,4 @@ def test_inapplicable_kinds_are_rejected() -> None:
     ):
         with pytest.raises(OptionError):
             make()
-    values = V1_DEFAULTS | {"settings": None}
-    values |= {"strict_reference": False, "enforce_delimiter": False, "auxiliary": "pos, lemma"}
-    assert read_inference_options(values, "target") == V2Settings(auxiliary=("pos", "lemma"))
+    assert read_items("auxiliary", "pos, lemma", str) == ("pos", "lemma")

@@ -117,7 +117,7 @@ def test_the_settings_of_the_documentation_are_settings() -> None:
 @pytest.mark.parametrize(
     ("job_name", "key", "value"),
     [
-        *(("nightly", key, "-1") for key in ("settle", "max-seconds", "least-top1", "evaluate-sequences")),
+        *(("nightly", key, "-1") for key in ("settle-s", "max-seconds", "least-top1", "evaluate-sequences")),
         *(("nightly", key, "0") for key in ("batch-sequences", "keep-commits")),
         *(("weekly", key, "-1") for key in ("tolerance", "evaluate-sequences")),
         ("nightly", "threads", "many"),
@@ -205,7 +205,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("copied") / "net"
     with gd.connect(workers=0) as client:
         for sequences in (20, 40):
-            options = gd.TrainingOptions(maximum_sequences=sequences)
+            options = gd.TrainingOptions(max_sequences=sequences)
             gd.train(sample_text(), path, client=client, options=options)
     return path
 

@@ -78,7 +78,7 @@ def test_nights_weeks_and_backups(tmp_path: Path, capsys: pytest.CaptureFixture[
     file = settings(
         tmp_path,
         common={"network": str(network), "workers": 0, "evaluate": UNSEEN, "evaluate_sequences": 4},
-        nightly={"text": str(texts), "settle": 0},
+        nightly={"text": str(texts), "settle-s": 0},
         backup={"to": str(tmp_path / "copy")},
     )
     common = ("--config", file, "--json")
@@ -92,7 +92,7 @@ def test_nights_weeks_and_backups(tmp_path: Path, capsys: pytest.CaptureFixture[
     # A dry run leaves nothing behind, and a file that is being written is left alone.
     assert run("train_nightly", "--dry-run")["new_files"] == [str(texts / "a.txt")]
     assert {path.name for path in tmp_path.iterdir()} == {"texts", "giaann.toml"}
-    assert "60 seconds" in run("train_nightly", "--settle", "60", code=75)["error"]
+    assert "60 seconds" in run("train_nightly", "--settle-s", "60", code=75)["error"]
     first = run("train_nightly")
     assert first["training"]["sequences"] > 50
     assert first["evaluation"]["prediction_tokens"] > 0
@@ -143,7 +143,7 @@ def test_nights_weeks_and_backups(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("sentences", [200, pytest.param(8000, marks=pytest.mark.slow)])
 def test_a_killed_night_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str], sentences: int) -> None:
     network, text = tmp_path / "net", write_village(tmp_path / "village.txt", sentences)
-    common = ("--text", text, "--network", network, "--workers", "0", "--settle", "0")
+    common = ("--text", text, "--network", network, "--workers", "0", "--settle-s", "0")
     arguments = (SCRIPTS / "train_nightly.py", *common, "--commit-seconds", "0.01")
     started = subprocess.Popen([sys.executable, *map(str, arguments)], stderr=subprocess.PIPE)
 
@@ -176,7 +176,7 @@ def test_a_killed_night_continues(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_a_process_without_a_cluster_says_try_again(tmp_path: Path) -> None:
-    script = [sys.executable, str(SCRIPTS / "train_nightly.py"), "--settle", "0", "--network", str(tmp_path / "net")]
+    script = [sys.executable, str(SCRIPTS / "train_nightly.py"), "--settle-s", "0", "--network", str(tmp_path / "net")]
     environment = {**os.environ, "GIAANN_TEXT": str(sample_text()), "GIAANN_SCHEDULER_FILE": str(tmp_path / "s.json")}
     dead = json.dumps({"address": "tcp://127.0.0.1:1", "id": "s", "type": "Scheduler", "services": {}, "workers": {}})
     (tmp_path / "s.json").write_text(dead, encoding="utf-8")

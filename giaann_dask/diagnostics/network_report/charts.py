@@ -205,7 +205,7 @@ def short_count(value: float) -> str:
 
 # Columns among which the ones to draw are chosen: the strongest, whose connections are held at once.
 _CONSIDERED = 48
-_OPTIONS = DrawOptions(maximum_columns=5, maximum_features=7, maximum_connections=90, width_inches=11)
+_OPTIONS = DrawOptions(max_columns=5, max_features=7, max_connections=90, width_inches=11)
 
 
 class Drawing(NamedTuple):
@@ -229,7 +229,7 @@ def draw_columns(reader: CommitReader, figures: Figures) -> list[Drawing]:
     strength = figures.sent[1] + figures.received[1]
     considered = np.argsort(-strength, kind="stable")[:_CONSIDERED]
     table = read_columns(reader, considered.tolist())
-    columns = table.best_connected(_OPTIONS.maximum_columns)
+    columns = table.best_connected(_OPTIONS.max_columns)
     graph = choose_graph(table.select_columns(columns), columns, _OPTIONS)
     graph.graph["words"] = table.features
     words = Words.of(reader)

@@ -114,7 +114,7 @@ def choose_table(reader: CommitReader, options: DrawOptions) -> tuple[Connection
     """
     require_columns(reader)
     require_connections(reader.manifest().connections)
-    columns = find_columns(reader, options.concepts) or find_best_columns(reader, options.maximum_columns)
+    columns = find_columns(reader, options.concepts) or find_best_columns(reader, options.max_columns)
     return read_columns(reader, columns), columns
 
 
@@ -140,8 +140,8 @@ def choose_graph(
     """
     graph = table.graph(
         columns,
-        maximum_features=options.maximum_features,
-        maximum_connections=options.maximum_connections,
+        max_features=options.max_features,
+        max_connections=options.max_connections,
         neurons=neurons,
     )
     source, target = pack_neuron(table.src_col, table.src_feat), pack_neuron(table.tgt_col, table.tgt_feat)

@@ -15,7 +15,7 @@ from giaann_dask.models.columns.connection_table import ConnectionTable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SMALL = DrawOptions(maximum_columns=4, maximum_features=4, maximum_connections=20, width_inches=7.0)
+SMALL = DrawOptions(max_columns=4, max_features=4, max_connections=20, width_inches=7.0)
 
 
 def draw_column(table: ConnectionTable, column: int, options: DrawOptions = SMALL) -> Figure:
@@ -32,7 +32,7 @@ def draw_column(table: ConnectionTable, column: int, options: DrawOptions = SMAL
     """
     strength = np.bincount(table.tgt_col, table.strength, len(table.concepts))
     strength[column] = 0
-    order = np.argsort(-strength, kind="stable")[: options.maximum_columns - 1]
+    order = np.argsort(-strength, kind="stable")[: options.max_columns - 1]
     columns = [column, *(int(target) for target in order if strength[target] > 0)]
     graph = choose_graph(table.select_columns(columns), columns, options)
     shown, name = graph.number_of_edges(), table.concepts[column]

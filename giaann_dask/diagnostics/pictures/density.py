@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from giaann_dask.diagnostics.pictures.choosing import require_connections
+from giaann_dask.diagnostics.pictures.options import DensityOptions
 from giaann_dask.diagnostics.pictures.schemes import Theme, theme_of
-from giaann_dask.errors import require_one_of, require_option
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.models.columns.scanning import columns_of, read_regions, require_columns
 from giaann_dask.store.commits import CommitReader
@@ -22,44 +22,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ORDERS = ("appearance", "region")
-_CELLS, _DOTS_PER_INCH = 400, 140
+_DOTS_PER_INCH = 140
 # More names of regions than that would overlap.
 _NAMED_REGIONS = 24
-
-
-@dataclass(frozen=True, kw_only=True)
-class DensityOptions:
-    """Options of the density picture of a whole network.
-
-    Parameters
-    ----------
-    order : str
-        Order of the columns on both axes: by first ``appearance`` in the text, or by the ``region`` in which
-        they are held.
-    cells : int
-        Most cells along each axis, 16 to 2000; a cell is a square of neighbouring columns.
-    width_inches : float
-        Width of the picture, 4 to 40.
-    dark : bool
-        Light on dark instead of dark on light.
-
-    Raises
-    ------
-    OptionError
-        If a value is out of range.
-    """
-
-    order: str = "appearance"
-    cells: int = _CELLS
-    width_inches: float = 9.0
-    dark: bool = False
-
-    def __post_init__(self) -> None:
-        require_one_of("order", self.order, ORDERS)
-        for name, low, high in (("cells", 16, 2000), ("width_inches", 4, 40)):
-            value = getattr(self, name)
-            require_option(low <= value <= high, name, value, f"{low} to {high}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -135,7 +135,7 @@ def draw_network(table: ConnectionTable, options: DrawOptions | None = None) -> 
     """
     options = options or DrawOptions()
     require_connections(len(table))
-    columns = table.find_columns(options.concepts) or table.best_connected(options.maximum_columns)
+    columns = table.find_columns(options.concepts) or table.best_connected(options.max_columns)
     graph = choose_graph(table.select_columns(columns), columns, options)
     colouring = colour_graph(graph, theme_of(options.dark), options.colour)
     return draw_graph(graph, colouring, options)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from distributed import Client
     from matplotlib.figure import Figure
 
-    from giaann_dask.diagnostics.pictures.density import DensityOptions
+    from giaann_dask.diagnostics.pictures.options import DensityOptions
     from giaann_dask.diagnostics.pictures.prediction import Prediction
     from giaann_dask.models.options import GenerationOptions
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
 
-COLOURS = ("default", "segments", "branches", "parts", "delimiters", "activation")
-_LIMITS = (("maximum_columns", 1, 12), ("maximum_features", 0, 40), ("maximum_connections", 1, 5000))
+Colour = Literal["default", "segments", "branches", "parts", "delimiters", "activation"]
+ColumnOrder = Literal["appearance", "region"]
+_LIMITS = (("max_columns", 1, 12), ("max_features", 0, 40), ("max_connections", 1, 5000))
 
 
 @names_keywords
@@ -23,13 +25,13 @@ class DrawOptions:
         connected with each other.
     colour : str
         What colours mean: ``default`` (prime concept and feature neurons, connections inside a column
-        and between columns), ``choosing`` or ``branches`` (on which a connection ends), ``parts`` (of
+        and between columns), ``segments`` or ``branches`` (on which a connection ends), ``parts`` (of
         speech), ``delimiters`` (which words end a column) or ``activation`` (after a step of a prediction).
-    maximum_columns : int
+    max_columns : int
         Most columns to draw, 1 to 12.
-    maximum_features : int
+    max_features : int
         Most feature neurons of a column, besides its prime concept neuron, 0 to 40.
-    maximum_connections : int
+    max_connections : int
         Most connections to draw, 1 to 5000; the strongest are kept.
     width_inches : float
         Width of the picture, 5 to 40; its height follows from the number of neurons.
@@ -43,10 +45,10 @@ class DrawOptions:
     """
 
     concepts: tuple[str, ...] = ()
-    colour: str = "default"
-    maximum_columns: int = 6
-    maximum_features: int = 8
-    maximum_connections: int = 120
+    colour: Colour = "default"
+    max_columns: int = 6
+    max_features: int = 8
+    max_connections: int = 120
     width_inches: float = 12.0
     dark: bool = False
 
@@ -54,7 +56,41 @@ class DrawOptions:
         for name, low, high in (*_LIMITS, ("width_inches", 5, 40)):
             value = getattr(self, name)
             require_option(low <= value <= high, name, value, f"{low} to {high}")
-        require_one_of("colour", self.colour, COLOURS)
-        if len(self.concepts) > self.maximum_columns:
-            received, expected = f"{len(self.concepts)} concepts", f"at most {self.maximum_columns}"
-            raise OptionError(received, expected, f"name fewer of them or raise {parameter('maximum_columns')}")
+        require_one_of("colour", self.colour, get_args(Colour))
+        if len(self.concepts) > self.max_columns:
+            received, expected = f"{len(self.concepts)} concepts", f"at most {self.max_columns}"
+            raise OptionError(received, expected, f"name fewer of them or raise {parameter('max_columns')}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DensityOptions:
+    """Options of the density picture of a whole network.
+
+    Parameters
+    ----------
+    order : str
+        Order of the columns on both axes: by first ``appearance`` in the text, or by the ``region`` in which
+        they are held.
+    cells : int
+        Cells along each axis, 16 to 2000; a cell is a square of neighbouring columns.
+    width_inches : float
+        Width of the picture, 4 to 40.
+    dark : bool
+        Light on dark instead of dark on light.
+
+    Raises
+    ------
+    OptionError
+        If a value is out of range.
+    """
+
+    order: ColumnOrder = "appearance"
+    cells: int = 400
+    width_inches: float = 9.0
+    dark: bool = False
+
+    def __post_init__(self) -> None:
+        require_one_of("order", self.order, get_args(ColumnOrder))
+        for name, low, high in (("cells", 16, 2000), ("width_inches", 4, 40)):
+            value = getattr(self, name)
+            require_option(low <= value <= high, name, value, f"{low} to {high}")

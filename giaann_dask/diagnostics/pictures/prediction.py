@@ -186,7 +186,7 @@ def predict(
         If the network has no columns, or the rules do not fit it.
     """
     require_columns(reader)
-    options = options or GenerationOptions(tokens=10)
+    options = options or GenerationOptions(max_tokens=10)
     rules = fitting_rules(reader.manifest().specification, options.inference)
     # Drawn with the strengths of connections, which rows have where reasons are asked for.
     opened = open_columns(reader, client=client, options=replace(options, reasons=max(options.reasons, 1)))
@@ -195,7 +195,7 @@ def predict(
     session = open_plain_session(opened.specification, opened.rows, flags, options=rules)
     with one_thread():
         # In the first step nothing sends.
-        steps = tuple(_steps(session.stream(prepared.sequence, options.tokens)))[1:]
+        steps = tuple(_steps(session.stream(prepared.sequence, options.max_tokens)))[1:]
     if not steps:
         raise OptionError("a prompt of one word that nothing follows", "words that lead on", "give another prompt")
     return Prediction(opened=opened, vocabulary=vocabulary, given=prepared.words, steps=steps)
@@ -240,7 +240,7 @@ def graph_of(prediction: Prediction, shown: Sequence[int], options: DrawOptions)
     """Return the columns, neurons and connections that show some steps best."""
     steps = [prediction.steps[at] for at in shown]
     columns = _choose_columns(prediction, steps, prediction.steps[: shown[-1]], options)
-    neurons = _choose_neurons(steps, columns, options.maximum_features)
+    neurons = _choose_neurons(steps, columns, options.max_features)
     keys = np.sort(pack_neuron(*zip(*neurons, strict=True)))
     rows = {int(key): prediction.opened.rows.row(int(key)) for key in keys}
     found = [(key, row) for key, row in rows.items() if row is not None and len(row.target)]
@@ -359,7 +359,7 @@ def _choose_columns(
     candidates = Counter(neuron[0] for step in steps for neuron, _ in step.candidates[:_NAMED])
     told = [step.source[0] for step in before]
     wanted = dict.fromkeys([*named, *chosen, *(column for column, _ in candidates.most_common()), *reversed(told)])
-    kept = set(list(wanted)[: options.maximum_columns]) - set(named)
+    kept = set(list(wanted)[: options.max_columns]) - set(named)
     return [*named, *sorted(kept, key=[*told, *chosen, *wanted].index)]
 
 

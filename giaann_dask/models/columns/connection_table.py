@@ -250,8 +250,8 @@ class ConnectionTable(Summarised):
         self,
         columns: Sequence[int],
         *,
-        maximum_features: int,
-        maximum_connections: int,
+        max_features: int,
+        max_connections: int,
         neurons: Collection[Neuron] | None = None,
     ) -> nx.DiGraph:
         """Return the strongest neurons and connections of some columns as a graph.
@@ -260,9 +260,9 @@ class ConnectionTable(Summarised):
         ----------
         columns : sequence of int
             Numbers of concept columns, from left to right.
-        maximum_features : int
+        max_features : int
             Most feature neurons of a column, besides its prime concept neuron.
-        maximum_connections : int
+        max_connections : int
             Most connections.
         neurons : collection of (int, int), optional
             The neurons of the graph, instead of the strongest ones.
@@ -285,7 +285,7 @@ class ConnectionTable(Summarised):
         import networkx as nx
 
         pairs = self.select_columns(columns).added_up()
-        edges = pairs.strongest(maximum_connections, maximum_features, neurons)
+        edges = pairs.strongest(max_connections, max_features, neurons)
         shown = {end for source, target, _ in edges for end in (source, target)} if neurons is None else set(neurons)
         names = [self.concepts[column] for column in columns]
         graph = nx.DiGraph(columns=names, concepts=len(self.concepts), total=len(pairs.strength))

@@ -10,7 +10,7 @@ from giaann_dask.models.columns.flags import FlagChange, flags_of, submit_flags
 from giaann_dask.models.columns.state.sequence import FlagTable
 from giaann_dask.rows.health import find_fault, is_lost
 from giaann_dask.rows.regions import open_regions, submit_placement
-from giaann_dask.rows.remote import RowOptions
+from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 

@@ -326,7 +326,7 @@ class ColumnBatch:
         return PreparedText(prepared.words, partial(self._enter, text), partial(self._with_columns, text))
 
     def _enter(self, text: _Text) -> int:
-        number = self._batch.enter(Prompt(sequence=text.sequence, flags=text.flags, tokens=text.options.tokens))
+        number = self._batch.enter(Prompt(sequence=text.sequence, flags=text.flags, tokens=text.options.max_tokens))
         self._texts[number] = text
         self._opened.observer(PromptsAdvanced(entered=1))
         return number
@@ -338,8 +338,8 @@ class ColumnBatch:
         observe(PromptsAdvanced(entered=1))
         try:
             with one_thread():
-                length = len(text.sequence) + text.options.tokens
-                for trace in session.stream(text.sequence, text.options.tokens):
+                length = len(text.sequence) + text.options.max_tokens
+                for trace in session.stream(text.sequence, text.options.max_tokens):
                     text.steps.append(trace.result)
                     if trace.result.seed:
                         yield None

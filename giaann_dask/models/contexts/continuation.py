@@ -84,9 +84,9 @@ class TextContinuation:
 
     def _with_capacity(self, words: Text, given: npt.NDArray[np.int64]) -> Text:
         """Return a text of the given tokens with capacity for the generated ones."""
-        length = len(given) + self._options.tokens
+        length = len(given) + self._options.max_tokens
         rows = np.full((length, self._model.tables.kinds), NONE, np.int64)
-        number = np.concatenate([given, np.zeros(self._options.tokens, np.int64)])
+        number = np.concatenate([given, np.zeros(self._options.max_tokens, np.int64)])
         return words._replace(words=number, document=np.zeros(length, np.int64), rows=rows)
 
     def __iter__(self) -> Iterator[GeneratedToken]:

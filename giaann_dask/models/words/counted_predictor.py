@@ -216,7 +216,7 @@ class CountedText:
             raise PromptError("the network has counted no word", "a trained network", "train it first")
         self.prompt = tuple(word for sentence in sentences for word in sentence)
         self.seed = options.sampling.seeded().seed
-        self._opened, self._options, self._left = opened, options, options.tokens
+        self._opened, self._options, self._left = opened, options, options.max_tokens
         self._sentence = [word.lower() for word in sentences[-1]]
         self._position, self._draws = len(self.prompt), np.random.default_rng(self.seed)
 

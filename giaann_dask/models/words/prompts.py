@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from giaann_dask.text.reading import ReadOptions, text_paragraphs
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import text_paragraphs
 from giaann_dask.text.splitting import Splitter
 
 

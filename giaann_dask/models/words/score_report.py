@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from giaann_dask.cluster import task_key
 from giaann_dask.encoding.sources import SourceOptions
-from giaann_dask.encoding.stream import EncodingStream, StreamOptions, check_limits
-from giaann_dask.errors import OptionError, parameter, require_option
+from giaann_dask.encoding.stream import EncodingStream, StreamOptions
+from giaann_dask.errors import require_at_least, require_option
 from giaann_dask.events import BlockEncoded, Observer
 from giaann_dask.keywords import names_keywords
 from giaann_dask.models.words.scores import ScoreSummary, TextScores
@@ -24,7 +24,7 @@ from giaann_dask.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-    from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions
+    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
 
 # The more, the fewer rows are read for several tasks.
 TOKENS_PER_TASK = 8192
@@ -42,7 +42,7 @@ class ScoringOptions:
 
     Parameters
     ----------
-    maximum_sequences : int, optional
+    max_sequences : int, optional
         Sentences to read.
     first_sequence : int
         The first of them, counted from 0.
@@ -64,7 +64,7 @@ class ScoringOptions:
     'ngram'
     """
 
-    maximum_sequences: int | None = None
+    max_sequences: int | None = None
     first_sequence: int = 0
     baseline: Literal["ngram"] | None = None
     tokens_per_task: int = TOKENS_PER_TASK
@@ -73,21 +73,15 @@ class ScoringOptions:
     @classmethod
     def limits_of(cls, options: EvaluationOptions) -> ScoringOptions:
         """Return the limits of an evaluation; the other options are those of networks of columns."""
-        return cls(
-            maximum_sequences=options.maximum_sequences, first_sequence=options.first_sequence, top_k=options.top_k
-        )
+        return cls(max_sequences=options.max_sequences, first_sequence=options.first_sequence, top_k=options.top_k)
 
     def __post_init__(self) -> None:
-        check_limits(self.maximum_sequences, self.first_sequence)
-        if self.baseline not in (None, NGRAM):
-            raise OptionError(f"{parameter('baseline')} is {self.baseline!r}", NGRAM, "choose it, or leave it out")
+        require_at_least(1, self, "max_sequences")
+        require_at_least(0, self, "first_sequence")
+        require_option(self.baseline in (None, NGRAM), "baseline", self.baseline, NGRAM)
         require_option(self.tokens_per_task >= 1, "tokens_per_task", self.tokens_per_task, "1 or more")
-        if not self.top_k or not all(1 <= k <= MOST_RANK for k in self.top_k):
-            raise OptionError(
-                f"{parameter('top_k')} is {self.top_k}",
-                f"numbers from 1 to {MOST_RANK}",
-                f"set {parameter('top_k')} to such values",
-            )
+        ranks = bool(self.top_k) and all(1 <= k <= MOST_RANK for k in self.top_k)
+        require_option(ranks, "top_k", self.top_k, f"numbers from 1 to {MOST_RANK}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,9 +231,7 @@ def read_text(
     client: Client, inputs: Sequence[Source], sources: SourceOptions, options: ScoringOptions, observer: Observer
 ) -> tuple[Future, int]:
     """Return the tokens of a text on the cluster, and the number of its sentences."""
-    limits = StreamOptions(
-        branches=1, maximum_sequences=options.maximum_sequences, first_sequence=options.first_sequence
-    )
+    limits = StreamOptions(branches=1, max_sequences=options.max_sequences, first_sequence=options.first_sequence)
     stream = EncodingStream(client, Vocabulary(), sources, limits)
     blocks = []
     for block in stream.blocks(inputs):

@@ -19,12 +19,10 @@ from distributed import Client, Future
 from giaann_dask.cluster import Roles, query_scheduler, result, task_key
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
 from giaann_dask.cluster.stages import INFER_TOGETHER, StageClock, StageTime, time_rows
-from giaann_dask.device import DeviceName
 from giaann_dask.encoding.sources import SourceOptions
-from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions, check_limits
-from giaann_dask.errors import EmptyInputError, OptionError, parameter
+from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
+from giaann_dask.errors import EmptyInputError, parameter
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
-from giaann_dask.keywords import names_keywords
 from giaann_dask.models.columns.evaluation.accuracy import (
     NO_PREDICTION,
     Accuracy,
@@ -34,15 +32,14 @@ from giaann_dask.models.columns.evaluation.accuracy import (
     target_names,
 )
 from giaann_dask.models.columns.evaluation.code_length import CodeLength, token_bytes
+from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
 from giaann_dask.models.columns.evaluation.predicting import PredictionRule, infer
 from giaann_dask.models.columns.flags import changed_flags
 from giaann_dask.models.columns.handle import CommitHandle
 from giaann_dask.models.columns.rules import InferenceRules, fitting_rules
 from giaann_dask.models.columns.state.options import InferenceOptions
-from giaann_dask.models.rules import PredictionRules
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.rows.cache import RowStatistics
-from giaann_dask.rows.remote import RowOptions
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
@@ -51,7 +48,6 @@ from giaann_dask.text.vocabulary import Vocabulary
 
 SEQUENCES_PER_TASK = 64
 # Largest k of top-k; so many candidates of every step travel to the client.
-MAXIMUM_RANKS = 1000
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,60 +143,6 @@ class EvaluationReport(Summarised):
         return [*coded, *self.accuracy.lines()]
 
 
-@names_keywords
-@dataclass(frozen=True, kw_only=True)
-class EvaluationOptions:
-    """Options of an evaluation.
-
-    Parameters
-    ----------
-    inference : PredictionRules
-        Rules of prediction, by default those of the network's model.
-    maximum_sequences : int, optional
-        Sequences to read that pass the length filter.
-    first_sequence : int
-        The first of them, counted from 0.
-    device : {"auto", "cpu", "cuda"}
-        Device of the activation state.
-    rows : RowOptions
-        How workers come by the network's rows.
-    top_k : tuple of int
-        Every k for which it is counted how often one of the k best candidates is right, up to 1,000; 1 is
-        always among them. Candidates are ranked by value, then in the order of neurons.
-    bits_per_byte : bool
-        Whether the probabilities of tokens are summed up, too (`evaluation.code_length`).
-
-    Raises
-    ------
-    OptionError
-        If a k or a limit is out of range.
-
-    Examples
-    --------
-    >>> EvaluationOptions(top_k=(10, 5)).top_k
-    (1, 5, 10)
-    """
-
-    inference: PredictionRules = field(default_factory=PredictionRules)
-    maximum_sequences: int | None = None
-    first_sequence: int = 0
-    device: DeviceName = "auto"
-    rows: RowOptions = field(default_factory=RowOptions)
-    top_k: tuple[int, ...] = (1,)
-    bits_per_byte: bool = False
-
-    def __post_init__(self) -> None:
-        check_limits(self.maximum_sequences, self.first_sequence)
-        wrong = [k for k in self.top_k if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAXIMUM_RANKS]
-        if wrong:
-            raise OptionError(
-                f"{parameter('top_k')} has {wrong[0]!r}",
-                f"whole numbers from 1 to {MAXIMUM_RANKS}",
-                f"set {parameter('top_k')} to such values",
-            )
-        object.__setattr__(self, "top_k", tuple(sorted({1, *self.top_k})))
-
-
 def evaluate_network(
     client: Client,
     reader: CommitReader,
@@ -244,7 +186,7 @@ def evaluate_network(
     flags = handle.flags(inference.auxiliary)
     stream_options = StreamOptions.of(
         specification,
-        maximum_sequences=options.maximum_sequences,
+        max_sequences=options.max_sequences,
         first_sequence=options.first_sequence,
     )
     stream = EncodingStream(client, tally.vocabulary, sources, stream_options)

@@ -13,7 +13,6 @@ from giaann_dask.errors import OptionError, parameter, require_one_of, require_o
 from giaann_dask.keywords import names_keywords
 from giaann_dask.models.columns.state.options import Timing
 from giaann_dask.models.rules import Feed, PredictionRules
-from giaann_dask.text.attachments import check_kinds
 
 Settings = Literal["train", "test"]
 ColumnTest = Literal["node", "column"]
@@ -179,6 +178,8 @@ class V2Options(PredictionRules):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        from giaann_dask.text.attachments import check_kinds
+
         object.__setattr__(self, "auxiliary", check_kinds(self.auxiliary))
         if self.auxiliary and not self.dynamics.strengths:
             raise OptionError(
@@ -206,13 +207,16 @@ class V2Settings(PredictionRules):
     Parameters
     ----------
     settings : {"train", "test"}
-        Which of the reference's two sets of constants.
-    strict_reference, enforce_delimiter : bool
-        See `settings`, the function.
+        Which of the reference's two sets of constants: for text that was trained on, or for other text.
+    strict_reference : bool
+        Whether to select as the published implementation does, with its defects.
+    enforce_delimiter : bool
+        Whether a column continues with delimiters only after a delimiter.
     feed : {"target", "prediction"}
         As in `V2Options`.
     auxiliary : tuple of str
-        As in `V2Options`.
+        Kinds of auxiliary neurons that send signals with a source, too: those with the same lemma, pos (part of
+        speech), role (of a subword), a similar spelling or similar neighbours. None by default.
 
     Raises
     ------

@@ -1,0 +1,54 @@
+"""Validate the options of reading inputs; reading is in `reading`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Event
+
+from giaann_dask.errors import OptionError, parameter, require_at_least
+from giaann_dask.keywords import names_keywords
+
+
+@names_keywords
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """Options of reading inputs.
+
+    Parameters
+    ----------
+    part_characters : int
+        Maximum size of a part. Longer paragraphs are divided, longer CoNLL-U sentences are
+        not. Text read with another value has other parts, so it counts as new. Where several sentences
+        make a sequence (profile ``v2``), plain text ends one at the end of a part.
+    line_characters : int
+        Maximum length of a line.
+    text_field : str
+        Field of a JSON or dataset record with its text.
+    split : str
+        Split of a dataset.
+    newdoc : bool
+        Whether a comment ``# newdoc`` begins a document of CoNLL-U; by default a file is one.
+    group : int
+        Sentences per sequence: CoNLL-U is divided only after a multiple of these in a document.
+    stop : threading.Event, optional
+        When it is set, waiting for standard input or a pipe ends with `giaann_dask.text.lines.ReadingStopped`.
+
+    Raises
+    ------
+    OptionError
+        If a number is not positive or a name is empty.
+    """
+
+    part_characters: int = 262_144
+    line_characters: int = 1_000_000
+    text_field: str = "text"
+    split: str = "train"
+    newdoc: bool = False
+    group: int = 1
+    stop: Event | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        require_at_least(1, self, "part_characters", "line_characters", "group")
+        for name in ("text_field", "split"):
+            if not getattr(self, name):
+                raise OptionError(f"{parameter(name)} is empty", "a name", "name one or leave it out")
