@@ -240,8 +240,7 @@ def words_in_store(network: gd.Network, words: Sequence[str]) -> set[str]:
     return found | {word for word in words if any(word.encode() in each for each in files)}
 
 
-@pytest.mark.parametrize("trained", ["v1", "v2"], indirect=True)
-@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize(("trained", "twice"), [("v1", True), ("v2", False)], indirect=["trained"])
 def test_purging_leaves_no_name_of_the_document(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path, twice: bool
 ) -> None:
