@@ -239,7 +239,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--kill-seconds", type=float, default=60.0, help="one kill in every so many seconds")
     parser.add_argument("--commit-seconds", type=float, default=10.0, help="least time between commits")
     parser.add_argument("--sample-seconds", type=float, default=2.0, help="time between samples")
-    parser.add_argument("--batch-sequences", type=int, default=4096, help="sequences of one connect task")
+    parser.add_argument("--batch-sequences", type=int, default=4096, help="sequences of one counting task")
     parser.add_argument("--sentences", type=int, help="text to write; 3,000 for each second by default")
     parser.add_argument("--grow", type=float, default=100.0, help="a new noun after so many sentences")
     parser.add_argument("--seed", type=int, default=1, help="of text and kills")

@@ -68,7 +68,7 @@ class Training:
     idle : list of float
         Share of the time in which each worker ran no task.
     side_by_side : float
-        Share of the time in which connect ran beside the integration of another round.
+        Share of the time in which counting ran beside the integration of another round.
     processor_seconds : dict of str to list of float
         User and system time of this process (driver and scheduler) and of each worker.
     peak_mib : dict of str to int
@@ -311,7 +311,7 @@ def show_stages(console: Console, run: Training) -> None:
     used = ", ".join(f"{name} {user:.1f} + {system:.1f}" for name, (user, system) in run.processor_seconds.items())
     each = 1e6 * sum(map(sum, run.processor_seconds.values())) / run.sequences
     console.print(f"user + system seconds in {run.seconds:.1f}: {used}; {each:.0f} microseconds a sequence")
-    console.print(f"connect ran beside the integration of another round in {run.side_by_side:.0%} of the time")
+    console.print(f"counting ran beside the integration of another round in {run.side_by_side:.0%} of the time")
     console.print("peak MiB so far: " + ", ".join(f"{name} {size}" for name, size in run.peak_mib.items()))
     if run.connections:
         console.print(
@@ -363,7 +363,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("text", nargs="*", type=Path, default=[BOOKS], help="text to read; the books by default")
     parser.add_argument("--fraction", type=float, nargs="+", default=[0.1, 1.0], help="shares of it to train")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="numbers of worker processes")
-    parser.add_argument("--batch-sequences", type=int, help="sequences of one connect task")
+    parser.add_argument("--batch-sequences", type=int, help="sequences of one counting task")
     parser.add_argument("--block-characters", type=int, help="text of one task that reads the corpus")
     parser.add_argument("--accumulate", type=int, help="batches whose increments travel together")
     parser.add_argument("--rounds-in-flight", type=int, help="rounds at the same time")

@@ -220,7 +220,7 @@ class ObjectPath(PosixPath):
 
     options: StorageOptions = StorageOptions()
 
-    def reached_by(self, options: StorageOptions) -> Self:
+    def with_storage_options(self, options: StorageOptions) -> Self:
         """Return the same path with options."""
         path = type(self)(self)
         path.options = options
@@ -263,7 +263,7 @@ class ObjectPath(PosixPath):
 
 def object_path(url: str, options: StorageOptions | None = None) -> ObjectPath:
     """Return the path of a URL, with the options given or else those of the URL."""
-    return ObjectPath(url).reached_by(options or options_of(url))
+    return ObjectPath(url).with_storage_options(options or options_of(url))
 
 
 def options_of(place: str | os.PathLike[str]) -> StorageOptions:
@@ -320,7 +320,9 @@ def place(url: str | os.PathLike[str], storage_options: Mapping[str, object]) ->
     return ObjectUrl(name, options)
 
 
-def reaching(name: str | os.PathLike[str], storage_options: Mapping[str, object] | None) -> str | os.PathLike[str]:
+def with_storage_options(
+    name: str | os.PathLike[str], storage_options: Mapping[str, object] | None
+) -> str | os.PathLike[str]:
     """Return a name of a place with options, if it is a URL and there are some; any other name as it is."""
     if not storage_options:
         return name

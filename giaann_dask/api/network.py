@@ -19,7 +19,7 @@ from giaann_dask.cluster import attempt, current_client, require_synchronous
 from giaann_dask.errors import OptionError, ReportMissingError, parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keywords import names_keywords
-from giaann_dask.object_urls import reaching
+from giaann_dask.object_urls import with_storage_options
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
@@ -92,7 +92,7 @@ def open(
     Traceback (most recent call last):
     giaann_dask.errors.StoreMissingError: there is no network at none; ...
     """
-    return Network(reaching(path, storage_options), ref)
+    return Network(with_storage_options(path, storage_options), ref)
 
 
 class TextPart(NamedTuple):

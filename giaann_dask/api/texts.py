@@ -17,7 +17,7 @@ from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.object_urls import reaching
+from giaann_dask.object_urls import with_storage_options
 from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.store.network_store import NetworkStore
@@ -88,7 +88,7 @@ def read_inputs(
     """
     read = as_sources(inputs)
     if isinstance(read, Files):
-        read = Files(reaching(name, storage_options) for name in expand_lists(map(os.fspath, read)))
+        read = Files(with_storage_options(name, storage_options) for name in expand_lists(map(os.fspath, read)))
     return read, (text or TextOptions()).fitting(read)
 
 

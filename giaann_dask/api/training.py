@@ -17,7 +17,7 @@ from typing import Any, Literal, overload
 
 from distributed import Client
 
-from giaann_dask.algebra.rejoining import rejoin
+from giaann_dask.algebra.rebasing import rebase
 from giaann_dask.api.calibration import calibrate
 from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
@@ -31,7 +31,7 @@ from giaann_dask.encoding.unseen_inputs import UnseenInput, find_unseen_inputs
 from giaann_dask.errors import OptionError, SpecificationError, StoreConflictError, StoreMissingError, parameter
 from giaann_dask.events import Committed, Event, Observer, RoundIntegrated, ignore, notify_all
 from giaann_dask.keywords import names_keywords
-from giaann_dask.object_urls import reaching
+from giaann_dask.object_urls import with_storage_options
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place
@@ -45,7 +45,7 @@ from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.error_driven import train_network
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget, open_store
-from giaann_dask.training.trainer import Unsaved
+from giaann_dask.training.trainer import UncommittedState
 
 # Seconds that the end of the process waits for the last commit of a training in the background.
 _EXIT_S = 60.0
@@ -128,7 +128,7 @@ def encode(
     (40, 642)
     """
     wanted = _specification(specification, profile) or Specification()
-    out = absolute_place(reaching(out, storage_options))
+    out = absolute_place(with_storage_options(out, storage_options))
     require_encodable(wanted, out)
     read, chosen = read_inputs(inputs, text, storage_options)
     workload = Workload(read, chosen.reading.text_field, max_sequences)
@@ -272,7 +272,7 @@ def train(
     """
     read, chosen = read_inputs(inputs, text, storage_options)
     wanted = _specification(specification, profile)
-    path = absolute_place(reaching(network, storage_options))
+    path = absolute_place(with_storage_options(network, storage_options))
     request = _Request(read, path, wanted, chosen, options or TrainingOptions(), branch or BRANCH)
     ended = stop or threading.Event()
     if wait:
@@ -304,9 +304,9 @@ def _finish_all() -> None:
 class _Conflict(Exception):  # noqa: N818 - never leaves this module
     """A commit that another process came before."""
 
-    def __init__(self, unsaved: Unsaved) -> None:
-        super().__init__(unsaved)
-        self.unsaved = unsaved
+    def __init__(self, uncommitted: UncommittedState) -> None:
+        super().__init__(uncommitted)
+        self.uncommitted = uncommitted
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ class _Request:
             except _Conflict as conflict:
                 missed = self.options.train_on != "all"
                 reason = "what it is trained on depends on what was trained before" if missed else ""
-                commit = rejoin(client, conflict.unsaved, reason, observer)
+                commit = rebase(client, conflict.uncommitted, reason, observer)
             try:
                 require_rereadable(self.inputs, "training after a conflict")
             except OptionError as error:
@@ -363,9 +363,9 @@ class _Request:
             try:
                 report = run.train(self.inputs, sources)
             except StoreConflictError as error:
-                if run.unsaved is None:
+                if run.uncommitted is None:
                     raise
-                raise _Conflict(run.unsaved) from error
+                raise _Conflict(run.uncommitted) from error
         return Network(self.path, report.commit, training_report=report, held=run.held)
 
 
@@ -493,7 +493,7 @@ def new_inputs(
     storage_options: Mapping[str, object] | None = None,
 ) -> list[UnseenInput]:
     """Return the parts of each input that a network, new or existing, was not trained on; see `find_unseen_inputs`."""
-    store = open_store(absolute_place(reaching(network, storage_options)))
+    store = open_store(absolute_place(with_storage_options(network, storage_options)))
     reader = None if store is None or store.blank() else store.open(store.head())
     wanted = specification or (Specification() if reader is None else reader.manifest().specification)
     read, chosen = read_inputs(inputs, text, storage_options)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from giaann_dask.cluster.kept_runs import KEPT
 from giaann_dask.cluster.locality import count_read, count_used
 from giaann_dask.cluster.sharing import naming_worker, open_commit
 from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.cluster.waiting import current_client, query_scheduler, task_key
+from giaann_dask.cluster.written_runs import WRITTEN
 from giaann_dask.dask_types import register
 from giaann_dask.errors import StoreDamagedError, StoreMissingError
 from giaann_dask.runs.merging import merge_encoded, plan_compaction
@@ -54,7 +54,9 @@ class RunPlace(NamedTuple):
     identity: str
 
 
-def open_run(path: str, commit: str, identity: str, attempt: str = "", home: int | None = None) -> PackedRegionRun:
+def open_run(
+    path: str, commit: str, identity: str, attempt: str = "", owner_anchor: int | None = None
+) -> PackedRegionRun:
     """Read a run of a commit, or take over what this process has written, as a task.
 
     A run never changes, so where the commit has been forgotten since, another one that has it will do.
@@ -64,11 +66,11 @@ def open_run(path: str, commit: str, identity: str, attempt: str = "", home: int
     path, commit, identity : str
         See `RunPlace`.
     attempt : str
-        Name of the attempt to commit that wrote it in this cluster; see `giaann_dask.cluster.kept_runs`.
-    home : int, optional
+        Name of the attempt to commit that wrote it in this cluster; see `giaann_dask.cluster.written_runs`.
+    owner_anchor : int, optional
         Value that a worker has, on which the task shall run.
     """
-    kept = KEPT.take(attempt, identity)
+    kept = WRITTEN.take(attempt, identity)
     if kept is not None:
         return kept
     with naming_worker(path):

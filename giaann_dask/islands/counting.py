@@ -25,7 +25,7 @@ from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 from giaann_dask.training import tasks
-from giaann_dask.training.tasks import ConnectOptions
+from giaann_dask.training.tasks import CountOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class RecountRules:
 
 def count_block_apart(block: EncodedBlock, specification: Specification) -> CountedGroup:
     """Return the increments of the sequences of one block (a task)."""
-    found = tasks.connect([block], Placement(1), ConnectOptions(specification, ()))
+    found = tasks.count_batch([block], Placement(1), CountOptions(specification, ()))
     run = found.get(0) or RegionRun(Run.empty(), Run.empty())
     return CountedGroup(tasks.pack_run(run), totals_of(specification).count_group([block]))
 

@@ -38,14 +38,14 @@ class RegionHandles:
         `PackedRegionRun` for each run.
     keys : RegionKeys or None
         Keys for row requests to the regions' workers; None where tasks get the regions themselves.
-    asking : dict
+    submit_kwargs : dict
         Arguments of `Client.submit` for tasks that use the regions, which restrict those that request rows to compute
         workers.
     """
 
     futures: tuple[Future, ...]
     keys: RegionKeys | None
-    asking: dict[str, Any]
+    submit_kwargs: dict[str, Any]
 
     @property
     def argument(self) -> list[Future] | RegionKeys:

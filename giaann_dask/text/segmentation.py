@@ -51,7 +51,7 @@ class EncodedBlock:
         Noun words of the block.
     first_sequence : int
         Number of the block's first sequence.
-    taught : ndarray, optional
+    train_mask : ndarray, optional
         Mask of the tokens to which connections are trained; bool. None for all.
     """
 
@@ -67,7 +67,7 @@ class EncodedBlock:
     sentence: npt.NDArray[np.int32]
     surfaces: tuple[str, ...]
     first_sequence: int
-    taught: npt.NDArray[np.bool_] | None = None
+    train_mask: npt.NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         """Return the number of counted sequences."""

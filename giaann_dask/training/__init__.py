@@ -1,1 +1,1 @@
-"""Training as a pure Dask graph: connect, route, integrate, compact, commit."""
+"""Training as a pure Dask graph: count, route, integrate, compact, commit."""

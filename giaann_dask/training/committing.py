@@ -1,7 +1,7 @@
 """Commit the regions of a cluster to a network's store, and load them from it.
 
 A commit has three steps: `Regions.snapshot` when its last round is submitted, `commit_regions` when that round is
-integrated, and `Regions.settle`, with which regions continue from the store.
+integrated, and `Regions.on_committed`, with which regions continue from the store.
 
 Runs that are not stored yet are packed and written on the workers that have them in memory; afterwards the lineage of
 later runs begins at the store. The format is in `giaann_dask.store.commits`.
@@ -188,7 +188,7 @@ def commit_regions(
     if last:
         regions.continue_stored(continued, measure=False)
         return commit
-    regions.settle(snapshot, continued, empty)
+    regions.on_committed(snapshot, continued, empty)
     _open_columns(regions, store, commit)
     return commit
 

@@ -49,7 +49,7 @@ from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget
-from giaann_dask.training.trainer import Trainer, Unsaved
+from giaann_dask.training.trainer import Trainer, UncommittedState
 from giaann_dask.training.training_report import TrainingReport, join_reports
 
 Marks = npt.NDArray[np.bool_]
@@ -107,10 +107,12 @@ def mark_missed(
 ) -> EncodedBlock:
     """Return a block in which only the tokens that a commit misses are marked for training, as a task."""
     rows = row_source(placement, regions, projection=RowProjection(strengths=rules.sends_strengths))
-    return replace(block, taught=missed(block, rows, changed_flags(flags, change), rules=rules, network=specification))
+    return replace(
+        block, train_mask=missed(block, rows, changed_flags(flags, change), rules=rules, network=specification)
+    )
 
 
-class MissMarker:
+class ErrorMask:
     """Marker of the tokens that one commit of a network misses, for the blocks of a stream.
 
     Parameters
@@ -169,9 +171,9 @@ class TrainingRun:
         self.held: tuple[Future, ...] = ()
 
     @property
-    def unsaved(self) -> Unsaved | None:
+    def uncommitted(self) -> UncommittedState | None:
         """State of the training that could not be committed, after a `StoreConflictError`."""
-        return None if self._trainer is None else self._trainer.unsaved
+        return None if self._trainer is None else self._trainer.uncommitted
 
     def train(self, inputs: Sequence[Source], sources: SourceOptions) -> TrainingReport:
         """Train on all parts of the inputs that the network has not been trained on; see `Trainer.train`."""
@@ -215,7 +217,7 @@ class TrainingRun:
     ) -> tuple[bool, int]:
         """Train up to a number of sequences by the last commit; return whether the input ended, and their number."""
         store = self._target.store
-        mark = None if store is None else MissMarker(self._client, store.open(store.head())).mark
+        mark = None if store is None else ErrorMask(self._client, store.open(store.head())).mark
         # Only whole steps are committed: the next commit would predict the rest of a partial one.
         options = replace(self._options, max_sequences=limit, commit_sequences=None, commit_seconds=math.inf)
         self._trainer = trainer = Trainer(self._client, self._target, options, self._observer)

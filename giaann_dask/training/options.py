@@ -58,7 +58,7 @@ class TrainingOptions:
     Parameters
     ----------
     batch_sequences : int
-        Sequences of one ``connect`` task, about: whole blocks are joined until there are as many, and
+        Sequences of one ``count_batch`` task, about: whole blocks are joined until there are as many, and
         divided where that makes batches at least twice as large. 1 is exact: a round has one sequence
         for each worker, as published; that is much slower, so use it for small texts.
     block_characters : int

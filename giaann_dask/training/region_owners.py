@@ -86,10 +86,10 @@ class RegionOwners:
             return directed(owner)
         if not owner or len(self.roles.storage) == 1:
             return storing
-        key = task_key("home", region, owner)
+        key = task_key("owner_anchor", region, owner)
         anchor = self._anchors.get(region)
         if anchor is None or anchor.key != key:
             # Without the role's resource: a task with both may be sent to a worker without it, which dies of it.
-            anchor = self._client.submit(tasks.home, region, key=key, **directed(owner))
+            anchor = self._client.submit(tasks.owner_anchor, region, key=key, **directed(owner))
             self._anchors[region] = anchor
-        return {**storing, "home": anchor}
+        return {**storing, "owner_anchor": anchor}

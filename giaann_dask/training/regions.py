@@ -113,8 +113,8 @@ class Regions:
     def snapshot(self, *, whole: bool = False) -> Snapshot:
         """Return the runs of all regions as of now, to be committed; later rounds do not change it.
 
-        Until `settle`, its runs are not added to others: the lineage of the sums would begin at the text instead of
-        the commit, and so would that of all later runs. Decoded runs are added up first, so that a commit has fewer.
+        Until `on_committed`, its runs are not added to others: the lineage of the sums would begin at the text instead
+        of the commit, and so would that of all later runs. Decoded runs are added up first, so that a commit has fewer.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class Regions:
         }
         return replace(snapshot, runs=runs)
 
-    def settle(self, snapshot: Snapshot, stored: Mapping[str, Callable[[], Future]], empty: Set[str]) -> None:
+    def on_committed(self, snapshot: Snapshot, stored: Mapping[str, Callable[[], Future]], empty: Set[str]) -> None:
         """Continue from the commit of a snapshot, and add up the runs that had to wait for it.
 
         Stored runs are added up with stored runs only, so that neither rounds nor commits wait for that.
@@ -181,7 +181,7 @@ class Regions:
         Parameters
         ----------
         stored : mapping of str to callable
-            See `settle`.
+            See `on_committed`.
         measure : bool
             Whether they are measured again. Else the futures of their sizes keep their earlier tasks in the scheduler.
         """

@@ -1,4 +1,4 @@
-"""Submit the tasks of rounds: select and connect batches of sequences, and add their increments to the regions.
+"""Submit the tasks of rounds: select and count batches of sequences, and add their increments to the regions.
 
 `regions` adds the increments up, and `trainer` provides the blocks and decides when to commit.
 """
@@ -18,7 +18,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
 from giaann_dask.training.options import SelectionOptions
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.tasks import Division
+from giaann_dask.training.tasks import RoundPlan
 from giaann_dask.training.training_report import measure_touches, report_round
 
 
@@ -79,14 +79,14 @@ class Rounds:
         self._regions = regions
         self._options = options
 
-    def submit(self, batches: Sequence[Sequence[StreamedBlock]], division: Division) -> Iterator[Round]:
+    def submit(self, batches: Sequence[Sequence[StreamedBlock]], plan: RoundPlan) -> Iterator[Round]:
         """Submit the tasks of the rounds that some blocks are divided into, one per iteration.
 
         Parameters
         ----------
         batches : sequence of sequence of StreamedBlock
-            Whole blocks joined into batches; in corpus order each is one ``connect`` task of a single round.
-        division : Division
+            Whole blocks joined into batches; in corpus order each is one ``count_batch`` task of a single round.
+        plan : RoundPlan
             Rounds and batches.
 
         Yields
@@ -95,22 +95,22 @@ class Rounds:
             The regions hold whole blocks only after the last one.
         """
         blocks = tuple(block for batch in batches for block in batch)
-        joined = self._options.selection.order == "corpus" and division == Division(1, len(batches))
+        joined = self._options.selection.order == "corpus" and plan == RoundPlan(1, len(batches))
         self._regions.assign_owners()
         self._place([block.encoded for block in blocks])
-        selection = None if joined else self._select(blocks, division)
+        selection = None if joined else self._select(blocks, plan)
         total = sum(block.mapping.sequences for block in blocks)
-        for number in range(division.rounds):
+        for number in range(plan.rounds):
             if number:
                 self._regions.assign_owners()
-            trained = blocks if number == division.rounds - 1 else ()
-            share = total * (number + 1) // division.rounds - total * number // division.rounds
+            trained = blocks if number == plan.rounds - 1 else ()
+            share = total * (number + 1) // plan.rounds - total * number // plan.rounds
             with self._regions.submitter.together():
                 if selection is None:
-                    increments = [self._connect([block.encoded for block in batch]) for batch in batches]
+                    increments = [self._count([block.encoded for block in batch]) for batch in batches]
                 else:
-                    chosen = range(number * division.width, (number + 1) * division.width)
-                    increments = [self._connect_selected(blocks, selection, batch) for batch in chosen]
+                    chosen = range(number * plan.width, (number + 1) * plan.width)
+                    increments = [self._count_selected(blocks, selection, batch) for batch in chosen]
                 submitted = self._finish(increments, trained, share)
             yield submitted
 
@@ -131,33 +131,37 @@ class Rounds:
         kind, columns = self._options.specification.placement, self._regions.columns
         if kind == "hash":
             return
-        usages = [self._submit("use", tasks.use, block, key_of=block.key) for block in blocks]
+        usages = [
+            self._submit("count_column_usage", tasks.count_column_usage, block, key_of=block.key) for block in blocks
+        ]
         key = (_identity(columns), [usage.key for usage in usages], kind)
         self._regions.place_columns(self._submit("place", tasks.place, columns, usages, kind, key_of=key))
 
-    def _connect(self, blocks: list[Future]) -> Submitted:
+    def _count(self, blocks: list[Future]) -> Submitted:
         key = ([block.key for block in blocks], *self._rule())
-        return self._compute("connect", tasks.connect, blocks, self._regions.columns, self._connecting(), key_of=key)
+        return self._compute(
+            "connect", tasks.count_batch, blocks, self._regions.columns, self._count_options(), key_of=key
+        )
 
-    def _select(self, blocks: Sequence[StreamedBlock], division: Division) -> Future:
+    def _select(self, blocks: Sequence[StreamedBlock], plan: RoundPlan) -> Future:
         """Submit the choice of the batch that each sequence of some blocks trains in."""
         encoded, options = [block.encoded for block in blocks], self._options.selection
         touches = [self._submit("touch", tasks.touch, block, key_of=(block.key,)) for block in encoded]
-        identity = ([block.key for block in encoded], division, options)
-        return self._submit("select", tasks.select, touches, division, options, key_of=identity)
+        identity = ([block.key for block in encoded], plan, options)
+        return self._submit("select", tasks.select, touches, plan, options, key_of=identity)
 
-    def _connect_selected(self, blocks: Sequence[StreamedBlock], selection: Future, number: int) -> Submitted:
+    def _count_selected(self, blocks: Sequence[StreamedBlock], selection: Future, number: int) -> Submitted:
         """Submit the training of the sequences that are selected for one batch."""
-        part = ([block.encoded for block in blocks], selection, number, self._regions.columns, self._connecting())
+        part = ([block.encoded for block in blocks], selection, number, self._regions.columns, self._count_options())
         identity = (selection.key, number, *self._rule())
-        return self._compute("connect", tasks.connect_selected, *part, key_of=identity)
+        return self._compute("connect", tasks.count_selected, *part, key_of=identity)
 
-    def _connecting(self) -> tasks.ConnectOptions:
-        return tasks.ConnectOptions(self._options.specification, self._regions.splits)
+    def _count_options(self) -> tasks.CountOptions:
+        return tasks.CountOptions(self._options.specification, self._regions.splits)
 
     def _rule(self) -> tuple[object, ...]:
         """Return the inputs, in addition to the sequences, that determine the increments of a batch."""
-        return _identity(self._regions.columns), self._connecting()
+        return _identity(self._regions.columns), self._count_options()
 
     def _accumulate(self, increments: Sequence[Submitted]) -> Submitted:
         if len(increments) == 1:

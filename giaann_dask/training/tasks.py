@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.cluster.kept_runs import KEPT
 from giaann_dask.cluster.locality import count_used
 from giaann_dask.cluster.regions import open_any_commit, sum_runs
 from giaann_dask.cluster.sharing import naming_worker
+from giaann_dask.cluster.written_runs import WRITTEN
 from giaann_dask.dask_types import register
 from giaann_dask.device import select_device
 from giaann_dask.models import model_of
@@ -42,7 +42,7 @@ from giaann_dask.training.selection import ColumnTouches, assign_batches, choose
 
 
 @dataclass(frozen=True)
-class Division:
+class RoundPlan:
     """Rounds of some blocks.
 
     Attributes
@@ -65,7 +65,7 @@ class Division:
         return self.rounds * self.width
 
 
-def divide(sequences: int, joined: int, width: int, batch_sequences: int) -> Division:
+def plan_rounds(sequences: int, joined: int, width: int, batch_sequences: int) -> RoundPlan:
     """Return the rounds that some blocks are divided into.
 
     Parameters
@@ -81,40 +81,40 @@ def divide(sequences: int, joined: int, width: int, batch_sequences: int) -> Div
 
     Returns
     -------
-    Division
+    RoundPlan
         One round of the batches as they are joined, unless batches half as large or smaller are asked
         for.
 
     Examples
     --------
-    >>> divide(18_000, 2, 2, 8192), divide(1_800, 1, 2, 300), divide(9, 1, 2, 1)
-    (Division(rounds=1, width=2, single=False), Division(rounds=3, width=2, single=False), \
-Division(rounds=5, width=2, single=True))
+    >>> plan_rounds(18_000, 2, 2, 8192), plan_rounds(1_800, 1, 2, 300), plan_rounds(9, 1, 2, 1)
+    (RoundPlan(rounds=1, width=2, single=False), RoundPlan(rounds=3, width=2, single=False), \
+RoundPlan(rounds=5, width=2, single=True))
     """
     if batch_sequences == 1:
-        return Division(max(1, -(-sequences // width)), width, single=True)
+        return RoundPlan(max(1, -(-sequences // width)), width, single=True)
     wanted = sequences // batch_sequences
     if wanted < 2 * joined:
-        return Division(1, joined)
-    return Division(-(-wanted // width), min(width, wanted))
+        return RoundPlan(1, joined)
+    return RoundPlan(-(-wanted // width), min(width, wanted))
 
 
-def assign(touches: ColumnTouches, division: Division, options: SelectionOptions) -> npt.NDArray[np.int64]:
+def assign(touches: ColumnTouches, plan: RoundPlan, options: SelectionOptions) -> npt.NDArray[np.int64]:
     """Return the batch of each sequence, numbered through the rounds.
 
     Parameters
     ----------
     touches : ColumnTouches
         Columns and lengths of the trained sequences.
-    division : Division
+    plan : RoundPlan
         Rounds and batches; single ones have a place for each sequence.
     options : SelectionOptions
         Order, window and seed.
     """
-    if not division.single:
-        return assign_batches(touches, division.batches, options)
+    if not plan.single:
+        return assign_batches(touches, plan.batches, options)
     batch = np.empty(len(touches), np.int64)
-    batch[choose_rounds(touches, division.width, options)] = np.arange(len(touches))
+    batch[choose_rounds(touches, plan.width, options)] = np.arange(len(touches))
     return batch
 
 
@@ -126,8 +126,8 @@ AnyRun: TypeAlias = Increment | PackedRegionRun
 
 
 @dataclass(frozen=True)
-class ConnectOptions:
-    """Options of the task ``connect``.
+class CountOptions:
+    """Options of the task ``count_batch``.
 
     Attributes
     ----------
@@ -141,13 +141,13 @@ class ConnectOptions:
     splits: tuple[Split, ...]
 
 
-def connect(blocks: Sequence[EncodedBlock], columns: Placement, options: ConnectOptions) -> dict[int, Increment]:
+def count_batch(blocks: Sequence[EncodedBlock], columns: Placement, options: CountOptions) -> dict[int, Increment]:
     """Return the increments of a batch of sequences by region."""
     placement = replace(columns, splits=options.splits)
     return dict(model_of(options.specification).count(blocks, options.specification, placement))
 
 
-def use(block: EncodedBlock) -> ColumnUsage:
+def count_column_usage(block: EncodedBlock) -> ColumnUsage:
     """Return the usage of each concept column by the sequences of a block."""
     return column_usage(block)
 
@@ -162,17 +162,17 @@ def touch(block: EncodedBlock) -> ColumnTouches:
     return touches_of([block])
 
 
-def select(parts: Sequence[ColumnTouches], division: Division, options: SelectionOptions) -> npt.NDArray[np.int64]:
+def select(parts: Sequence[ColumnTouches], plan: RoundPlan, options: SelectionOptions) -> npt.NDArray[np.int64]:
     """Return the batch of each trained sequence of some blocks, in order."""
-    return assign(join_touches(parts), division, options)
+    return assign(join_touches(parts), plan, options)
 
 
-def connect_selected(
+def count_selected(
     blocks: Sequence[EncodedBlock],
     batch: npt.NDArray[np.int64],
     number: int,
     columns: Placement,
-    options: ConnectOptions,
+    options: CountOptions,
 ) -> dict[int, Increment]:
     """Return the increments of the sequences of some blocks that were selected for one batch."""
     chosen, start = [], 0
@@ -183,7 +183,7 @@ def connect_selected(
         status = block.status.copy()
         status[trained[others]] = NO_DELIMITER
         chosen.append(replace(block, status=status))
-    return connect(chosen, columns, options)
+    return count_batch(chosen, columns, options)
 
 
 def accumulate(*increments: dict[int, Increment]) -> dict[int, Increment]:
@@ -197,12 +197,12 @@ def route(increments: dict[int, Increment], regions: Sequence[int]) -> dict[int,
     return {region: increments[region] for region in regions if region in increments}
 
 
-def home(region: int) -> int:
+def owner_anchor(region: int) -> int:
     """Return a value that is kept at the owner of a region, so that tasks that depend on it run there."""
     return region
 
 
-def integrate(region: int, *increments: dict[int, Increment], home: int | None = None) -> Increment:
+def integrate(region: int, *increments: dict[int, Increment], owner_anchor: int | None = None) -> Increment:
     """Add up the increments for one region."""
     return add_increments([part[region] for part in increments if region in part])
 
@@ -330,7 +330,7 @@ def measure_run(run: AnyRun) -> RunSize:
     return RunSize(run.neurons.rows, len(run.connections), run.nbytes, run.index_bytes)
 
 
-def measure_runs(*runs: AnyRun, home: int | None = None) -> tuple[RunSize, ...]:
+def measure_runs(*runs: AnyRun, owner_anchor: int | None = None) -> tuple[RunSize, ...]:
     """Return the sizes of runs, on the owner of their regions."""
     return tuple(map(measure_run, runs))
 
@@ -364,7 +364,7 @@ def write_stored(fork: bytes, identity: str, attempt: str, packed: PackedRegionR
     count_used([packed])
     with naming_worker():
         written = write_run(fork, identity, packed)
-    KEPT.keep(attempt, identity, packed)
+    WRITTEN.keep(attempt, identity, packed)
     return written
 
 

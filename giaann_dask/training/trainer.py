@@ -17,8 +17,8 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import data_budget, results, roles_of, trim_memory, wait_all
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
-from giaann_dask.cluster.kept_runs import KEPT_SHARE
 from giaann_dask.cluster.stages import SUM, StageClock
+from giaann_dask.cluster.written_runs import WRITTEN_SHARE
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import JOINED, BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, StoreConflictError, StoreUnsharedError, parameter
@@ -37,7 +37,7 @@ from giaann_dask.training.regions import Regions
 from giaann_dask.training.rounds import Round, RoundOptions, Rounds
 from giaann_dask.training.run_references import Snapshot
 from giaann_dask.training.target import NetworkTarget
-from giaann_dask.training.tasks import Division, divide
+from giaann_dask.training.tasks import RoundPlan, plan_rounds
 from giaann_dask.training.training_report import RoundReport, TrainingReport
 
 _LOG = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ _REGIONS_S = 5.0
 Mark: TypeAlias = Callable[[Iterator[StreamedBlock], Vocabulary], Iterator[StreamedBlock]]
 
 
-class Unsaved(NamedTuple):
+class UncommittedState(NamedTuple):
     """State of a training that could not be committed, because another process has committed.
 
     Attributes
@@ -101,7 +101,7 @@ class Trainer:
     ----------
     counted : int
         Sequences of the inputs that the network has been trained on, earlier ones included.
-    unsaved : Unsaved or None
+    uncommitted : UncommittedState or None
         What the last commit would have had, after a `StoreConflictError`.
     held : tuple of Future
         Runs of the last commit that stay in the memory of their owners, as long as these futures exist.
@@ -155,7 +155,7 @@ class Trainer:
         self._regions_reported = float("-inf")
         self._marked = False
         self.counted = 0
-        self.unsaved: Unsaved | None = None
+        self.uncommitted: UncommittedState | None = None
         self.held: tuple[Future, ...] = ()
 
     def train(
@@ -189,7 +189,7 @@ class Trainer:
         stream = EncodingStream(self._client, self._vocabulary, sources, self._stream_options(), self._ledger)
         blocks = stream.blocks(inputs)
         for batches in self._compose(blocks if mark is None else mark(blocks, self._vocabulary)):
-            for submitted in self._rounds.submit(batches, self._divide(batches)):
+            for submitted in self._rounds.submit(batches, self._plan_rounds(batches)):
                 self._in_flight.append((submitted, self._snapshot_if_due(submitted)))
                 while len(self._in_flight) > self._rounds_in_flight():
                     self._integrate()
@@ -244,9 +244,9 @@ class Trainer:
             words=False,
         )
 
-    def _divide(self, batches: Sequence[Sequence[StreamedBlock]]) -> Division:
+    def _plan_rounds(self, batches: Sequence[Sequence[StreamedBlock]]) -> RoundPlan:
         sequences = sum(block.mapping.sequences for batch in batches for block in batch)
-        return divide(sequences, len(batches), self._width(), self._options.batch_sequences)
+        return plan_rounds(sequences, len(batches), self._width(), self._options.batch_sequences)
 
     def _compose(self, blocks: Iterator[StreamedBlock]) -> Iterator[list[list[StreamedBlock]]]:
         """Join blocks into batches, and as many batches as workers run simultaneously into a round."""
@@ -288,8 +288,8 @@ class Trainer:
             self._uncommitted += 1
         self._budgets.apply()
         # A round's report is made of all its increments.
-        connecting = sum(not submitted.report.done() for submitted, _ in self._in_flight)
-        self._observer(report.event(done.number, done.sequences, len(self._in_flight), connecting))
+        counting = sum(not submitted.report.done() for submitted, _ in self._in_flight)
+        self._observer(report.event(done.number, done.sequences, len(self._in_flight), counting))
         self._observer(self._moves.since(done.number))
         self._observer(self._memory())
         if time.perf_counter() - self._regions_reported > _REGIONS_S:
@@ -397,19 +397,19 @@ class Trainer:
         progress = Progress(self._manifest, self._vocabulary, self._ledger, origins=self._origins)
         opens = self._stays_in_memory()
         before = self._commit or self._head or store.head()
-        unsaved = Unsaved(store, before, self._regions, snapshot, progress)
+        uncommitted = UncommittedState(store, before, self._regions, snapshot, progress)
         try:
             self._commit = commit = commit_regions(
                 store, self._regions, snapshot, progress, last=last, before=before, opens=opens
             )
         except StoreConflictError:
-            self.unsaved = unsaved
+            self.uncommitted = uncommitted
             raise
         except StoreUnsharedError:
             # Workers refuse to write because the lease has another token, or because they see another place.
             held = self._target.place.held
             if not held.is_held():
-                self.unsaved = unsaved
+                self.uncommitted = uncommitted
                 held.mark()
             raise
         if last and opens:
@@ -431,7 +431,7 @@ class Trainer:
         """Return whether the runs stay in memory after the last commit: if they fit into what owners keep."""
         limits = [memory.limit for memory in self._regions.roles.memory.values()]
         hot, packed = self._regions.hot_and_packed()
-        return not all(limits) or hot // _PACKED + packed <= KEPT_SHARE * sum(map(data_budget, limits))
+        return not all(limits) or hot // _PACKED + packed <= WRITTEN_SHARE * sum(map(data_budget, limits))
 
     def _report(self, commit: str, seconds: float) -> TrainingReport:
         now, before = self._manifest, self._before

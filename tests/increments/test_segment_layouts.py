@@ -75,7 +75,7 @@ def encoded(draw: st.DrawFn) -> EncodedBlock:
         sentence=np.zeros(len(lengths), np.int32),
         surfaces=(),
         first_sequence=0,
-        taught=None if draw(st.booleans()) else random.random(tokens) < 0.3,
+        train_mask=None if draw(st.booleans()) else random.random(tokens) < 0.3,
     )
 
 
@@ -87,7 +87,7 @@ def read_literally(block: EncodedBlock, specification: Specification) -> dict[Ke
     for begin, end in zip(block.offsets[:-1].tolist(), block.offsets[1:].tolist(), strict=True):
         for i in range(begin, end):
             for j in range(i + 1, end):
-                if block.taught is not None and not block.taught[j]:
+                if block.train_mask is not None and not block.train_mask[j]:
                     continue
                 distance, gap = j - i, int(block.occurrence[j]) - int(block.occurrence[i])
                 segments = []

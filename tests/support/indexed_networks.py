@@ -74,7 +74,7 @@ def rebuilt(postings: Run, specification: Specification, words: list[str]) -> tu
         sentence=none,
         surfaces=(),
         first_sequence=0,
-        taught=places.taught,
+        train_mask=places.train_mask,
     )
     found = connect_summed([block], specification, Placement(1)).get(0, RegionRun(Run.empty(), Run.empty()))
     return found.connections, found.neurons

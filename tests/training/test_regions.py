@@ -188,7 +188,7 @@ def rounds_behind(client: Client, regions: Regions) -> set[int]:
         if task.key not in seen:
             seen.add(task.key)
             left.extend(task.dependencies)
-    return {int(key.partition("-")[2]) for key in seen if key.startswith("connect-")}
+    return {int(key.partition("-")[2]) for key in seen if key.startswith("count_batch-")}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -199,7 +199,7 @@ def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
         regions = Regions(client, Placement(2), 0)
         regions.assign_owners()
         for number in range(80):
-            regions.integrate([client.submit(increments, number, key=f"connect-{number}")])
+            regions.integrate([client.submit(increments, number, key=f"count_batch-{number}")])
             if choose.random() < (0.2, 0.2, 0.6, 1.0)[seed]:
                 awaited.append(regions.snapshot())
             if awaited and (len(awaited) > 4 or choose.random() < 0.2):
@@ -209,7 +209,7 @@ def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
                 new = [run for run in runs if not run.stored and run.identity not in empty]
                 stored = client.scatter([run.future.result(30) for run in new], hash=False)
                 reads = {run.identity: lambda future=future: future for run, future in zip(new, stored, strict=True)}
-                regions.settle(snapshot, reads, empty)
+                regions.on_committed(snapshot, reads, empty)
                 commits += 1
                 assert rounds_behind(client, regions) == set(range(snapshot.rounds, number + 1))
                 del stored, reads, runs, new
@@ -243,7 +243,7 @@ def test_commits_do_not_wait_for_the_compaction_of_stored_runs(tmp_path: Path, m
             regions.continue_from(run, lambda future=future: future)
         regions.assign_owners()
         (together,) = regions.runs[0]
-        regions.integrate([client.submit(increments, 5, key="connect-5")])
+        regions.integrate([client.submit(increments, 5, key="count_batch-5")])
         # What is new is not added to what is stored, so it waits for nothing.
         assert regions.runs[0][1].future.result(30).connections.target.tolist() == [1, 7]
         assert [run.rank for run in regions.runs[0]] == [1, 0]
@@ -267,7 +267,7 @@ def test_commits_do_not_wait_for_the_compaction_of_stored_runs(tmp_path: Path, m
         # Stored in its turn, it is one of those that a commit takes.
         stored = {name: lambda: together.future for name in names_of(late)[:1]}
         for snapshot in (early, late, after):
-            regions.settle(snapshot, stored, set())
+            regions.on_committed(snapshot, stored, set())
         assert [(run.stored, run.inputs) for run in regions.runs[0]] == [(True, ()), (False, ())]
 
 

@@ -33,7 +33,7 @@ from giaann_dask.text.reading import ReadOptions, read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 from giaann_dask.training.selection import Order, SelectionOptions, touches_of
-from giaann_dask.training.tasks import Division, assign, divide
+from giaann_dask.training.tasks import RoundPlan, assign, plan_rounds
 from giaann_dask.training.training_report import RoundReport, measure_touches, report_round
 
 ORDERS = get_args(Order)
@@ -86,23 +86,23 @@ def test_an_empty_round_report() -> None:
 def test_divisions_fit_all_sequences_in_batches_of_about_the_requested_size(
     sequences: int, joined: int, width: int, batch_sequences: int
 ) -> None:
-    division = divide(sequences, min(joined, width), width, batch_sequences)
-    assert division.single == (batch_sequences == 1)
-    assert 1 <= division.width <= width
-    assert division.batches >= sequences or not division.single
+    plan = plan_rounds(sequences, min(joined, width), width, batch_sequences)
+    assert plan.single == (batch_sequences == 1)
+    assert 1 <= plan.width <= width
+    assert plan.batches >= sequences or not plan.single
     if sequences >= width * batch_sequences:
-        assert sequences / division.batches < 2 * batch_sequences
+        assert sequences / plan.batches < 2 * batch_sequences
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_single_batches_hold_one_sequence_and_overlap_as_measured(block: EncodedBlock, order: Order) -> None:
     touches, options = touches_of([block]), SelectionOptions(order=order)
-    division = divide(len(touches) + 3, 1, 4, 1)
-    batch = assign(touches, division, options)
+    plan = plan_rounds(len(touches) + 3, 1, 4, 1)
+    batch = assign(touches, plan, options)
     assert sorted(batch.tolist()) == list(range(len(touches)))
     found = sum(
         measure_overlap(part, np.arange(len(part)), lambda columns: columns).shared_touches
-        for part in (touches_of([only(block, batch // 4 == number)]) for number in range(division.rounds))
+        for part in (touches_of([only(block, batch // 4 == number)]) for number in range(plan.rounds))
     )
     assert found == pytest.approx(overlap_share(touches, np.argsort(batch), 4) * len(touches.column))
 
@@ -117,7 +117,7 @@ def only(block: EncodedBlock, kept: np.ndarray) -> EncodedBlock:
 @pytest.mark.parametrize("order", ORDERS)
 def test_larger_batches_are_those_of_the_order(block: EncodedBlock, order: Order) -> None:
     touches = touches_of([block])
-    batch = assign(touches, Division(3, 2), SelectionOptions(order=order))
+    batch = assign(touches, RoundPlan(3, 2), SelectionOptions(order=order))
     assert set(batch.tolist()) == set(range(6))
 
 

@@ -49,7 +49,7 @@ class SequenceBatch:
         Number of tokens from each token to the end of its sequence, itself included; int64.
     token_class : ndarray, optional
         Class of each token as a source (see `giaann_dask.models.columns.scaling`), int64; None for one class.
-    taught : ndarray, optional
+    train_mask : ndarray, optional
         Whether connections to each token are trained, bool; None for all.
     """
 
@@ -59,7 +59,7 @@ class SequenceBatch:
     position: Integers
     remaining: Integers
     token_class: Integers | None = None
-    taught: npt.NDArray[np.bool_] | None = None
+    train_mask: npt.NDArray[np.bool_] | None = None
 
 
 def gather_batch(blocks: Sequence[EncodedBlock]) -> SequenceBatch:
@@ -76,17 +76,17 @@ def gather_batch(blocks: Sequence[EncodedBlock]) -> SequenceBatch:
         noun_position = _noun_positions(block.feature[trained] == 0, position, occurrence)
         pieces.append((neuron, block.branch[trained].astype(np.int64), occurrence, noun_position, remaining))
     batch = SequenceBatch(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
-    return replace(batch, taught=_taught(blocks))
+    return replace(batch, train_mask=_train_mask(blocks))
 
 
-def _taught(blocks: Sequence[EncodedBlock]) -> npt.NDArray[np.bool_] | None:
+def _train_mask(blocks: Sequence[EncodedBlock]) -> npt.NDArray[np.bool_] | None:
     """Return which tokens of the sequences that are divided into columns are taught, None for all."""
-    if all(block.taught is None for block in blocks):
+    if all(block.train_mask is None for block in blocks):
         return None
     found = []
     for block in blocks:
         trained = np.repeat(block.status == CANDIDATE, np.diff(block.offsets))
-        found.append(np.ones(int(trained.sum()), np.bool_) if block.taught is None else block.taught[trained])
+        found.append(np.ones(int(trained.sum()), np.bool_) if block.train_mask is None else block.train_mask[trained])
     return np.concatenate(found)
 
 
@@ -131,7 +131,7 @@ def connect_batch(
     rank = np.empty_like(by_region)
     rank[by_region] = np.arange(len(by_region))
     source, ordered = rank[local], (neurons[by_region], region[by_region])
-    tokens = Tokens(source, local, batch.branch, batch.occurrence, batch.remaining, batch.token_class, batch.taught)
+    tokens = Tokens(source, local, batch.branch, batch.occurrence, batch.remaining, batch.token_class, batch.train_mask)
     pairs = tabulate_pairs(tokens, neurons, ordered, specification)
     own = OwnTokens(source, batch.branch, batch.occurrence, batch.position)
     strengths = count_own(own, ordered, specification)

@@ -59,11 +59,11 @@ class CommitHandle:
     @cached_property
     def placement(self) -> Future:
         """Future of the `Placement`."""
-        return submit_placement(self._client, self._reader, **self.regions.asking)
+        return submit_placement(self._client, self._reader, **self.regions.submit_kwargs)
 
     def flags(self, auxiliary: tuple[str, ...] = ()) -> Future:
         """Return the future of the stored flags, with the auxiliary source neurons of these kinds."""
-        return submit_flags(self._client, self._reader, auxiliary, **self.regions.asking)
+        return submit_flags(self._client, self._reader, auxiliary, **self.regions.submit_kwargs)
 
     def health(self, within_s: float) -> str | None:
         """Return why rows are unavailable now; see `giaann_dask.rows.health.find_fault`."""
@@ -89,4 +89,6 @@ class CommitHandle:
         where : mapping, optional
             Arguments of `Client.submit` that name other workers, such as those with a GPU.
         """
-        return self._client.submit(task, *arguments, key=key, **(self.regions.asking if where is None else where))
+        return self._client.submit(
+            task, *arguments, key=key, **(self.regions.submit_kwargs if where is None else where)
+        )

@@ -56,7 +56,7 @@ class Tokens(NamedTuple):
         Dendritic branch, column occurrence, and tokens to the end of the sequence; int64.
     token_class : ndarray or None
         Class of each token as a source, int64; None where nothing is scaled.
-    taught : ndarray or None
+    train_mask : ndarray or None
         Whether each token counts as a target, bool; None where all do.
     """
 
@@ -66,7 +66,7 @@ class Tokens(NamedTuple):
     occurrence: Integers
     remaining: Integers
     token_class: Integers | None = None
-    taught: npt.NDArray[np.bool_] | None = None
+    train_mask: npt.NDArray[np.bool_] | None = None
 
 
 class _Walked(NamedTuple):
@@ -78,7 +78,7 @@ class _Walked(NamedTuple):
         Tokens by source, int64.
     occurrence, partners, classes : ndarray
         Of each token its column occurrence, number of tokens it pairs with, and class where it belongs in a key; int64.
-    taught : ndarray
+    train_mask : ndarray
         Whether each token counts as a target, bool; empty where all do.
     """
 
@@ -86,7 +86,7 @@ class _Walked(NamedTuple):
     occurrence: Integers
     partners: Integers
     classes: Integers
-    taught: npt.NDArray[np.bool_]
+    train_mask: npt.NDArray[np.bool_]
 
 
 def tabulate_pairs(
@@ -141,11 +141,11 @@ def _keys_by_source(
     columns, catch_all = specification.column_segments, specification.column_catch_all
     limit = np.array([columns, catch_all, rule.reach], np.int64)
     partners = _count_partners(tokens.occurrence, tokens.remaining, limit)
-    taught, counted = np.zeros(0, np.bool_), partners
-    if tokens.taught is not None:
-        taught = np.ascontiguousarray(tokens.taught)
-        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(taught)])
-        following = np.arange(1, len(taught) + 1)
+    train_mask, counted = np.zeros(0, np.bool_), partners
+    if tokens.train_mask is not None:
+        train_mask = np.ascontiguousarray(tokens.train_mask)
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(train_mask)])
+        following = np.arange(1, len(train_mask) + 1)
         counted = before[following + partners] - before[following]
     pairs = np.bincount(tokens.source, weights=counted, minlength=sources)
     begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(pairs.astype(np.int64))])
@@ -154,7 +154,7 @@ def _keys_by_source(
     classes = np.zeros(len(order), np.int64) if tokens.token_class is None else tokens.token_class << rule.class_shift
     external = specification.pos_scope == "external"
     shape = np.array([rule.segment_shift, columns, catch_all, external], np.int64)
-    walked = (order, tokens.occurrence, partners, classes, taught)
+    walked = (order, tokens.occurrence, partners, classes, train_mask)
     _write_keys(_Walked(*map(readable, walked)), low.astype(keys.dtype), shape, keys)
     return keys, begins
 
@@ -183,17 +183,17 @@ def _count_partners(occurrence: Integers, remaining: Integers, limit: Integers) 
 @compiled(*(nb.void(_WALKED, kind[::1], _IN, kind[::1]) for kind in (nb.uint32, nb.uint64)))
 def _write_keys(walked: _Walked, low: Keys, shape: Integers, keys: Keys) -> None:
     """Write the key of every ordered pair, source after source."""
-    order, occurrence, partners, classes, taught = walked
+    order, occurrence, partners, classes, train_mask = walked
     segment_shift, columns, catch_all, external = shape
     # Marks the column segment of a pair that is too many columns apart.
     beyond = 0 if catch_all else columns
-    filled, chosen = 0, len(taught) > 0
+    filled, chosen = 0, len(train_mask) > 0
     for token in order:
         column = occurrence[token] + columns - 1
         inside = 0 if external else classes[token]
         for distance in range(1, partners[token] + 1):
             partner = token + distance
-            if chosen and not taught[partner]:
+            if chosen and not train_mask[partner]:
                 continue
             segment = column - occurrence[partner]
             segment = beyond if segment < 0 else segment

@@ -38,7 +38,7 @@ class TokenPlaces(NamedTuple):
         See `Postings`.
     occurrence, branch, token_class : ndarray
         See `giaann_dask.models.columns.connections.SequenceBatch`; int64.
-    taught : ndarray
+    train_mask : ndarray
         Whether connections to the token are trained; bool.
     """
 
@@ -47,7 +47,7 @@ class TokenPlaces(NamedTuple):
     occurrence: Integers
     branch: Integers
     token_class: Integers
-    taught: npt.NDArray[np.bool_]
+    train_mask: npt.NDArray[np.bool_]
 
     @classmethod
     def of(cls, postings: Postings) -> TokenPlaces:
@@ -65,7 +65,7 @@ class TokenPlaces(NamedTuple):
     def postings(self) -> Postings:
         """Return the postings that hold these places."""
         high = (self.token_class << _CLASS_SHIFT) | (self.branch << _BRANCH_SHIFT) | (self.occurrence << 1)
-        return Postings(self.sequence, self.position, high | self.taught)
+        return Postings(self.sequence, self.position, high | self.train_mask)
 
 
 def index_neurons(blocks: Sequence[EncodedBlock], specification: Specification, placement: Placement) -> dict[int, Run]:
@@ -84,7 +84,7 @@ def index_neurons(blocks: Sequence[EncodedBlock], specification: Specification, 
                 block.occurrence[trained].astype(np.int64),
                 block.branch[trained].astype(np.int64),
                 classes[begin:end] if scaled else np.zeros(len(place), np.int64),
-                np.ones(len(place), np.bool_) if block.taught is None else block.taught[trained],
+                np.ones(len(place), np.bool_) if block.train_mask is None else block.train_mask[trained],
             )
         )
         begin = end
@@ -129,7 +129,7 @@ def pair_increments(
         place = segment - columns
         on = (features - np.minimum(distance, features) == place) & (distance <= reach)
     ends = target.branch[at] >> place if specification.branch_tree else target.branch[at]
-    on &= (distance > 0) & (ends == branch) & target.taught[at]
+    on &= (distance > 0) & (ends == branch) & target.train_mask[at]
     classes = source.token_class[of]
     if class_bits(specification) and specification.pos_scope == "external":
         classes = np.where(inside, 0, classes)

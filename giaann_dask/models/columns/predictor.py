@@ -218,7 +218,7 @@ def columns_on_workers(client: Client, reader: CommitReader, options: Generation
         has_probabilities=False,
         health=handle.health,
         lost=handle.lost,
-        where=handle.regions.asking,
+        where=handle.regions.submit_kwargs,
     )
 
 

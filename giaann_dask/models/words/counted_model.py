@@ -144,7 +144,7 @@ class CountedModel(WordModel):
             profile=specification.profile,
             subwords=False,
             has_probabilities=True,
-            where=regions.asking,
+            where=regions.submit_kwargs,
             health=lambda within_s: None if regions.keys is None else find_fault(client, regions.keys, within_s),
             lost=lambda: regions.keys is not None and is_lost(client, regions.keys),
         )

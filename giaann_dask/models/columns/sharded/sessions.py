@@ -16,7 +16,7 @@ import numpy.typing as npt
 from giaann_dask.device import torch
 from giaann_dask.keys import NEURON_MASK, Integers
 from giaann_dask.models.columns.sharded.state_actor import pivot_of
-from giaann_dask.models.columns.sharded.workers import HeldState, Operation, SpreadStates, by_part
+from giaann_dask.models.columns.sharded.workers import HeldState, Operation, ShardedState, by_part
 from giaann_dask.models.columns.state.activation import (
     ActivationState,
     ActiveColumns,
@@ -152,7 +152,7 @@ class ShardedSession(Stepper[HeldState]):
     ) -> None:
         super().__init__(specification, rows, flags, options=options, device=device)
         new = partial(V1Part, specification, self.options)
-        self.spread = SpreadStates(
+        self.sharded = ShardedState(
             client, new, self._row_of, state or StateOptions(), partial(new, device=str(self.device))
         )
 
@@ -160,37 +160,37 @@ class ShardedSession(Stepper[HeldState]):
         return (self._targets(source).cpu().numpy(),)
 
     def _begin(self) -> HeldState:
-        return self.spread.begin()
+        return self.sharded.begin()
 
     def _burst(self, state: HeldState, neuron: int) -> None:
-        self.spread.change(state, Operation(what="burst", arguments=(neuron,), neurons=(neuron,)))
+        self.sharded.change(state, Operation(what="burst", arguments=(neuron,), neurons=(neuron,)))
 
     def _activity(self, state: HeldState, neuron: int) -> int:
-        (active,) = self.spread.ask(state, "activity", {state.place(neuron): (neuron,)})
+        (active,) = self.sharded.ask(state, "activity", {state.place(neuron): (neuron,)})
         return int(active)
 
     def _propagate(self, state: HeldState, source: int, target: Tensor, pulse: Pulse) -> None:
         operation = Operation(what="propagate", arguments=(pulse,), row=source)
-        self.spread.change(state, operation, (target.cpu().numpy(),))
+        self.sharded.change(state, operation, (target.cpu().numpy(),))
 
     def _deactivate(self, state: HeldState, neuron: int) -> None:
-        self.spread.change(state, Operation(what="deactivate", arguments=(neuron,), neurons=(neuron,)))
+        self.sharded.change(state, Operation(what="deactivate", arguments=(neuron,), neurons=(neuron,)))
 
     def _score(self, state: HeldState, connected: Tensor, times: TokenTimes) -> Candidates | None:
         keys = connected.cpu().numpy()
         place = by_part(state, keys)
         wanted = {number: (keys[place == number], times) for number in np.unique(place).tolist()}
-        found = [*filter(None, self.spread.ask(state, "score", wanted))]
+        found = [*filter(None, self.sharded.ask(state, "score", wanted))]
         if not found:
             return None
         neuron, value = (np.concatenate(each) for each in zip(*found, strict=True))
         return Candidates(as_tensor(neuron, self.device), as_tensor(value, self.device))
 
     def _entries(self, state: HeldState) -> StateEntries | None:
-        return self.spread.entries(state)
+        return self.sharded.entries(state)
 
     def _active_columns(self, state: HeldState) -> ActiveColumns | None:
-        return self.spread.active_columns(state)
+        return self.sharded.active_columns(state)
 
 
 class V2Part:
@@ -253,7 +253,7 @@ class V2HeldState(AdvancingState):
 
     Attributes
     ----------
-    spread : SpreadStates
+    sharded : ShardedState
         The states in parts, of which it is one.
     held : HeldState
         Locations of its parts.
@@ -261,7 +261,7 @@ class V2HeldState(AdvancingState):
         One of the same rules.
     """
 
-    spread: SpreadStates
+    sharded: ShardedState
     held: HeldState
     empty: AdvancingState
 
@@ -272,8 +272,8 @@ class V2HeldState(AdvancingState):
     def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
         """See `AdvancingState.advance`."""
         own = Operation(what="gate", arguments=(source, clock), neurons=(source,))
-        (gate,) = self.spread.change(self.held, own)
-        found = self.spread.change(self.held, Operation(what="send", arguments=(source, gate, clock), row=source), row)
+        (gate,) = self.sharded.change(self.held, own)
+        found = self.sharded.change(self.held, Operation(what="send", arguments=(source, gate, clock), row=source), row)
         neuron, score = (np.concatenate(each) for each in zip(*found, strict=True))
         return gate, neuron, score
 
@@ -281,11 +281,11 @@ class V2HeldState(AdvancingState):
         """See `AdvancingState.settle`."""
         neurons = source, following
         end = Operation(what="settle", arguments=(*neurons, clock), neurons=neurons, everywhere=True)
-        self.spread.change(self.held, end)
+        self.sharded.change(self.held, end)
 
     def entries(self) -> StateEntries | None:
         """Return a copy of the entries, sorted, where all of them are in this process."""
-        return self.spread.entries(self.held)
+        return self.sharded.entries(self.held)
 
 
 class ShardedV2Session(V2Session):
@@ -308,13 +308,13 @@ class ShardedV2Session(V2Session):
         self._client, self._limits = client, state or StateOptions()
 
     @cached_property
-    def spread(self) -> SpreadStates:
+    def sharded(self) -> ShardedState:
         """The states in parts."""
         new = partial(V2Part, self._layout, self.options.dynamics)
-        return SpreadStates(self._client, new, self._row, self._limits)
+        return ShardedState(self._client, new, self._row, self._limits)
 
     def _begin(self) -> V2HeldState:
-        return V2HeldState(self.spread, self.spread.begin(), super()._begin())
+        return V2HeldState(self.sharded, self.sharded.begin(), super()._begin())
 
     def _active_columns(self, state: AdvancingState) -> ActiveColumns | None:
-        return state.spread.active_columns(state.held) if isinstance(state, V2HeldState) else None
+        return state.sharded.active_columns(state.held) if isinstance(state, V2HeldState) else None

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from giaann_dask.errors import ClusterError
 from giaann_dask.keys import NEURON_MASK
-from giaann_dask.models.columns.sharded.holders import HERE, Holders, by_holder
+from giaann_dask.models.columns.sharded.shard_actors import HERE, ShardActors, by_actor
 from giaann_dask.models.columns.sharded.state_actor import Call, Part, StateActor
 from giaann_dask.models.columns.state.activation import ActiveColumns, StateEntries
 from giaann_dask.models.options import StateOptions
@@ -96,7 +96,7 @@ class HeldState:
         return bisect_right(self.starts, neuron) - 1
 
 
-class SpreadStates:
+class ShardedState:
     """States of sequences in parts, of which those beyond a budget are on workers.
 
     Until the budget is passed nothing is asked of the cluster.
@@ -124,14 +124,14 @@ class SpreadStates:
         here: Callable[[], Part] | None = None,
     ) -> None:
         self._row_of, self._limits = row_of, limits
-        self.holders = Holders(client, StateActor(here or new_part), (new_part,), limits.timeout_s)
+        self.actors = ShardActors(client, StateActor(here or new_part), (new_part,), limits.timeout_s)
 
     def begin(self) -> HeldState:
         """Return a state without entries."""
         state = HeldState(parts=[(HERE, next(_numbers))])
         self.ask(state, "begin", {0: ()})
         # Whoever stops in the middle of a sequence says nothing; the lists of parts are the state's own.
-        weakref.finalize(state, _drop, self.holders, state.parts, state.abandoned).atexit = False
+        weakref.finalize(state, _drop, self.actors, state.parts, state.abandoned).atexit = False
         return state
 
     def change(self, state: HeldState, operation: Operation, row: Row | None = None) -> list[Any]:
@@ -170,7 +170,7 @@ class SpreadStates:
     def ask(self, state: HeldState, what: str, wanted: Mapping[int, tuple[Any, ...]]) -> list[Any]:
         """Call a method of parts, one request for each holder; return the results in the order of the parts.
 
-        Parts of lost holders are made again on others, and asked there.
+        Parts of lost actors are made again on others, and asked there.
 
         Parameters
         ----------
@@ -189,8 +189,8 @@ class SpreadStates:
         answers: dict[int, Any] = {}
         for _ in range(_ATTEMPTS):
             places = [place for place in wanted if place not in answers]
-            asked = by_holder([(state.parts[p][0], Call(what, state.parts[p][1], wanted[p])) for p in places])
-            found = {holder: its if its is None else iter(its) for holder, its in self.holders.ask(asked).items()}
+            asked = by_actor([(state.parts[p][0], Call(what, state.parts[p][1], wanted[p])) for p in places])
+            found = {holder: its if its is None else iter(its) for holder, its in self.actors.ask(asked).items()}
             for place in places:
                 its = found[state.parts[place][0]]
                 if its is not None:
@@ -215,18 +215,18 @@ class SpreadStates:
                 place += 1
                 continue
             pivot, content = upper
-            holder = self.holders.choose(len(state.parts))
+            holder = self.actors.choose(len(state.parts))
             state.starts.insert(place + 1, pivot)
             state.parts.insert(place + 1, (holder, next(_numbers)))
             state.sizes.insert(place + 1, 0)
-            self.holders.ask(by_holder([(holder, Call("begin", state.parts[place + 1][1]))]))
+            self.actors.ask(by_actor([(holder, Call("begin", state.parts[place + 1][1]))]))
             self.ask(state, "put", {place + 1: (content,)})
 
     def _make_again(self, state: HeldState, places: Sequence[int]) -> None:
-        """Make lost parts on other holders, as they were before the operation that failed."""
+        """Make lost parts on other actors, as they were before the operation that failed."""
         for place in places:
             state.abandoned.append(state.parts[place])
-            state.parts[place] = self.holders.choose(place), next(_numbers)
+            state.parts[place] = self.actors.choose(place), next(_numbers)
         calls: list[tuple[int, Call]] = [
             (state.parts[place][0], Call("begin", state.parts[place][1])) for place in places
         ]
@@ -237,10 +237,10 @@ class SpreadStates:
                 calls.append((holder, Call(operation.what, part, arguments)))
                 waiting += 1 if operation.row is None else len(arguments[0])
             if waiting > _CALLED_AT_ONCE:
-                self.holders.ask(by_holder(calls))
+                self.actors.ask(by_actor(calls))
                 calls, waiting = [], 0
         # A holder that is lost now, too, is noticed by who asks it next.
-        self.holders.ask(by_holder(calls))
+        self.actors.ask(by_actor(calls))
 
     def _arguments_of(
         self, state: HeldState, operation: Operation, places: Sequence[int], row: Row | None = None
@@ -275,6 +275,6 @@ def _divided(state: HeldState, row: Row) -> list[Row]:
     return [tuple(each[its] if len(each) == len(target) else each for each in row) for its in chosen]
 
 
-def _drop(holders: Holders, *parts: Sequence[tuple[int, int]]) -> None:
-    """Let holders forget parts, without waiting."""
-    holders.drop(itertools.chain(*parts))
+def _drop(actors: ShardActors, *parts: Sequence[tuple[int, int]]) -> None:
+    """Let actors forget parts, without waiting."""
+    actors.drop(itertools.chain(*parts))

@@ -22,11 +22,11 @@ else:
     memory_budget = LazyModule("giaann_dask.cluster.memory_budget")
 
 # Of the data budget of a worker: runs that are kept here cannot be spilled.
-KEPT_SHARE = 1 / 4
+WRITTEN_SHARE = 1 / 4
 
 
 @dataclass
-class KeptRuns:
+class WrittenRunCache:
     """Runs that were written in one attempt to commit.
 
     Attributes
@@ -59,7 +59,7 @@ class KeptRuns:
         with self._lock:
             if attempt != self._attempt:
                 self._attempt, self._runs, self._nbytes = attempt, {}, 0
-            if attempt and (not limit or self._nbytes + nbytes <= KEPT_SHARE * memory_budget.data_budget(limit)):
+            if attempt and (not limit or self._nbytes + nbytes <= WRITTEN_SHARE * memory_budget.data_budget(limit)):
                 self._runs[identity] = packed
                 self._nbytes += nbytes
 
@@ -75,5 +75,5 @@ class KeptRuns:
         return found
 
 
-KEPT = KeptRuns()
+WRITTEN = WrittenRunCache()
 """The runs that this process keeps."""

@@ -19,9 +19,9 @@ from support.processes import until
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.cluster import Roles, kept_runs, roles_of
-from giaann_dask.cluster.kept_runs import KeptRuns
+from giaann_dask.cluster import Roles, roles_of, written_runs
 from giaann_dask.cluster.locality import COUNTS, locality_of
+from giaann_dask.cluster.written_runs import WrittenRunCache
 from giaann_dask.events import Committed, DataMoved, Event, RoundIntegrated, SequencesEvaluated
 from giaann_dask.models.contexts.commit_tables import place_of, read_tables
 from giaann_dask.runs.packing import PackedRegionRun
@@ -52,7 +52,7 @@ def small_run(strength: int) -> PackedRegionRun:
 
 
 def test_a_run_is_taken_over_once_and_only_in_the_attempt_that_wrote_it() -> None:
-    kept, first, second = KeptRuns(), small_run(1), small_run(2)
+    kept, first, second = WrittenRunCache(), small_run(1), small_run(2)
     kept.keep("a", "00001.0-1", first)
     assert kept.take("b", "00001.0-1") is None, "another attempt may have written another run of that name"
     assert kept.take("", "00001.0-1") is None
@@ -69,10 +69,10 @@ def test_a_run_is_taken_over_once_and_only_in_the_attempt_that_wrote_it() -> Non
 
 
 def test_no_more_is_kept_than_the_memory_limit_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, run = KeptRuns(), small_run(1)
+    kept, run = WrittenRunCache(), small_run(1)
     nbytes = run.connections.nbytes + run.neurons.nbytes
-    monkeypatch.setattr(kept_runs.memory_budget, "worker_memory_limit", lambda: 1)
-    monkeypatch.setattr(kept_runs.memory_budget, "data_budget", lambda _: 4 * nbytes * 2)
+    monkeypatch.setattr(written_runs.memory_budget, "worker_memory_limit", lambda: 1)
+    monkeypatch.setattr(written_runs.memory_budget, "data_budget", lambda _: 4 * nbytes * 2)
     for name in ("1", "2", "3"):
         kept.keep("a", name, run)
     assert [kept.take("a", name) is run for name in ("1", "2", "3")] == [True, True, False]

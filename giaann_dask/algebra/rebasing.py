@@ -29,7 +29,7 @@ from giaann_dask.store.places import place_beside, remove_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.training.committing import Progress, commit_regions, load_regions, placement_of
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.trainer import Unsaved
+from giaann_dask.training.trainer import UncommittedState
 
 _LOG = logging.getLogger(__name__)
 # How long the process that has the lease is waited for: as long as one that was killed has it, and a little more.
@@ -55,14 +55,14 @@ class _Kept:
     continued: dict[int, LedgerEntry]
 
 
-def rejoin(client: Client, unsaved: Unsaved, reason: str = "", observer: Observer = ignore) -> str:
+def rebase(client: Client, uncommitted: UncommittedState, reason: str = "", observer: Observer = ignore) -> str:
     """Commit what a training could not commit on top of the last commit, and return the identity of the new commit.
 
     Parameters
     ----------
     client : Client
         Whose workers have the runs.
-    unsaved : Unsaved
+    uncommitted : UncommittedState
         From the training, which has ended.
     reason : str
         Why what was trained is no sum, if it is none.
@@ -75,19 +75,21 @@ def rejoin(client: Client, unsaved: Unsaved, reason: str = "", observer: Observe
         If it is no sum over its text, the other process has counted some of the same text, or does not end in time. It
         names the network in which everything is kept.
     """
-    place = place_beside(unsaved.store.path, "kept")
-    kept = _keep(client, unsaved, place, observer, whole=bool(reason))
-    _LOG.warning("network %s was committed to by another process; this one's work is in %s", unsaved.store.path, place)
+    place = place_beside(uncommitted.store.path, "kept")
+    kept = _keep(client, uncommitted, place, observer, whole=bool(reason))
+    _LOG.warning(
+        "network %s was committed to by another process; this one's work is in %s", uncommitted.store.path, place
+    )
     before = kept.before.commit
     try:
         if reason:
             raise _refused(kept, reason)
         kept.before.manifest().require_sum(kept.before.path)
-        with locked_within(unsaved.store.path, WAIT_S) as held:
-            commit = _add(client, unsaved.store, held, kept)
+        with locked_within(uncommitted.store.path, WAIT_S) as held:
+            commit = _add(client, uncommitted.store, held, kept)
     except GiaannError as error:
         raise StoreConflictError(
-            f"another process has committed to network {unsaved.store.path} since commit {before}, "
+            f"another process has committed to network {uncommitted.store.path} since commit {before}, "
             f"and what this one has trained since cannot be added: {error.received}",
             "",
             f"its work is kept in the network {place}: run the same command again, which counts the text again where "
@@ -102,17 +104,17 @@ def _refused(kept: _Kept, reason: str) -> StoreConflictError:
     return StoreConflictError(f"{reason}, so that its sum with the commit after {kept.before.commit} is no training")
 
 
-def _keep(client: Client, unsaved: Unsaved, place: Path, observer: Observer, *, whole: bool) -> _Kept:
+def _keep(client: Client, uncommitted: UncommittedState, place: Path, observer: Observer, *, whole: bool) -> _Kept:
     """Write what was trained since the last commit to a network; all of the network where that is no sum."""
-    before = unsaved.store.open(unsaved.before)
-    old, progress = before.manifest(), unsaved.progress
+    before = uncommitted.store.open(uncommitted.before)
+    old, progress = before.manifest(), uncommitted.progress
     manifest, entries = progress.manifest, progress.ledger.entries
     vocabulary = progress.vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)
-    placement = placement_of(unsaved.regions, unsaved.snapshot)
+    placement = placement_of(uncommitted.regions, uncommitted.snapshot)
     origins, numbers = progress.origins, None
     parts: dict[int, list[Future]] = defaultdict(list)
-    for region, run in unsaved.regions.with_stored(unsaved.snapshot).references():
-        parts[region].append(unsaved.regions.packed(run).future)
+    for region, run in uncommitted.regions.with_stored(uncommitted.snapshot).references():
+        parts[region].append(uncommitted.regions.packed(run).future)
     changed = list(range(len(entries)))
     stored = before.ledger()
     difference = old.specification.is_order_free and not whole

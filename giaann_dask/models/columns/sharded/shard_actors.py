@@ -29,7 +29,7 @@ _OPEN_S = 60.0
 _LOG = logging.getLogger(__name__)
 
 
-class Holders:
+class ShardActors:
     """Actors that hold parts, by number; the one in this process has the number `HERE`.
 
     Parameters
@@ -110,7 +110,7 @@ class Holders:
         return found
 
     def drop(self, parts: Iterable[tuple[int, int]]) -> None:
-        """Let holders forget parts, without waiting; those of a lost cluster have forgotten them."""
+        """Let actors forget parts, without waiting; those of a lost cluster have forgotten them."""
         for number, part in parts:
             with suppress(Exception):
                 self._actors[number].act([Call("drop", part)])
@@ -145,8 +145,8 @@ class Holders:
                 self._lose(number, error)
 
 
-def by_holder(calls: Sequence[tuple[int, Call]]) -> dict[int, list[Call]]:
-    """Return calls by their holders, in order."""
+def by_actor(calls: Sequence[tuple[int, Call]]) -> dict[int, list[Call]]:
+    """Return calls by the actors that have their parts, in order."""
     found: dict[int, list[Call]] = {}
     for number, call in calls:
         found.setdefault(number, []).append(call)

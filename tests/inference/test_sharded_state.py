@@ -32,10 +32,10 @@ from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.columns.rules import open_whole_session
-from giaann_dask.models.columns.sharded.holders import Holders
 from giaann_dask.models.columns.sharded.sessions import ShardedSession, V1Part
+from giaann_dask.models.columns.sharded.shard_actors import ShardActors
 from giaann_dask.models.columns.sharded.state_actor import StateActor
-from giaann_dask.models.columns.sharded.workers import HeldState, SpreadStates
+from giaann_dask.models.columns.sharded.workers import HeldState, ShardedState
 from giaann_dask.models.columns.state.activation import ActiveColumns, StateEntries
 from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.options import InferenceOptions
@@ -48,7 +48,7 @@ from giaann_dask.serving.engine import CompletionOptions, open_engine
 from giaann_dask.store.network_store import NetworkStore
 
 
-class WatchedStates(SpreadStates):
+class WatchedStates(ShardedState):
     """Keeps the largest number of parts, checks where neurons belong, and lets workers forget parts."""
 
     most = 0
@@ -64,13 +64,13 @@ class WatchedStates(SpreadStates):
             assert {after.place(neuron) for neuron in neurons} <= {place}
             assert after.sizes[place] <= self._limits.state_bytes or len(neurons) <= 1
         if len(after.parts) > 1 and self.chance.random() < self.forgets:
-            self.holders.drop([self.chance.choice(after.parts[1:])])
+            self.actors.drop([self.chance.choice(after.parts[1:])])
 
 
 @pytest.fixture(autouse=True, scope="module")
 def watched() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("giaann_dask.models.columns.sharded.sessions.SpreadStates", WatchedStates)
+        patch.setattr("giaann_dask.models.columns.sharded.sessions.ShardedState", WatchedStates)
         yield
 
 
@@ -128,9 +128,9 @@ def test_the_same_steps_as_undivided(
     both: list[Any] = [
         open_whole_session(**network, client=client, device=None, state=limits) for client in (None, workers)
     ]
-    spread = both[1].spread
-    assert isinstance(spread, WatchedStates)
-    spread.forgets = forgets
+    sharded = both[1].sharded
+    assert isinstance(sharded, WatchedStates)
+    sharded.forgets = forgets
     traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])
     states: tuple[list[StateEntries | None], list[StateEntries | None]] = ([], [])
     for number, session in enumerate(both):
@@ -141,8 +141,8 @@ def test_the_same_steps_as_undivided(
 
         session.run_sequence(sequence, observer=observe)
         session.generate(sequence, 3, observer=observe)
-    event(f"{type(both[0]).__name__} {min(spread.most, 3)}")
-    assert spread.holders.on_workers == (spread.most > 1), "workers are asked only when the budget is passed"
+    event(f"{type(both[0]).__name__} {min(sharded.most, 3)}")
+    assert sharded.actors.on_workers == (sharded.most > 1), "workers are asked only when the budget is passed"
     assert len(traces[0]) == len(traces[1])
     for whole, divided in zip(*states, strict=True):
         if divided is not None:
@@ -166,7 +166,7 @@ def dense(client: Client, budget: int, rules: Any = None, **more: float) -> tupl
     session: Any = open_whole_session(
         specification, rows, flags, options=options, client=client, device=None, state=limits
     )
-    return session, session.spread, PreparedSequence(neuron=neurons[:6], noun=np.ones(6, bool), number=1)
+    return session, session.sharded, PreparedSequence(neuron=neurons[:6], noun=np.ones(6, bool), number=1)
 
 
 def held_parts(client: Client) -> int:
@@ -176,11 +176,11 @@ def held_parts(client: Client) -> int:
 
 
 def test_parts_of_sequences_that_nobody_follows_are_dropped(workers: Client) -> None:
-    session, spread, prompt = dense(workers, 200)
+    session, sharded, prompt = dense(workers, 200)
     streams = [session.stream(prompt, 3) for _ in range(2)]
     both = list(zip(*streams, strict=True))
     assert [one.result for one, _ in both] == [other.result for _, other in both]
-    assert spread.most > 3
+    assert sharded.most > 3
     left = session.stream(prompt, 3)
     for _ in range(4):
         next(left)
@@ -209,7 +209,7 @@ def made_part() -> V1Part:
 def test_each_worker_has_made_a_part_before_its_time_counts(workers: Client) -> None:
     """Imports of the first part take longer on a busy machine than an answer may."""
     MADE.clear()
-    holders = Holders(workers, StateActor(made_part), (made_part,), timeout_s=60)
+    holders = ShardActors(workers, StateActor(made_part), (made_part,), timeout_s=60)
     assert {holders.choose(place) for place in range(2)} == {1, 2}
     assert len(MADE) == 2
     assert held_parts(workers) == 0
@@ -226,10 +226,10 @@ def test_a_server_that_may_hold_little_says_the_same(tmp_path: Path) -> None:
             with closing(open_engine(client, reader, state=limits)) as engine:
                 parts = parts_of(engine, prompt, wanted)
                 found.append([part for part in parts if isinstance(part, TokenEvent) and part.token])
-    whole, spread = found
+    whole, sharded = found
     assert len(whole) > 1
     assert all(len(token.columns) == 2 for token in whole)
-    assert spread == whole
+    assert sharded == whole
 
 
 @pytest.mark.slow
@@ -255,14 +255,14 @@ def test_a_golden_file_and_lost_workers() -> None:
         for number, rules in ((signal.SIGSTOP, None), (signal.SIGKILL, None), (signal.SIGKILL, v2)):
             session, _, prompt = dense(client, 1 << 30, rules)
             expected = [trace.result for trace in session.stream(prompt, 8)]
-            session, spread, prompt = dense(client, 200, rules, timeout_s=5)
+            session, sharded, prompt = dense(client, 200, rules, timeout_s=5)
             steps = session.stream(prompt, 8)
             found = [next(steps).result for _ in range(4)]
-            futures = spread.holders._futures
+            futures = sharded.actors._futures
             pid = client.run(os.getpid, workers=[client.who_has(futures)[futures[0].key][0]])
             os.kill(next(iter(pid.values())), number)
             assert found + [trace.result for trace in steps] == expected
-            assert spread.most > 3
+            assert sharded.most > 3
             if number == signal.SIGSTOP:
                 os.kill(next(iter(pid.values())), signal.SIGCONT)
 
