@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,14 @@ def test_no_other_code_asks_which_model_a_network_has() -> None:
             if inside and not place.startswith(COLUMN_TOOLS):
                 imported.append(f"{place}:{node.lineno} {module}")
     assert (named, imported) == ([], [])
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    modules = defaultdict[str, list[str]](list)
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                # A class of a library that is extended under its own name is no second thing.
+                if not any(isinstance(base, ast.Attribute) and base.attr == node.name for base in node.bases):
+                    modules[node.name].append(path.relative_to(ROOT).as_posix())
+    assert {name: its for name, its in modules.items() if len(its) > 1} == {}

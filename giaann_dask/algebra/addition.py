@@ -37,7 +37,7 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import Origins
 from giaann_dask.store.places import scratch_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry
-from giaann_dask.training.committing import Progress
+from giaann_dask.training.committing import CommitContents
 from giaann_dask.training.regions import Regions
 
 
@@ -103,9 +103,9 @@ def add_networks(
         require_same_index(readers[0], reader)
     with _addends(client, readers, out, options, observer) as added:
         first = added[0].reader
-        progress, renamings = sum_dictionaries(added)
+        contents, renamings = sum_dictionaries(added)
         origins, numbers = _sum_origins(added)
-        progress = replace(progress, origins=origins)
+        contents = replace(contents, origins=origins)
 
         def submit(regions: Regions) -> dict[int, Future]:
             wholes: dict[int, list[Future]] = defaultdict(list)
@@ -113,12 +113,12 @@ def add_networks(
             for each, renaming, sequences in zip(added, renamings, numbers, strict=True):
                 _collect(wholes, submit_parts(client, each.reader, placement, renaming, sequences))
                 if each.shared is not None:
-                    names = None if renaming is None else find_names(each.shared.vocabulary(), progress.vocabulary)
+                    names = None if renaming is None else find_names(each.shared.vocabulary(), contents.vocabulary)
                     _collect(parts, submit_parts(client, each.shared, placement, names))
             return submit_differences(regions, wholes, parts) if parts else add_parts(regions, wholes)
 
-        placement = placement_for(first, len(progress.vocabulary.concepts))
-        return write_network(client, out, first, placement, progress, submit, observer)
+        placement = placement_for(first, len(contents.vocabulary.concepts))
+        return write_network(client, out, first, placement, contents, submit, observer)
 
 
 def _collect(whole: dict[int, list[Future]], parts: Mapping[int, Sequence[Future]]) -> None:
@@ -192,7 +192,7 @@ def _sum_over(
     )
 
 
-def sum_dictionaries(added: Sequence[Addend]) -> tuple[Progress, list[Renaming | None]]:
+def sum_dictionaries(added: Sequence[Addend]) -> tuple[CommitContents, list[Renaming | None]]:
     """Return dictionaries, counts and ledger of a sum, and the new identifiers of each network's names."""
     first = added[0].reader
     whole, renamings = first.vocabulary(), list[Renaming | None]([None])
@@ -219,7 +219,7 @@ def sum_dictionaries(added: Sequence[Addend]) -> tuple[Progress, list[Renaming |
         entries = [*entries, *(entry for place, entry in enumerate(reader.ledger()) if place not in held)]
         renamings.append(renaming if other.specification.traits.columns else None)
     manifest = replace(manifest, concepts=len(whole.concepts), features=len(whole.features))
-    return Progress(manifest, whole, Ledger(entries)), renamings
+    return CommitContents(manifest, whole, Ledger(entries)), renamings
 
 
 def _sum_origins(added: Sequence[Addend]) -> tuple[Origins | None, list[SequenceNumbers | None]]:

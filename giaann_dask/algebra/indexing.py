@@ -30,7 +30,7 @@ from giaann_dask.store.places import scratch_place
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training import tasks
-from giaann_dask.training.committing import Progress, commit_regions
+from giaann_dask.training.committing import CommitContents, commit_regions
 from giaann_dask.training.regions import Regions
 
 
@@ -119,8 +119,8 @@ def _take_over(
     postings = submit_parts(client, indexed, placement, names, numbers)
     regions.replace_by(_submit_indexed(regions, submit_parts(client, reader, placement), postings))
     traced = replace(manifest, specification=replace(manifest.specification, trace=True))
-    progress = Progress(traced, vocabulary, Ledger(reader.ledger()), origins=origins, note="with an index")
-    return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
+    contents = CommitContents(traced, vocabulary, Ledger(reader.ledger()), origins=origins, note="with an index")
+    return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
 
 
 def _submit_indexed(

@@ -33,7 +33,7 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.unfinished import removed_unless_finished
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training import tasks
-from giaann_dask.training.committing import Progress, commit_regions
+from giaann_dask.training.committing import CommitContents, commit_regions
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_references import sizes_of
 from giaann_dask.training.target import open_store
@@ -156,7 +156,7 @@ def write_network(
     out: Path,
     like: CommitReader,
     placement: Placement,
-    progress: Progress,
+    contents: CommitContents,
     submit: Callable[[Regions], Mapping[int, Future]],
     observer: Observer,
 ) -> str:
@@ -172,7 +172,7 @@ def write_network(
         Network whose specification and lexicon it has.
     placement : Placement
         Where its neurons belong.
-    progress : Progress
+    contents : CommitContents
         Its counts, dictionaries and ledger.
     submit : callable
         Submits a task for each region that has connections, which returns its `PackedRegionRun`. Nothing else may
@@ -199,7 +199,7 @@ def write_network(
         empty = replace(Manifest.new(like.manifest().specification), begun_with=like.manifest().begun_with)
         store = NetworkStore.create(out, empty, like.ever_pos(), like.tokenizer(), held, finished=False)
         store.held = held
-        return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
+        return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
 
 
 def _same_regions(one: Placement, other: Placement) -> bool:

@@ -30,7 +30,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.training import tasks
-from giaann_dask.training.committing import Progress
+from giaann_dask.training.committing import CommitContents
 from giaann_dask.training.regions import Regions
 
 
@@ -81,7 +81,7 @@ def prune_network(
             f"give a smaller {parameter('min_strength')} or a larger {parameter('keep')}",
         )
     pruned = replace(manifest, pruned_below=max(minimum, manifest.pruned_below))
-    progress = Progress(pruned, reader.vocabulary(), Ledger(reader.ledger()), origins=reader.origins())
+    contents = CommitContents(pruned, reader.vocabulary(), Ledger(reader.ledger()), origins=reader.origins())
 
     def submit(regions: Regions) -> dict[int, Future]:
         specification = manifest.specification
@@ -90,7 +90,7 @@ def prune_network(
             for region, runs in submit_parts(client, reader, reader.placement()).items()
         }
 
-    return write_network(client, out, reader, reader.placement(), progress, submit, observer)
+    return write_network(client, out, reader, reader.placement(), contents, submit, observer)
 
 
 def _count_strengths(client: Client, reader: CommitReader, observer: Observer) -> tuple[Integers, Integers]:

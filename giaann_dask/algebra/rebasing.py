@@ -27,7 +27,7 @@ from giaann_dask.store.locking import WriteLock, locked_within
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import place_beside, remove_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry
-from giaann_dask.training.committing import Progress, commit_regions, load_regions, placement_of
+from giaann_dask.training.committing import CommitContents, commit_regions, load_regions, placement_of
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.trainer import UncommittedState
 
@@ -107,11 +107,11 @@ def _refused(kept: _Kept, reason: str) -> StoreConflictError:
 def _keep(client: Client, uncommitted: UncommittedState, place: Path, observer: Observer, *, whole: bool) -> _Kept:
     """Write what was trained since the last commit to a network; all of the network where that is no sum."""
     before = uncommitted.store.open(uncommitted.before)
-    old, progress = before.manifest(), uncommitted.progress
-    manifest, entries = progress.manifest, progress.ledger.entries
-    vocabulary = progress.vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)
+    old, contents = before.manifest(), uncommitted.contents
+    manifest, entries = contents.manifest, contents.ledger.entries
+    vocabulary = contents.vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)
     placement = placement_of(uncommitted.regions, uncommitted.snapshot)
-    origins, numbers = progress.origins, None
+    origins, numbers = contents.origins, None
     parts: dict[int, list[Future]] = defaultdict(list)
     for region, run in uncommitted.regions.with_stored(uncommitted.snapshot).references():
         parts[region].append(uncommitted.regions.packed(run).future)
@@ -124,7 +124,7 @@ def _keep(client: Client, uncommitted: UncommittedState, place: Path, observer: 
         if origins is not None and earlier is not None:
             origins, numbers = origins.since(earlier, changed)
         manifest = counts_without(manifest, old, vocabulary)
-    kept = Progress(manifest, vocabulary, Ledger([entries[part] for part in changed]), origins=origins)
+    kept = CommitContents(manifest, vocabulary, Ledger([entries[part] for part in changed]), origins=origins)
 
     def submit(regions: Regions) -> dict[int, Future]:
         if not difference:
@@ -151,9 +151,9 @@ def _add(client: Client, store: NetworkStore, held: WriteLock, kept: _Kept) -> s
     tip = store.open(store.head())
     tip.manifest().require_sum(tip.path)
     ledger, positions = _joined(tip.ledger(), kept)
-    progress, renamings = sum_dictionaries([Addend(tip), Addend(kept.reader)])
+    contents, renamings = sum_dictionaries([Addend(tip), Addend(kept.reader)])
     origins, numbers = sum_origins(tip.origins(), kept.reader.origins(), positions)
-    placement = placement_for(tip, len(progress.vocabulary.concepts))
+    placement = placement_for(tip, len(contents.vocabulary.concepts))
     regions = Regions(client, tip.placement(), tip.manifest().rounds)
     load_regions(store, tip.commit, regions)
     sums = add_parts(regions, submit_parts(client, kept.reader, placement, renamings[1], numbers))
@@ -161,8 +161,8 @@ def _add(client: Client, store: NetworkStore, held: WriteLock, kept: _Kept) -> s
     regions.add_round(sums, kept.reader.manifest().rounds.bit_length())
     if tip.manifest().specification.placement != "hash":
         regions.place_columns(replace(placement, splits=()))
-    progress = replace(progress, ledger=Ledger(ledger), origins=origins, note="with the work of another process")
-    return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True, before=tip.commit)
+    contents = replace(contents, ledger=Ledger(ledger), origins=origins, note="with the work of another process")
+    return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True, before=tip.commit)
 
 
 def _joined(ledger: Sequence[LedgerEntry], kept: _Kept) -> tuple[list[LedgerEntry], list[int]]:

@@ -49,7 +49,7 @@ from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
-from giaann_dask.training.committing import Progress, commit_regions
+from giaann_dask.training.committing import CommitContents, commit_regions
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.target import NetworkTarget
@@ -343,8 +343,8 @@ def _subtract(
     regions.replace_by(sums)
     less = Manifest.new(manifest.specification) if removed is None else removed.manifest()
     counts = counts_without(manifest, less, vocabulary)
-    progress = Progress(counts, vocabulary, Ledger(entries), rewritten=True, origins=origins)
-    return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
+    contents = CommitContents(counts, vocabulary, Ledger(entries), rewritten=True, origins=origins)
+    return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
 
 
 def submit_differences(

@@ -25,7 +25,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.network_store import Commit, NetworkStore, Reference
+from giaann_dask.store.network_store import CommitEntry, NetworkStore, Reference
 from giaann_dask.store.origins import Origins
 from giaann_dask.store.places import StorePlace
 from giaann_dask.text.ever_pos import EverPos
@@ -208,7 +208,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         units, spec = self.manifest.pruned_below, self.specification
         return units / spec.strength_unit if units else None
 
-    def log(self) -> list[Commit]:
+    def log(self) -> list[CommitEntry]:
         """Return the commit and all before it, the last one first."""
         return self._store.log(self.commit)
 

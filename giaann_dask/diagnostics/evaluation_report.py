@@ -16,7 +16,7 @@ from giaann_dask.diagnostics.pictures.files import SUFFIXES, rendered, save_figu
 from giaann_dask.errors import OptionError
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
-from giaann_dask.models.columns.evaluation.accuracy import Group
+from giaann_dask.models.columns.evaluation.accuracy import StepGroup
 from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
 from giaann_dask.printable import xml_text
 from giaann_dask.representations import bar
@@ -160,7 +160,7 @@ def evaluation_body(report: EvaluationReport, picture: Callable[[Figure], str]) 
     ]
 
 
-def _table(title: str, groups: Sequence[Group], top_k: Sequence[int]) -> list[str]:
+def _table(title: str, groups: Sequence[StepGroup], top_k: Sequence[int]) -> list[str]:
     """Return a heading and a table of groups."""
     heads = ["", *(f"top-{k}" for k in top_k), "without candidates", "steps"]
     lines = [f"<h2>{html.escape(title)}</h2>", "<table>"]
@@ -173,7 +173,7 @@ def _table(title: str, groups: Sequence[Group], top_k: Sequence[int]) -> list[st
     return [*lines, "</table>"]
 
 
-def _draw_groups(axes: Axes, groups: Sequence[Group], top_k: Sequence[int], title: str) -> None:
+def _draw_groups(axes: Axes, groups: Sequence[StepGroup], top_k: Sequence[int], title: str) -> None:
     """Draw one bar a group, the first group on top."""
     places = range(len(groups))
     # The widest bar first, so that those of smaller k lie on it.

@@ -109,7 +109,7 @@ class SequenceEstimate:
 
 
 @dataclass
-class Stage:
+class StageProgress:
     """State of one bar.
 
     Attributes
@@ -152,9 +152,9 @@ class StageTracker:
         Called with a stage when it has changed.
     """
 
-    def __init__(self, estimate: SequenceEstimate, show: Callable[[Stage], None]) -> None:
+    def __init__(self, estimate: SequenceEstimate, show: Callable[[StageProgress], None]) -> None:
         self._estimate, self._show = estimate, show
-        self._stages: dict[str, Stage] = {}
+        self._stages: dict[str, StageProgress] = {}
         self._matches = self._steps = 0
 
     def __call__(self, event: Event) -> None:
@@ -186,8 +186,8 @@ class StageTracker:
         stage.note = note or stage.note
         self._show(stage)
 
-    def _stage(self, name: str, unit: str) -> Stage:
-        return self._stages.setdefault(name, Stage(name, unit))
+    def _stage(self, name: str, unit: str) -> StageProgress:
+        return self._stages.setdefault(name, StageProgress(name, unit))
 
 
 def round_note(event: RoundIntegrated) -> str:
@@ -242,11 +242,11 @@ class NotebookBars:
     """Bars of a notebook's cell: an HTML table that is updated in place, without further packages."""
 
     def __init__(self) -> None:
-        self._stages: dict[str, Stage] = {}
+        self._stages: dict[str, StageProgress] = {}
         self._display: Any = None
         self._shown = 0.0
 
-    def show(self, stage: Stage) -> None:
+    def show(self, stage: StageProgress) -> None:
         """Show a stage that has changed, at most a few times a second."""
         self._stages[stage.name] = stage
         if time.monotonic() - self._shown >= _NOTEBOOK_PERIOD_S:
@@ -295,7 +295,7 @@ class TerminalBars:
         self._progress = progress
         self._tasks: dict[str, Any] = {}
 
-    def show(self, stage: Stage) -> None:
+    def show(self, stage: StageProgress) -> None:
         """Show a stage that has changed."""
         bars = self._progress
         if stage.name not in self._tasks:

@@ -354,7 +354,7 @@ class GroupLimits:
 
 
 @dataclass
-class Group:
+class UnitGroup:
     """Units that one task reads together.
 
     Attributes
@@ -392,9 +392,9 @@ class Group:
         sequences = sum(each.stop - each.start for each in ranges) - sum(self.skips) - skip
         return weight <= CORPUS_BLOCK * limits.characters and sequences <= limits.sequences
 
-    def without_first(self) -> Group:
+    def without_first(self) -> UnitGroup:
         """Return the group without its first unit."""
-        return Group(self.units[1:], self.skips[1:], self.positions[1:], self.read)
+        return UnitGroup(self.units[1:], self.skips[1:], self.positions[1:], self.read)
 
     def ledger_updates(
         self, part_sequences: tuple[int, ...], sequences: int, options: SourceOptions

@@ -28,11 +28,11 @@ from giaann_dask.encoding.corpus_reuse import (
 )
 from giaann_dask.encoding.sources import (
     CorpusRange,
-    Group,
     GroupLimits,
     LedgerUpdate,
     SourceOptions,
     Unit,
+    UnitGroup,
     read_units,
     submit_lexicon,
     submit_tag,
@@ -188,7 +188,7 @@ class StreamedBlock:
 class _Submitted:
     """Group in flight: its block and summary, and if identifiers are reused its range of a corpus and statistics."""
 
-    group: Group
+    group: UnitGroup
     block: Future
     summary: Future
     reused: CorpusRange | None = None
@@ -278,9 +278,9 @@ class EncodingStream:
         limit = self._options.max_sequences
         return limit is not None and self._counted >= limit
 
-    def _groups(self, inputs: Sequence[Source]) -> Iterator[Group]:
+    def _groups(self, inputs: Sequence[Source]) -> Iterator[UnitGroup]:
         """Yield groups of the units that are not complete in the ledger."""
-        group, read, groups, limits = Group(), 0, 0, self._limits
+        group, read, groups, limits = UnitGroup(), 0, 0, self._limits
         for unit in self._units(inputs):
             read += unit.weight
             found = self._cursor.match(unit.identity)
@@ -294,7 +294,7 @@ class EncodingStream:
             skip = entry.sequences
             if not group.accepts(unit, skip, limits):
                 yield group
-                group, groups = Group(), groups + 1
+                group, groups = UnitGroup(), groups + 1
                 if groups >= _TIMES_IN_FLIGHT * self._in_flight:
                     limits = replace(limits, joined=self._options.joined)
             group.units.append(unit)
@@ -318,7 +318,7 @@ class EncodingStream:
         except ReadingStopped:
             _LOG.info("stopped waiting for more text")
 
-    def _submit(self, group: Group) -> _Submitted:
+    def _submit(self, group: UnitGroup) -> _Submitted:
         if self._to_skip:
             group.skips[0] = self._to_skip
         reused = self._reuse.match(group.units, group.skips)

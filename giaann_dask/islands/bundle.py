@@ -276,7 +276,7 @@ class _Members:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
+class BundleManifest:
     """Manifest of a bundle, which names its members; nothing in it has to be true before its signature is checked.
 
     Attributes
@@ -301,7 +301,7 @@ class Manifest:
     members: Mapping[str, str]
 
     @classmethod
-    def parse(cls, content: bytes, path: Path) -> Manifest:
+    def parse(cls, content: bytes, path: Path) -> BundleManifest:
         """Read the manifest of a bundle; raise a BundleError where it is none of this version."""
         try:
             stored = json.loads(content)
@@ -338,7 +338,7 @@ def open_bundle(path: Path, island: Island) -> Bundle:
     archive = Archive(path)
     manifest = read_manifest(archive)
     name = _signer(archive, manifest, island)
-    stored = Manifest.parse(manifest, path)
+    stored = BundleManifest.parse(manifest, path)
     if stored.signer != island.keys[name]:
         raise _refusal(path, "names another key than it is signed with")
     if stored.island != island.identity:

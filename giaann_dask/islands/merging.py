@@ -41,7 +41,7 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
-from giaann_dask.training.committing import Progress, commit_regions, load_regions
+from giaann_dask.training.committing import CommitContents, commit_regions, load_regions
 from giaann_dask.training.region_budgets import BudgetPolicy, RegionBudgets
 from giaann_dask.training.regions import Regions
 
@@ -381,18 +381,18 @@ class _Adding:
         policy = BudgetPolicy(regions, RegionBudgets(regions=specification.regions))
         for done, each in enumerate(bundles, 1):
             last = done == len(bundles)
-            progress = self._add(regions, store.open(store.head()), each)
+            contents = self._add(regions, store.open(store.head()), each)
             if last:
                 policy.split_all()
-            commit = commit_regions(store, regions, regions.snapshot(whole=True), progress, last=last)
+            commit = commit_regions(store, regions, regions.snapshot(whole=True), contents, last=last)
             commits[each.bundle.identity] = commit
             self._observer(StageAdvanced("merge", done, len(bundles), "bundles"))
         if not bundles:
-            progress = Progress(reader.manifest(), reader.vocabulary(), Ledger(reader.ledger()))
-            commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
+            contents = CommitContents(reader.manifest(), reader.vocabulary(), Ledger(reader.ledger()))
+            commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
         return commits
 
-    def _add(self, regions: Regions, reader: CommitReader, verified: _Verified) -> Progress:
+    def _add(self, regions: Regions, reader: CommitReader, verified: _Verified) -> CommitContents:
         """Add one bundle to the regions, and return what else its commit holds."""
         bundle, groups = verified.bundle, [verified.bundle.groups[number] for number in verified.groups]
         vocabulary = reader.vocabulary()
@@ -415,7 +415,7 @@ class _Adding:
         note = f"bundle {bundle.identity[:16]} of {bundle.signer}"
         if verified.audited:
             note += f", {len(verified.audited)} of {len(groups)} groups audited (seed {self._seed})"
-        return Progress(manifest, vocabulary, Ledger([*reader.ledger(), *entries]), note=note)
+        return CommitContents(manifest, vocabulary, Ledger([*reader.ledger(), *entries]), note=note)
 
 
 def _batches(bundle: Bundle, groups: Sequence[int]) -> Iterator[list[int]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from giaann_dask.islands.archive import Archive
-from giaann_dask.islands.bundle import Manifest, open_bundle, read_manifest
+from giaann_dask.islands.bundle import BundleManifest, open_bundle, read_manifest
 from giaann_dask.islands.definition import read_island
 
 _SHOWN = ("signer", "island", "tagger", "groups", "sequences", "trained", "tokens")
@@ -44,7 +44,7 @@ def describe(path: Path, island: Path | None = None) -> dict[str, Any]:
         counts = {name: getattr(bundle, name) for name in ("signer", "tagger", "sequences", "trained", "tokens")}
         texts = sum(map(bundle.has_text, range(len(bundle.groups))))
         return {"bundle": str(path), "verified": True, **counts, "groups": len(bundle.groups), "texts": texts}
-    manifest = Manifest.parse(read_manifest(Archive(path)), path)
+    manifest = BundleManifest.parse(read_manifest(Archive(path)), path)
     return {"bundle": str(path), "verified": False, **{name: getattr(manifest, name) for name in _SHOWN}}
 
 

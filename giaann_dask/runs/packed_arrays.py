@@ -49,7 +49,7 @@ _FRAME_MAGIC = 0xFD2FB528
 _MOST_VALUES = 1 << 24
 
 
-class Summary(Enum):
+class FrameSummary(Enum):
     """Summaries that an array stores of its frames, so that values are found without decoding those before.
 
     Values are the names of the attributes of a Zarr array that list it.
@@ -61,9 +61,9 @@ class Summary(Enum):
 
     def of(self, values: npt.NDArray[Any]) -> int:
         """Return the first value of a frame, their sum, or the number of bits that are set in them."""
-        if self is Summary.FIRST:
+        if self is FrameSummary.FIRST:
             return int(values[0])
-        return int((values if self is Summary.SUM else np.bitwise_count(values)).sum(dtype=np.int64))
+        return int((values if self is FrameSummary.SUM else np.bitwise_count(values)).sum(dtype=np.int64))
 
 
 class Framing(NamedTuple):
@@ -73,12 +73,12 @@ class Framing(NamedTuple):
     ----------
     frames : int
         Frames of a chunk: with more of them a chunk may get larger, with one a value costs a whole chunk.
-    summary : Summary or None
+    summary : FrameSummary or None
         What is stored of each frame, if anything.
     """
 
     frames: int = 4
-    summary: Summary | None = None
+    summary: FrameSummary | None = None
 
 
 def encode_array(name: str, pieces: Sequence[npt.NDArray[Any]], chunk: int, framing: Framing) -> dict[str, bytes]:
@@ -156,7 +156,7 @@ class ArrayLayout(NamedTuple):
         Of its values.
     checksums : list of int
         Of its chunks: a chunk of another array is intact, too.
-    summary : Summary or None
+    summary : FrameSummary or None
         What is stored of each frame, if anything.
     summaries : list of int
         That, of all frames of all chunks in order.
@@ -167,7 +167,7 @@ class ArrayLayout(NamedTuple):
     chunk: int
     dtype: np.dtype[Any]
     checksums: list[int]
-    summary: Summary | None = None
+    summary: FrameSummary | None = None
     summaries: Sequence[int] = ()
 
     @property
@@ -220,7 +220,7 @@ def read_layout(name: str, entries: Mapping[str, bytes]) -> ArrayLayout:
         kind = document["data_type"]
         attributes = document["attributes"]
         checksums = attributes[_CHECKSUMS]
-        summary = next((each for each in Summary if each.value in attributes), None)
+        summary = next((each for each in FrameSummary if each.value in attributes), None)
         summaries = attributes[summary.value] if summary else []
         stored = {_CHECKSUMS: checksums, **({summary.value: summaries} if summary else {})}
         intact = document == _array_metadata(length, chunk, kind, stored) and kind in _TYPES

@@ -46,9 +46,9 @@ from giaann_dask.runs.packed_arrays import (
     VERSION,
     VERSION_GAPS,
     ArrayLayout,
+    FrameSummary,
     Framing,
     ReadEntries,
-    Summary,
     damage,
     decode_array,
     decode_chunk,
@@ -96,10 +96,10 @@ _LIMITS = {
 # Summaries find the row of a source neuron, its first target, and the first strength that changes. A row is searched in
 # frames that are smaller than those that its targets are read from, where that costs no room.
 FRAMINGS = {
-    "source_column": Framing(16, Summary.FIRST),
-    "source_feature": Framing(16, Summary.FIRST),
-    "row_targets": Framing(16, Summary.SUM),
-    "target_segments": Framing(summary=Summary.BITS),
+    "source_column": Framing(16, FrameSummary.FIRST),
+    "source_feature": Framing(16, FrameSummary.FIRST),
+    "row_targets": Framing(16, FrameSummary.SUM),
+    "target_segments": Framing(summary=FrameSummary.BITS),
 }
 # The arrays of a table of a run.
 RUN_ARRAYS = tuple(_LIMITS)

@@ -23,7 +23,7 @@ from giaann_dask.serving.completion_deltas import Choice, CompletionDelta
 from giaann_dask.serving.fields import read_object, wrong_field
 from giaann_dask.serving.http_errors import HttpError, http_error_of, late
 from giaann_dask.serving.metrics import Metrics
-from giaann_dask.serving.models import Lease, Models
+from giaann_dask.serving.models import ModelReference, Models
 from giaann_dask.serving.options import ServingOptions
 from giaann_dask.serving.request_queue import RequestQueue, Ticket
 from giaann_dask.serving.requests import CompletionRequest, read_request
@@ -44,7 +44,7 @@ class Conversation:
     ----------
     queue : RequestQueue
         Where its prompts wait.
-    lease : Lease
+    lease : ModelReference
         The network that continues them; released by `leave`.
     request : CompletionRequest
         What is requested.
@@ -64,7 +64,7 @@ class Conversation:
     def __init__(
         self,
         queue: RequestQueue,
-        lease: Lease,
+        lease: ModelReference,
         request: CompletionRequest,
         *,
         deadline: float,

@@ -83,7 +83,7 @@ Part = PromptWords | TokenEvent
 Report = Callable[[Part | Exception | None], None]
 
 
-class Generation:
+class EngineRequest:
     """A prompt that an engine continues.
 
     Parameters
@@ -170,7 +170,7 @@ class CompletionEngine(OpenedCommit, Protocol):
         """Return how many steps were done so far, and where."""
         ...  # pragma: no cover
 
-    def start(self, prompt: str, options: CompletionOptions, report: Report) -> Generation:
+    def start(self, prompt: str, options: CompletionOptions, report: Report) -> EngineRequest:
         """Start to continue a prompt; returns immediately, and reports errors instead of raising them."""
         ...  # pragma: no cover
 
@@ -221,9 +221,9 @@ class Engine:
         # Taggers load their words when first used; here, so that no request waits for it.
         with suppress(PromptError):
             self._batch.prepare("the word", self._options)
-        self._arriving: SimpleQueue[tuple[Generation, PreparedText] | None] = SimpleQueue()
-        self._waiting: deque[tuple[Generation, PreparedText]] = deque()
-        self._running: dict[int, Generation] = {}
+        self._arriving: SimpleQueue[tuple[EngineRequest, PreparedText] | None] = SimpleQueue()
+        self._waiting: deque[tuple[EngineRequest, PreparedText]] = deque()
+        self._running: dict[int, EngineRequest] = {}
         self._steps, self._counting = 0, threading.Lock()
         # Why no more prompts are accepted; under the lock, so that no queue gets a prompt after its last reader ended.
         self._stopped: Exception | None = None
@@ -282,9 +282,9 @@ class Engine:
         """Return how many steps were done so far; see `CompletionEngine.statistics`."""
         return EngineStatistics({SERVER: self._steps})
 
-    def start(self, prompt: str, options: CompletionOptions, report: Report) -> Generation:
+    def start(self, prompt: str, options: CompletionOptions, report: Report) -> EngineRequest:
         """Start to continue a prompt; see `CompletionEngine.start`."""
-        generation = Generation(prompt, options, report)
+        generation = EngineRequest(prompt, options, report)
         self._pass(generation, lambda: self._preparing.submit(lambda: self._prepare(generation)))
         return generation
 
@@ -301,7 +301,7 @@ class Engine:
         with self._stopping:
             self._stopped = self._stopped or reason
 
-    def _prepare(self, generation: Generation) -> None:
+    def _prepare(self, generation: EngineRequest) -> None:
         """Divide a prompt and pass it on, in a thread of its own."""
         if self._stopped is not None or generation.cancelled:
             generation.end(self._stopped)
@@ -325,7 +325,7 @@ class Engine:
         else:
             self._pass(generation, lambda: self._arriving.put((generation, text)))
 
-    def _pass(self, generation: Generation, put: Callable[[], None]) -> None:
+    def _pass(self, generation: EngineRequest, put: Callable[[], None]) -> None:
         """Pass a prompt to other threads, or end it where none of them would take it any more."""
         with self._stopping:
             if self._stopped is None:
@@ -333,7 +333,7 @@ class Engine:
                 return
         generation.end(self._stopped)
 
-    def _continue_alone(self, generation: Generation, text: PreparedText) -> None:
+    def _continue_alone(self, generation: EngineRequest, text: PreparedText) -> None:
         """Continue a prompt with concept columns, in a thread of its own."""
         assert text.with_columns is not None
         state = replace(self._state, columns=generation.options.columns)
@@ -391,7 +391,7 @@ class Engine:
             except Exception as error:
                 generation.end(error)
 
-    def _take(self, arrived: tuple[Generation, PreparedText] | None) -> None:
+    def _take(self, arrived: tuple[EngineRequest, PreparedText] | None) -> None:
         if arrived is not None:
             self._waiting.append(arrived)
 

@@ -53,7 +53,7 @@ class ModelSource:
     traces: bool = False
 
 
-class Model:
+class ServedModel:
     """A network of a server, open or not."""
 
     def __init__(self, source: ModelSource) -> None:
@@ -83,7 +83,7 @@ class Model:
         return counts
 
 
-class Lease:
+class ModelReference:
     """Use of an open network by one request, which keeps it open.
 
     Attributes
@@ -94,7 +94,7 @@ class Lease:
         The network.
     """
 
-    def __init__(self, model: Model, engine: CompletionEngine, released: Callable[[Model], None]) -> None:
+    def __init__(self, model: ServedModel, engine: CompletionEngine, released: Callable[[ServedModel], None]) -> None:
         self.engine, self.source = engine, model.source
         self._model, self._released, self._held = model, released, True
 
@@ -123,7 +123,7 @@ class Models:
     """
 
     def __init__(self, sources: Sequence[ModelSource], *, budget: int | None = None) -> None:
-        self._models = {source.name: Model(source) for source in sources}
+        self._models = {source.name: ServedModel(source) for source in sources}
         if len(self._models) < len(sources):
             raise OptionError(
                 f"two networks have the same name in {', '.join(source.name for source in sources)}",
@@ -195,7 +195,7 @@ class Models:
         """Open the first network, before the event loop runs."""
         self._models[self.default.name].open()
 
-    async def acquire(self, name: str, wait_s: float) -> Lease:
+    async def acquire(self, name: str, wait_s: float) -> ModelReference:
         """Open a network if it is not open, and keep it open until the lease is released.
 
         Parameters
@@ -223,9 +223,9 @@ class Models:
             self._release(model)
             raise
         model.used = time.monotonic()
-        return Lease(model, engine, self._release)
+        return ModelReference(model, engine, self._release)
 
-    async def _make_space(self, wanted: Model, wait_s: float) -> None:
+    async def _make_space(self, wanted: ServedModel, wait_s: float) -> None:
         """Close networks that nobody uses, the one unused for the longest first, until another one fits."""
         deadline = asyncio.get_running_loop().time() + wait_s
         while self._budget is not None and self.open_bytes and self.open_bytes + wanted.source.nbytes > self._budget:
@@ -240,7 +240,7 @@ class Models:
             except TimeoutError as error:
                 raise busy("other networks are in use, and there is no memory for this one", wait_s) from error
 
-    def _release(self, model: Model) -> None:
+    def _release(self, model: ServedModel) -> None:
         model.users -= 1
         model.used = time.monotonic()
         self._released.set()

@@ -20,7 +20,7 @@ from distributed import get_worker
 from giaann_dask.cluster import trim_memory
 from giaann_dask.models.base import Predictor, TokenEvent
 from giaann_dask.models.options import GenerationOptions, StateOptions
-from giaann_dask.serving.engine import CompletionOptions, Engine, Generation, Part
+from giaann_dask.serving.engine import CompletionOptions, Engine, EngineRequest, Part
 
 # Parts that wait to be taken; the engine pauses while there are more.
 _MOST_PARTS = 4096
@@ -51,7 +51,7 @@ class EngineSettings:
 
 
 @dataclass(frozen=True)
-class Progress:
+class EngineProgress:
     """Parts and steps of an engine on a worker since the last request.
 
     Attributes
@@ -156,7 +156,7 @@ class PromptWorker:
             task(*arguments), settings.name, settings.generation, slots=settings.slots, state=settings.state
         )
         self._outbox = _Outbox()
-        self._generations: dict[int, Generation] = {}
+        self._generations: dict[int, EngineRequest] = {}
         # Dask releases the actor when its future is, as with a client that is gone.
         weakref.finalize(self, _end, self._engine, self._outbox).atexit = False
 
@@ -169,13 +169,13 @@ class PromptWorker:
             elif order.number in self._generations:
                 self._generations[order.number].cancel()
 
-    async def take(self, wait_s: float) -> Progress:
+    async def take(self, wait_s: float) -> EngineProgress:
         """Return what is new; if nothing is, wait for some time."""
         parts = await self._outbox.take(wait_s)
         for number, part in parts:
             if part is None:
                 self._generations.pop(number, None)
-        return Progress(self._name, parts, self._engine.steps, self._engine.failure())
+        return EngineProgress(self._name, parts, self._engine.steps, self._engine.failure())
 
 
 def _end(engine: Engine, outbox: _Outbox) -> None:

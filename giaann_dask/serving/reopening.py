@@ -19,8 +19,8 @@ from giaann_dask.rows.health import LOST
 from giaann_dask.serving.engine import (
     CompletionEngine,
     CompletionOptions,
+    EngineRequest,
     EngineStatistics,
-    Generation,
     Report,
     closed_error,
 )
@@ -155,12 +155,12 @@ class ReopenedEngine:
         engine = self._engine
         return self._reason if engine is None else engine.health()
 
-    def start(self, prompt: str, options: CompletionOptions, report: Report) -> Generation:
+    def start(self, prompt: str, options: CompletionOptions, report: Report) -> EngineRequest:
         """Start to continue a prompt; see `CompletionEngine.start`."""
         engine = self._engine
         if engine is not None:
             return engine.start(prompt, options, report)
-        generation = Generation(prompt, options, report)
+        generation = EngineRequest(prompt, options, report)
         generation.end(closed_error(self._reason))
         return generation
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Generation, Part
+from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, EngineRequest, Part
 from giaann_dask.serving.http_errors import HttpError, busy
 from giaann_dask.serving.options import QueueOptions
 
@@ -31,7 +31,7 @@ class _Job:
     ) -> None:
         self.ticket, self.engine, self.index, self.prompt, self.options = ticket, engine, index, prompt, options
         self.expiry: asyncio.TimerHandle | None = None
-        self.generation: Generation | None = None
+        self.generation: EngineRequest | None = None
         self.started = 0.0
 
 

@@ -29,8 +29,8 @@ from giaann_dask.models.base import PromptWords, TokenEvent, WorkerOpening
 from giaann_dask.models.options import GenerationOptions, StateOptions
 from giaann_dask.models.results import ConnectionKey
 from giaann_dask.rows.health import LOST
-from giaann_dask.serving.engine import CompletionOptions, EngineStatistics, Generation, Part, Report, closed_error
-from giaann_dask.serving.prompt_worker import EngineSettings, Order, Progress, PromptWorker
+from giaann_dask.serving.engine import CompletionOptions, EngineRequest, EngineStatistics, Part, Report, closed_error
+from giaann_dask.serving.prompt_worker import EngineProgress, EngineSettings, Order, PromptWorker
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.tracing.trace import SharedTracer, TracedConnection
 
@@ -45,7 +45,7 @@ _HEALTH_S = 3.0
 _LOG = logging.getLogger(__name__)
 
 
-class _Session(Generation):
+class _Session(EngineRequest):
     """A prompt that a worker continues, which can begin again on another one."""
 
     def __init__(self, number: int, prompt: str, options: CompletionOptions, report: Report) -> None:
@@ -146,9 +146,9 @@ class _Worker:
                 return True
         return False
 
-    def take(self, limit_s: float) -> Progress:
+    def take(self, limit_s: float) -> EngineProgress:
         """Return parts and steps of the worker since the last request."""
-        progress: Progress = self.actor.take(_POLL_S).result(timeout=_POLL_S + limit_s)
+        progress: EngineProgress = self.actor.take(_POLL_S).result(timeout=_POLL_S + limit_s)
         return progress
 
 
@@ -245,7 +245,7 @@ class WorkerEngine:
         with self._lock:
             return EngineStatistics(dict(self._steps), self._regenerated)
 
-    def start(self, prompt: str, options: CompletionOptions, report: Report) -> Generation:
+    def start(self, prompt: str, options: CompletionOptions, report: Report) -> EngineRequest:
         """Start to continue a prompt; see `CompletionEngine.start`."""
         # Drawn here, because another worker has to give the same words.
         seeded = replace(options, sampling=options.sampling.seeded())
@@ -341,7 +341,7 @@ class WorkerEngine:
         if not worker.left.is_set():
             _LOG.warning("a worker does not continue prompts any more (%s): %s", worker.address, error)
 
-    def _receive(self, worker: _Worker, progress: Progress) -> None:
+    def _receive(self, worker: _Worker, progress: EngineProgress) -> None:
         with self._lock:
             self._steps[progress.worker] += progress.steps - worker.steps
             worker.steps = progress.steps

@@ -80,7 +80,7 @@ _IDENTITY = re.compile("[0-9A-HJKMNP-TV-Z]{20}")
 _NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class Commit(NamedTuple):
+class CommitEntry(NamedTuple):
     """Entry of a network's history.
 
     Attributes
@@ -295,7 +295,7 @@ class NetworkStore:
         """Return identity and message of all commits of the branch, the last one first."""
         return [(commit.identity, commit.message) for commit in self.log()]
 
-    def log(self, commit: str | None = None) -> list[Commit]:
+    def log(self, commit: str | None = None) -> list[CommitEntry]:
         """Return a commit and all before it, the last one first.
 
         Parameters
@@ -314,7 +314,7 @@ class NetworkStore:
         for info, named in zip(found, (head, *(info.parent_id for info in found)), strict=False):
             if info.id != named or info.metadata.get(_CHECKSUM, _message_checksum(info)) != _message_checksum(info):
                 raise StoreDamagedError(f"commit {named} of network {self.path} is not what was written")
-        return [Commit(str(info.id), str(info.message), info.written_at) for info in found[:-1]]
+        return [CommitEntry(str(info.id), str(info.message), info.written_at) for info in found[:-1]]
 
     def references(self) -> list[Reference]:
         """Return the branches and tags of the network, each kind in the order of the names."""

@@ -28,7 +28,7 @@ from giaann_dask.text.blocks import (
 )
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.noun_names import JOINER, join_nouns, mark_underscores
-from giaann_dask.text.tables import Table
+from giaann_dask.text.tables import ValueTable
 from giaann_dask.text.tokens import Sentence, TaggedText, TaggedWord, look_up_each, names_of, number_more
 
 _HYPHEN = frozenset({"-"})
@@ -289,7 +289,7 @@ class _Words:
 
     Parameters
     ----------
-    entries : Table of TaggedWord
+    entries : ValueTable of TaggedWord
         Words that are not merged.
     merged : list of TaggedWord
         Merged nouns, in order of appearance.
@@ -301,7 +301,7 @@ class _Words:
 
     def __init__(
         self,
-        entries: Table[TaggedWord],
+        entries: ValueTable[TaggedWord],
         merged: Sequence[TaggedWord],
         numbers: npt.NDArray[np.int64],
         first_merged: int,

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.text.chunk_numbers import ChunkNumbers
-from giaann_dask.text.tables import GrowingArray, Table
+from giaann_dask.text.tables import GrowingArray, ValueTable
 from giaann_dask.text.tokens import look_up_each, names_of
 from giaann_dask.user_cache import private_cache, user_cache
 
@@ -52,7 +52,7 @@ class TypedPassages(NamedTuple):
 
     Attributes
     ----------
-    types : Table of str
+    types : ValueTable of str
         Distinct tokens, and others that the passages do not have, in any order; the table of all calls of a tokenizer,
         until it forgets.
     type_of : ndarray
@@ -63,7 +63,7 @@ class TypedPassages(NamedTuple):
         Number of tokens up to the end of each passage; int64, shape ``(passages,)``.
     """
 
-    types: Table[str]
+    types: ValueTable[str]
     type_of: npt.NDArray[np.int64]
     spaced: npt.NDArray[np.bool_]
     ends: npt.NDArray[np.int64]
@@ -104,7 +104,7 @@ class EnglishTokenizer:
 
     def _forget(self) -> None:
         """Begin with the types of the divided special cases alone."""
-        self._types: Table[str] = Table()
+        self._types: ValueTable[str] = ValueTable()
         self._numbers = _Numbers(self._add_name)
         # Special cases are searched for where the first two tokens of a divided form follow each other, unless it is
         # what they are restored to ("it", "'s").

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from giaann_dask.text.lexicon_lemmas import find_lemma
 from giaann_dask.text.lexicon_words import Place, Readings, dictionary_lines, find_readings, frequent_tags
-from giaann_dask.text.tables import CodeTable, Table
+from giaann_dask.text.tables import CodeTable, ValueTable
 from giaann_dask.text.tag_context import CAPITALS, LONG, PARTS, choose_parts, marks_of, repair_tags, rule_of
 from giaann_dask.text.tag_search import TAGS, ReadingTable, best_tags
 from giaann_dask.text.tokens import (
@@ -85,7 +85,9 @@ class LexiconTagger:
         """
         types, type_of = number_distinct(word for sentence in sentences for word in sentence)
         ends = np.cumsum([len(sentence) for sentence in sentences], dtype=np.int64)
-        text = SplitText(Table(types), type_of, np.ones(len(type_of), np.bool_), ends, np.array([len(ends)], np.int64))
+        text = SplitText(
+            ValueTable(types), type_of, np.ones(len(type_of), np.bool_), ends, np.array([len(ends)], np.int64)
+        )
         tagged = self.tag_text(text, np.zeros(len(ends), np.int64))
         return [TaggedSentence(*sentence[:4]) for sentence in tagged.sentences()]
 
@@ -116,11 +118,11 @@ class _KnownTypes:
 
     Parameters
     ----------
-    types : Table of str
+    types : ValueTable of str
         Its lock is held while this is changed.
     """
 
-    def __init__(self, types: Table[str]) -> None:
+    def __init__(self, types: ValueTable[str]) -> None:
         self._types = types
         # Numbers of readings, the codes, and which of them are of marks that open a sentence.
         self._codes: dict[Readings, int] = {}
@@ -129,7 +131,7 @@ class _KnownTypes:
         self._pairs, self._words = CodeTable(self._pair), CodeTable(self._word)
 
     @property
-    def entries(self) -> Table[TaggedWord]:
+    def entries(self) -> ValueTable[TaggedWord]:
         """Pairs of a type and a tag with a part of speech."""
         return self._words.table
 

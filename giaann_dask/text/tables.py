@@ -65,7 +65,7 @@ class GrowingArray:
         self._used = end
 
 
-class Table(Generic[_T]):
+class ValueTable(Generic[_T]):
     """Values by number. Values are only appended, so numbers and results of functions stay valid.
 
     Parameters
@@ -82,7 +82,7 @@ class Table(Generic[_T]):
 
     Examples
     --------
-    >>> words = Table(["a", "word"])
+    >>> words = ValueTable(["a", "word"])
     >>> words.results(len), words.mapped(str.upper).values
     (array([1, 4]), ['A', 'WORD'])
     """
@@ -91,8 +91,8 @@ class Table(Generic[_T]):
         self.values = list(values)
         self.lock = threading.RLock()
         self._results: dict[Callable[[_T], int], GrowingArray] = {}
-        self._mapped: dict[Callable[[_T], Any], Table[Any]] = {}
-        self._derived: dict[Callable[[Table[_T]], Any], Any] = {}
+        self._mapped: dict[Callable[[_T], Any], ValueTable[Any]] = {}
+        self._derived: dict[Callable[[ValueTable[_T]], Any], Any] = {}
 
     def __len__(self) -> int:
         """Return the number of values."""
@@ -106,15 +106,15 @@ class Table(Generic[_T]):
                 found.append(np.fromiter(map(function, self.values[len(found) :]), np.int64))
             return found.values
 
-    def mapped(self, function: Callable[[_T], _U]) -> Table[_U]:
+    def mapped(self, function: Callable[[_T], _U]) -> ValueTable[_U]:
         """Return a table of what a function returns for each value; the function is called once for a value."""
         with self.lock:
-            found: Table[_U] = self._mapped.setdefault(function, Table())
+            found: ValueTable[_U] = self._mapped.setdefault(function, ValueTable())
             if len(found) < len(self.values):
                 found.values.extend(map(function, self.values[len(found) :]))
             return found
 
-    def derived(self, create: Callable[[Table[_T]], _U]) -> _U:
+    def derived(self, create: Callable[[ValueTable[_T]], _U]) -> _U:
         """Return what a function returns for this table; it is called once and its result kept with the table."""
         with self.lock:
             if create not in self._derived:
@@ -133,7 +133,7 @@ class CodeTable(Generic[_T]):
 
     Attributes
     ----------
-    table : Table
+    table : ValueTable
         Values of the codes that were numbered.
 
     Examples
@@ -146,7 +146,7 @@ class CodeTable(Generic[_T]):
     """
 
     def __init__(self, value: Callable[[int], _T]) -> None:
-        self.table: Table[_T] = Table()
+        self.table: ValueTable[_T] = ValueTable()
         self._value = value
         # The number of each code counted from 1, 0 for none.
         self._numbers = np.zeros(_FIRST_VALUES, np.int32)

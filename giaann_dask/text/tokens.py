@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.text.tables import Table
+from giaann_dask.text.tables import ValueTable
 
 PartKind = Literal["text", "conllu"]
 _T = TypeVar("_T")
@@ -72,7 +72,7 @@ class SplitText:
 
     Attributes
     ----------
-    types : Table of str
+    types : ValueTable of str
         Distinct tokens, and others that the text does not have, in any order.
     type_of : ndarray
         Number of each token in `types`; int64, shape ``(tokens,)``.
@@ -84,7 +84,7 @@ class SplitText:
         Number of sentences of each passage; int64, shape ``(passages,)``.
     """
 
-    types: Table[str]
+    types: ValueTable[str]
     type_of: npt.NDArray[np.int64]
     spaced: npt.NDArray[np.bool_]
     ends: npt.NDArray[np.int64]
@@ -97,7 +97,7 @@ class SplitText:
         sentences = list(chain.from_iterable(passages))
         types, type_of = number_distinct(chain.from_iterable(sentence.forms for sentence in sentences))
         return cls(
-            types=Table(types),
+            types=ValueTable(types),
             type_of=type_of,
             spaced=np.array([space for sentence in sentences for space in sentence.spaces], np.bool_),
             ends=np.cumsum([len(sentence.forms) for sentence in sentences], dtype=np.int64),
@@ -119,7 +119,7 @@ class TaggedText:
 
     Attributes
     ----------
-    entries : Table of TaggedWord
+    entries : ValueTable of TaggedWord
         Distinct tokens, and others that the text does not have, in any order.
     entry : ndarray
         Number of each token in `entries`; int64, shape ``(tokens,)``.
@@ -129,7 +129,7 @@ class TaggedText:
         Number of the document of each sentence; int64, shape ``(sentences,)``.
     """
 
-    entries: Table[TaggedWord]
+    entries: ValueTable[TaggedWord]
     entry: npt.NDArray[np.int64]
     spaced: npt.NDArray[np.bool_]
     ends: npt.NDArray[np.int64]
@@ -159,7 +159,7 @@ class TaggedText:
         """
         tokens = chain.from_iterable(zip(*sentence[:4], strict=True) for sentence in sentences)
         table, entry = number_distinct(tokens)
-        entries = Table(TaggedWord(*token) for token in table)
+        entries = ValueTable(TaggedWord(*token) for token in table)
         ends = np.cumsum([len(sentence.forms) for sentence in sentences], dtype=np.int64)
         spaced = np.ones(len(entry), np.bool_) if spaced is None else spaced
         document = np.zeros(len(ends), np.int64) if document is None else document

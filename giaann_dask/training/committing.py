@@ -45,7 +45,7 @@ _REPEATING_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Progress:
+class CommitContents:
     """Contents of a commit in addition to the runs.
 
     Attributes
@@ -119,7 +119,7 @@ def commit_regions(
     store: NetworkStore,
     regions: Regions,
     snapshot: Snapshot,
-    progress: Progress,
+    contents: CommitContents,
     *,
     last: bool = False,
     before: str | None = None,
@@ -135,7 +135,7 @@ def commit_regions(
         The present regions; runs that are committed continue from the store afterwards.
     snapshot : Snapshot
         What to commit.
-    progress : Progress
+    contents : CommitContents
         Counts, dictionaries and ledger as of the same round.
     last : bool
         Whether no round follows, so that the distinct entries of regions are counted.
@@ -166,22 +166,22 @@ def commit_regions(
         packed = [(region, regions.packed(run)) for region, run in regions.with_stored(snapshot).references()]
         written = _write(regions, fork, attempt, [run for _, run in packed if not run.stored])
     placement, stored = placement_of(regions, snapshot), store.open(place[1])
-    store.write_content(session, stored, progress.content(placement))
+    store.write_content(session, stored, contents.content(placement))
     sizes = {run.identity: size for (_, run), size in zip(packed, _sizes(packed), strict=True)}
     # Runs of rounds that did not touch their region are empty, and left out.
     empty = {identity for identity, size in sizes.items() if size.empty}
     kept = [(region, run) for region, run in packed if run.identity not in empty]
     # Counting the distinct entries of a region reads its runs, so it is done once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
-    derived = model_of(progress.manifest.specification).derived(progress.manifest.specification) if last else None
+    derived = model_of(contents.manifest.specification).derived(contents.manifest.specification) if last else None
     repeats = []
-    if derived is not None and _derives_tables(progress.manifest, kept, sizes, stored.repeated_connections):
+    if derived is not None and _derives_tables(contents.manifest, kept, sizes, stored.repeated_connections):
         repeats = _write_derived(regions, derived, (fork, name), kept, placement)
     counts = counts_of(countings)
     measured = [(region, run, sizes[run.identity]) for region, run in kept]
-    manifest = _manifest(replace(progress.manifest, rounds=snapshot.rounds), placement, measured, counts, last=last)
+    manifest = _manifest(replace(contents.manifest, rounds=snapshot.rounds), placement, measured, counts, last=last)
     forks, summary = _wait_written(written, repeats, name)
-    commit = store.commit(session, forks, stored, manifest, repeats=summary, note=progress.note)
+    commit = store.commit(session, forks, stored, manifest, repeats=summary, note=contents.note)
     if last and not opens:
         return commit
     continued = _continued(regions, kept, commit, attempt)

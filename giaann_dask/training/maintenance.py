@@ -24,7 +24,7 @@ from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.ledger import Ledger
-from giaann_dask.training.committing import Progress, commit_regions, load_regions
+from giaann_dask.training.committing import CommitContents, commit_regions, load_regions
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_references import sizes_of
 
@@ -126,8 +126,8 @@ def _add_up(client: Client, store: NetworkStore, reader: CommitReader, observer:
     for done, runs in enumerate(regions.runs.values(), 1):
         sizes_of(runs)
         observer(StageAdvanced("compact", done, len(regions.runs), "regions"))
-    progress = Progress(manifest, reader.vocabulary(), Ledger(reader.ledger()))
-    return commit_regions(store, regions, regions.snapshot(whole=True), progress, last=True)
+    contents = CommitContents(manifest, reader.vocabulary(), Ledger(reader.ledger()))
+    return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from giaann_dask.store.origins import SequenceRange
 from giaann_dask.store.run_io import WrittenObjects
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.training.committing import Progress, commit_regions, load_regions, stored_regions
+from giaann_dask.training.committing import CommitContents, commit_regions, load_regions, stored_regions
 from giaann_dask.training.data_moves import DataMoves
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.region_budgets import BudgetPolicy, RegionBudgets
@@ -70,7 +70,7 @@ class UncommittedState(NamedTuple):
         With the runs.
     snapshot : Snapshot
         The runs that were to be committed.
-    progress : Progress
+    contents : CommitContents
         Counts, dictionaries and ledger as of them.
     """
 
@@ -78,7 +78,7 @@ class UncommittedState(NamedTuple):
     before: str
     regions: Regions
     snapshot: Snapshot
-    progress: Progress
+    contents: CommitContents
 
 
 class Trainer:
@@ -394,13 +394,13 @@ class Trainer:
         roles = roles_of(self._client)
         self._report_workers(roles.every)
         store = self._target.ensure(finished=False)
-        progress = Progress(self._manifest, self._vocabulary, self._ledger, origins=self._origins)
+        contents = CommitContents(self._manifest, self._vocabulary, self._ledger, origins=self._origins)
         opens = self._stays_in_memory()
         before = self._commit or self._head or store.head()
-        uncommitted = UncommittedState(store, before, self._regions, snapshot, progress)
+        uncommitted = UncommittedState(store, before, self._regions, snapshot, contents)
         try:
             self._commit = commit = commit_regions(
-                store, self._regions, snapshot, progress, last=last, before=before, opens=opens
+                store, self._regions, snapshot, contents, last=last, before=before, opens=opens
             )
         except StoreConflictError:
             self.uncommitted = uncommitted

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """Accuracy of one profile with one amount of training text.
 
     `sentences` are those of any length for best, and those that pass the length filter for v1; for v2 there
@@ -59,13 +59,13 @@ class Cost(NamedTuple):
     figures: tuple[float | None, int | None, int | None]
 
 
-def compare(options: ComparisonOptions, observer: Observer = ignore) -> list[Row]:
+def compare(options: ComparisonOptions, observer: Observer = ignore) -> list[ComparisonRow]:
     """Train and evaluate a network for each size and profile, and return the rows of the table."""
     require_local(options.output)
     with writing(str(options.output)):
         options.output.mkdir(parents=True, exist_ok=True)
     networks = options.networks()
-    rows: list[Row] = []
+    rows: list[ComparisonRow] = []
     for done, (name, size) in enumerate(networks, 1):
         rows += PROFILES[name](options, size)
         observer(StageAdvanced("compare", done, len(networks), "networks"))
@@ -86,7 +86,7 @@ def train(arguments: ComparisonOptions, name: Profile, size: int, client: Client
     return network, Cost(size, (speed, done.connections, bytes_on_disk(folder)))
 
 
-def best_profile(arguments: ComparisonOptions, size: int) -> Iterator[Row]:
+def best_profile(arguments: ComparisonOptions, size: int) -> Iterator[ComparisonRow]:
     """Yield the rows of best and of the n-grams made of its counts."""
     with gd.connect(options=arguments.where) as client:
         network, cost = train(arguments, "best", size, client)
@@ -97,7 +97,7 @@ def best_profile(arguments: ComparisonOptions, size: int) -> Iterator[Row]:
     yield from ngram_rows(found.baseline, "raw", cost, arguments.seed_tokens)
 
 
-def column_profile(arguments: ComparisonOptions, size: int, name: Profile) -> Iterator[Row]:
+def column_profile(arguments: ComparisonOptions, size: int, name: Profile) -> Iterator[ComparisonRow]:
     """Yield the row of a profile of columns, and those of the others on the same tokens."""
     text = gd.TextOptions(tagger=arguments.tagger)
     with gd.connect(options=arguments.where) as client:
@@ -106,35 +106,37 @@ def column_profile(arguments: ComparisonOptions, size: int, name: Profile) -> It
         beside = network.compare_ngrams(
             gd.Files(arguments.evaluate), gd.Files(arguments.train), client=client, text=text
         )
-    yield Row(name, name, cost.sentences, found.prediction_tokens, found.top1, None, None, *cost.figures)
+    yield ComparisonRow(name, name, cost.sentences, found.prediction_tokens, found.top1, None, None, *cost.figures)
     alone = Cost(cost.sentences, (None, None, None))
     assert beside.pooled is not None
     yield scored("best", name, alone, beside.pooled.summary(arguments.seed_tokens))
     yield from ngram_rows(beside, name, alone, arguments.seed_tokens)
 
 
-def ngram_rows(found: Baseline, counted: str, cost: Cost, seed_tokens: int) -> Iterator[Row]:
+def ngram_rows(found: Baseline, counted: str, cost: Cost, seed_tokens: int) -> Iterator[ComparisonRow]:
     """Yield the rows of the n-grams."""
     yield scored("kneser-ney", counted, cost, found.smoothed.summary(seed_tokens))
     backoff = found.as_dict(seed_tokens)["backoff"]
-    yield Row("backoff", counted, cost.sentences, backoff["tokens"], backoff["top1"], None, None, *cost.figures)
+    yield ComparisonRow(
+        "backoff", counted, cost.sentences, backoff["tokens"], backoff["top1"], None, None, *cost.figures
+    )
 
 
-def scored(name: str, counted: str, cost: Cost, found: ScoreSummary) -> Row:
+def scored(name: str, counted: str, cost: Cost, found: ScoreSummary) -> ComparisonRow:
     """Return the row of a model that gives probabilities."""
     figures = found.tokens, found.top1, found.perplexity, found.bits_per_byte
-    return Row(name, counted, cost.sentences, *figures, *cost.figures)
+    return ComparisonRow(name, counted, cost.sentences, *figures, *cost.figures)
 
 
 # Another profile needs no more than a function here.
-PROFILES: dict[str, Callable[[ComparisonOptions, int], Iterator[Row]]] = {
+PROFILES: dict[str, Callable[[ComparisonOptions, int], Iterator[ComparisonRow]]] = {
     "best": best_profile,
     "v1": lambda arguments, size: column_profile(arguments, size, "v1"),
     "v2": lambda arguments, size: column_profile(arguments, size, "v2"),
 }
 
 
-def write(rows: list[Row], folder: Path) -> str:
+def write(rows: list[ComparisonRow], folder: Path) -> str:
     """Write the table as Markdown and CSV and draw it; return the Markdown."""
     fields = list(asdict(rows[0]))
     with (folder / "profiles.csv").open("w", encoding="utf-8", newline="") as file:
@@ -157,7 +159,7 @@ def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _draw(rows: list[Row], path: Path) -> None:
+def _draw(rows: list[ComparisonRow], path: Path) -> None:
     """Draw top-1 by training size, a line for each profile."""
     from matplotlib.figure import Figure
 

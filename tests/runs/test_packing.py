@@ -20,7 +20,7 @@ from zarr.storage import MemoryStore
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 from giaann_dask.keys import NEURON_MASK, pack_neuron, pack_target, unpack_target
 from giaann_dask.runs import packed_rows, packing
-from giaann_dask.runs.packed_arrays import Summary
+from giaann_dask.runs.packed_arrays import FrameSummary
 from giaann_dask.runs.packed_rows import RowReader, read_rows
 from giaann_dask.runs.packing import PackedRun, pack, unpack
 from giaann_dask.runs.run import Run, narrow_strength
@@ -96,7 +96,7 @@ def tampered(packed: PackedRun, name: str, change: Any) -> PackedRun:
     # It leaves out chunks of zeros.
     ends = [entries.get(f"{name}/c/{number}", b"")[-4:] for number in range(len(chunks))]
     attributes["crc32c"] = [int.from_bytes(end, "little") for end in ends]
-    for each in Summary:
+    for each in FrameSummary:
         if each.value in attributes:
             attributes[each.value] = [each.of(chunk) for chunk in chunks]
     entries[f"{name}/zarr.json"] = json.dumps(document).encode()

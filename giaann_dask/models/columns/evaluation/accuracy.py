@@ -132,7 +132,7 @@ _PARTS = (UNKNOWN_PART, *PARTS_OF_SPEECH)
 
 
 @dataclass(frozen=True)
-class Group:
+class StepGroup:
     """Completed steps of the prediction phase of one group.
 
     Attributes
@@ -181,21 +181,21 @@ class Accuracy:
     ----------
     top_k : tuple of int
         Every k, ascending; the first is 1.
-    overall : Group
+    overall : StepGroup
         All completed steps.
-    by_position : tuple of Group
+    by_position : tuple of StepGroup
         By the index of the predicted token in its sequence, counted from 0: the first one after the
         seed tokens, the second, then twice as many in each group as in the one before. Without those
         that no step reached.
-    by_part : tuple of Group
+    by_part : tuple of StepGroup
         By the part of speech of the token, as tagged, most frequent first; a merged noun has that of its
         first word. Text that was encoded without parts of speech is one group, ``"unknown"``.
     """
 
     top_k: tuple[int, ...]
-    overall: Group
-    by_position: tuple[Group, ...]
-    by_part: tuple[Group, ...]
+    overall: StepGroup
+    by_position: tuple[StepGroup, ...]
+    by_part: tuple[StepGroup, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
@@ -312,6 +312,6 @@ def _count(group: Counts, groups: int, rank: Counts, bare: npt.NDArray[np.bool_]
     return np.column_stack([cells, np.bincount(group[bare], minlength=groups)]).astype(np.int64)
 
 
-def _group(name: str, row: Counts, top_k: Sequence[int]) -> Group:
+def _group(name: str, row: Counts, top_k: Sequence[int]) -> StepGroup:
     right = row[1:-1].cumsum()
-    return Group(name, int(row[:-1].sum()), int(row[-1]), {k: int(right[k - 1]) for k in top_k})
+    return StepGroup(name, int(row[:-1].sum()), int(row[-1]), {k: int(right[k - 1]) for k in top_k})

@@ -49,7 +49,7 @@ Entries = tuple[Integers, npt.NDArray[np.float32], Integers]
 
 
 class V1Part:
-    """Part of a state of profile ``v1``; see `giaann_dask.models.columns.sharded.state_actor.Part`.
+    """Part of a state of profile ``v1``; see `giaann_dask.models.columns.sharded.state_actor.StateShard`.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ class ShardedSession(Stepper[HeldState]):
 
 
 class V2Part:
-    """Part of a state of profile ``v2``; see `giaann_dask.models.columns.sharded.state_actor.Part`.
+    """Part of a state of profile ``v2``; see `giaann_dask.models.columns.sharded.state_actor.StateShard`.
 
     Parameters
     ----------

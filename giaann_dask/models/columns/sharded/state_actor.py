@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Part(Protocol):
+class StateShard(Protocol):
     """State of some neurons; its methods for the operations of a step are called by name."""
 
     @property
@@ -45,7 +45,7 @@ class Call:
     Attributes
     ----------
     what : str
-        ``"begin"``, ``"drop"``, ``"columns"``, or a method of the `Part`.
+        ``"begin"``, ``"drop"``, ``"columns"``, or a method of the `StateShard`.
     part : int
         Number of the part, chosen by who asks; different for every part of every sequence.
     arguments : tuple
@@ -66,9 +66,9 @@ class StateActor:
         Returns a part without entries.
     """
 
-    def __init__(self, new: Callable[[], Part]) -> None:
+    def __init__(self, new: Callable[[], StateShard]) -> None:
         self._new = new
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, StateShard] = {}
 
     @without_gradients
     def act(self, calls: Sequence[Call]) -> list[tuple[Any, int]]:

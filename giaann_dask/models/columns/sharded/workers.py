@@ -24,7 +24,7 @@ import numpy.typing as npt
 from giaann_dask.errors import ClusterError
 from giaann_dask.keys import NEURON_MASK
 from giaann_dask.models.columns.sharded.shard_actors import HERE, ShardActors, by_actor
-from giaann_dask.models.columns.sharded.state_actor import Call, Part, StateActor
+from giaann_dask.models.columns.sharded.state_actor import Call, StateActor, StateShard
 from giaann_dask.models.columns.state.activation import ActiveColumns, StateEntries
 from giaann_dask.models.options import StateOptions
 from giaann_dask.spec import BRANCH_BITS
@@ -39,7 +39,7 @@ _CALLED_AT_ONCE = 1 << 20
 _numbers = itertools.count()
 
 # A source's target keys, ascending, and other arrays with a value of each, or without any.
-Row = tuple[npt.NDArray[Any], ...]
+RowArrays = tuple[npt.NDArray[Any], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +118,10 @@ class ShardedState:
     def __init__(
         self,
         client: Client,
-        new_part: Callable[[], Part],
-        row_of: Callable[[int], Row],
+        new_part: Callable[[], StateShard],
+        row_of: Callable[[int], RowArrays],
         limits: StateOptions,
-        here: Callable[[], Part] | None = None,
+        here: Callable[[], StateShard] | None = None,
     ) -> None:
         self._row_of, self._limits = row_of, limits
         self.actors = ShardActors(client, StateActor(here or new_part), (new_part,), limits.timeout_s)
@@ -134,7 +134,7 @@ class ShardedState:
         weakref.finalize(state, _drop, self.actors, state.parts, state.abandoned).atexit = False
         return state
 
-    def change(self, state: HeldState, operation: Operation, row: Row | None = None) -> list[Any]:
+    def change(self, state: HeldState, operation: Operation, row: RowArrays | None = None) -> list[Any]:
         """Do an operation; return the results of the parts that did it, in their order.
 
         Parameters
@@ -243,7 +243,7 @@ class ShardedState:
         self.actors.ask(by_actor(calls))
 
     def _arguments_of(
-        self, state: HeldState, operation: Operation, places: Sequence[int], row: Row | None = None
+        self, state: HeldState, operation: Operation, places: Sequence[int], row: RowArrays | None = None
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield those of some parts that do an operation, with the arguments of the method."""
         owners = [state.place(neuron) for neuron in operation.neurons]
@@ -265,7 +265,7 @@ def by_part(state: HeldState, neuron: npt.NDArray[np.int64]) -> npt.NDArray[np.i
     return np.searchsorted(np.array(state.starts[1:], np.int64), neuron, side="right")
 
 
-def _divided(state: HeldState, row: Row) -> list[Row]:
+def _divided(state: HeldState, row: RowArrays) -> list[RowArrays]:
     """Return the arrays of a row by part."""
     if len(state.parts) == 1:
         return [row]

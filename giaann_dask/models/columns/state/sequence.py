@@ -161,7 +161,7 @@ class StepResult:
         return self.stop if self.next is None else None
 
 
-class Snapshot:
+class StateSnapshot:
     """Copies the state of a sequence when it is asked for, until the next step changes the state.
 
     Parameters
@@ -198,7 +198,7 @@ class StepTrace:
         Record of the step.
     candidates : Candidates or None
         The neurons that could be predicted.
-    snapshot : Snapshot or None
+    snapshot : StateSnapshot or None
         Copies the state. None where no more of it is known than the step needed
         (`giaann_dask.models.columns.v1.pull_batch`).
     active_columns : ActiveColumns or None
@@ -207,7 +207,7 @@ class StepTrace:
 
     result: StepResult
     candidates: Candidates | None
-    snapshot: Snapshot | None = None
+    snapshot: StateSnapshot | None = None
     active_columns: ActiveColumns | None = None
 
     @property

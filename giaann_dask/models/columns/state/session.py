@@ -25,7 +25,7 @@ from giaann_dask.models.columns.state.sequence import (
     Observer,
     PreparedSequence,
     SequenceResult,
-    Snapshot,
+    StateSnapshot,
     StepResult,
     StepTrace,
 )
@@ -166,7 +166,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
             result, found = self._advance(state, source, token, decoding)
             steps.append(result)
             if observer is not None:
-                snapshot = Snapshot(partial(self._entries, state))
+                snapshot = StateSnapshot(partial(self._entries, state))
                 observer(StepTrace(result, found, snapshot))
                 snapshot.expire()
             if result.next is None:
@@ -225,7 +225,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
                 number=prompt.number,
             )
             result, found = self._advance(state, source, token, decoding)
-            snapshot = Snapshot(partial(self._entries, state))
+            snapshot = StateSnapshot(partial(self._entries, state))
             yield StepTrace(result, found, snapshot, None if given else self._active_columns(state))
             snapshot.expire()
             if result.next is None:
