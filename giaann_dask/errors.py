@@ -244,6 +244,11 @@ class PromptError(GiaannError, ValueError):
 class MissingDependencyError(GiaannError, ImportError):
     """An optional package that the chosen feature needs is not installed."""
 
+    @classmethod
+    def of(cls, error: ModuleNotFoundError) -> Self:
+        """Return the error for a package that was not found."""
+        return cls(str(error), f"the {error.name} package", f"pip install {error.name}")
+
 
 class BundleError(GiaannError, ValueError):
     """A bundle of increments that is not accepted: changed, not signed by a listed key, or not what its text gives."""

@@ -145,8 +145,46 @@ def test_no_two_public_classes_share_a_name() -> None:
     modules = defaultdict[str, list[str]](list)
     for path in sorted(ROOT.rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                # A class of a library that is extended under its own name is no second thing.
-                if not any(isinstance(base, ast.Attribute) and base.attr == node.name for base in node.bases):
-                    modules[node.name].append(path.relative_to(ROOT).as_posix())
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            # A class of a library that is extended under its own name is no second thing.
+            if not any(isinstance(base, ast.Attribute) and base.attr == node.name for base in node.bases):
+                modules[node.name].append(path.relative_to(ROOT).as_posix())
     assert {name: its for name, its in modules.items() if len(its) > 1} == {}
+
+
+def test_the_lexicon_tagger_imports_nothing_else_of_this_package() -> None:
+    """It could be a package of its own."""
+    named = set[str]()
+    for path in (ROOT / "text" / "lexicon").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0, path.name
+                named.add(node.module or "")
+            elif isinstance(node, ast.Import):
+                named.update(alias.name for alias in node.names)
+    ours = {name for name in named if name.split(".")[0] == "giaann_dask"}
+    assert ours, "modules of the folder import one another"
+    assert [name for name in sorted(ours) if not f"{name}.".startswith("giaann_dask.text.lexicon.")] == []
+
+
+# Private names of other modules that tests use or replace. It only becomes smaller.
+PRIVATE_NAMES = 175
+
+
+def test_no_more_private_names_are_used_by_tests() -> None:
+    found = []
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                    continue
+                case ast.Attribute(attr=name):
+                    pass
+                case ast.Call(func=ast.Attribute(attr="setattr"), args=[_, ast.Constant(value=str(name)), *_]):
+                    pass
+                case _:
+                    continue
+            if re.match(r"_[^_]", name):
+                found.append(f"{path.name}:{node.lineno} {name}")
+    assert len(found) <= PRIVATE_NAMES, found

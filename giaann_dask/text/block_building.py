@@ -27,8 +27,8 @@ from giaann_dask.text.blocks import (
     TaggedBlock,
 )
 from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.lexicon.tables import ValueTable
 from giaann_dask.text.noun_names import JOINER, join_nouns, mark_underscores
-from giaann_dask.text.tables import ValueTable
 from giaann_dask.text.tokens import Sentence, TaggedText, TaggedWord, look_up_each, names_of, number_more
 
 _HYPHEN = frozenset({"-"})

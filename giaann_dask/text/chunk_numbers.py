@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.lazy import compiled
-from giaann_dask.text.tables import reserved
+from giaann_dask.text.lexicon.tables import reserved
 
 # No character above it is white space.
 _SPACES = np.array([chr(code).isspace() for code in range(0x3001)])

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.text.chunk_numbers import ChunkNumbers
-from giaann_dask.text.tables import GrowingArray, ValueTable
+from giaann_dask.text.lexicon.tables import GrowingArray, ValueTable
 from giaann_dask.text.tokens import look_up_each, names_of
 from giaann_dask.user_cache import private_cache, user_cache
 

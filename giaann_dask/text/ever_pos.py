@@ -27,8 +27,8 @@ from giaann_dask.errors import (
     parameter,
 )
 from giaann_dask.local_files import decode_utf8, local_path
-from giaann_dask.text.lexicon_rules import read_words
-from giaann_dask.text.lexicon_words import dictionary_lines
+from giaann_dask.text.lexicon.rules import read_words
+from giaann_dask.text.lexicon.words import dictionary_lines
 from giaann_dask.text.tokens import TaggedSentence
 
 EverPart = Literal["VERB", "ADP", "CCONJ", "SCONJ"]
@@ -280,7 +280,10 @@ def _dictionary_verb(version: str) -> Callable[[str], bool]:
             f"version {version}, whose dictionary is part of the network",
             f"pip install lemminflect=={version}",
         )
-    lines = dictionary_lines()
+    try:
+        lines = dictionary_lines()
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError.of(error) from error
 
     @functools.lru_cache(maxsize=_CACHED_WORDS)
     def is_verb(word: str) -> bool:

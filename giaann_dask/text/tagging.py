@@ -1,6 +1,6 @@
 """Create taggers by name: the default tagger, spaCy pipelines, and gold tags of CoNLL-U.
 
-Does not cover: the default tagger's rules (`lexicon_tagger`) and tokenization (`splitting`).
+Does not cover: the default tagger's rules (`giaann_dask.text.lexicon`) and tokenization (`splitting`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError, parameter
-from giaann_dask.text.lexicon_tagger import LexiconTagger
+from giaann_dask.lazy import compiled
+from giaann_dask.text.lexicon.tables import ValueTable
+from giaann_dask.text.lexicon.tagger import Kernels, tag_tokens
+from giaann_dask.text.lexicon.words import dictionary_lines, frequent_tags
 from giaann_dask.text.strings import text_fault
-from giaann_dask.text.tokens import SplitText, TaggedSentence, TaggedText
+from giaann_dask.text.tokens import SplitText, TaggedSentence, TaggedText, number_distinct
 
 _LEXICON, _GOLD, _SPACY = "lexicon", "gold", "spacy:"
 _UNUSED_COMPONENTS = ("parser", "ner", "senter", "textcat", "entity_linker")
 _BATCH_SENTENCES = 256
+_KERNELS = Kernels.of(compiled)
 _PROBE = ("The", "cats", "sat", "on", "mats", ".")
 
 
@@ -106,6 +110,71 @@ def tag_text(name: str, text: SplitText, document: npt.NDArray[np.int64]) -> Tag
     if isinstance(tagger, LexiconTagger):
         return tagger.tag_text(text, document)
     return TaggedText.of(tagger.tag(list(text.sentences())), text.spaced, document)
+
+
+class LexiconTagger:
+    """Tag English tokens with embedded word lists and hand-written rules (`giaann_dask.text.lexicon`).
+
+    Needs no download and no training, and loads its lists in a fraction of a second per process.
+    Equal sentences are tagged equally in every process.
+
+    Measured on the gold tokens of the test part of the English Web Treebank (2,077 sentences of web
+    text), with TextBlob's plain word list in brackets: Penn tag 0.911 (0.831), universal part of
+    speech 0.928 (0.800), noun or not: precision 0.958 (0.874), recall 0.969 (0.953); lemma 0.983
+    (0.850 for lower case alone). One core tags eight novels at 3,800,000 tokens/s when their words are
+    new to the process, and at 16,000,000 tokens/s in a second pass.
+
+    Raises
+    ------
+    MissingDependencyError
+        If textblob or lemminflect is not installed.
+
+    Examples
+    --------
+    >>> sentence, = LexiconTagger().tag([["The", "dogs", "have", "barked", "."]])
+    >>> sentence.upos, sentence.xpos
+    (['DET', 'NOUN', 'AUX', 'VERB', 'PUNCT'], ['DT', 'NNS', 'VBP', 'VBN', '.'])
+    >>> sentence.lemmas
+    ['the', 'dog', 'have', 'bark', '.']
+    """
+
+    name = _LEXICON
+
+    def __init__(self) -> None:
+        require_word_lists()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without the word lists, which each process loads when it needs them."""
+        return LexiconTagger, ()
+
+    def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
+        """Tag sentences of tokens, as spaCy's English tokenizer divides them ("do", "n't"; "cat", "'s")."""
+        types, type_of = number_distinct(word for sentence in sentences for word in sentence)
+        ends = np.cumsum([len(sentence) for sentence in sentences], dtype=np.int64)
+        text = SplitText(
+            ValueTable(types), type_of, np.ones(len(type_of), np.bool_), ends, np.array([len(ends)], np.int64)
+        )
+        tagged = self.tag_text(text, np.zeros(len(ends), np.int64))
+        return [TaggedSentence(*sentence[:4]) for sentence in tagged.sentences()]
+
+    def tag_text(self, text: SplitText, document: npt.NDArray[np.int64]) -> TaggedText:
+        """Tag split text, given the number of the document of each sentence, int64."""
+        return TaggedText(*tag_tokens(text.types, text.type_of, text.ends, _KERNELS), text.spaced, text.ends, document)
+
+
+def require_word_lists() -> None:
+    """Load the word lists of the default tagger.
+
+    Raises
+    ------
+    MissingDependencyError
+        If textblob or lemminflect is not installed.
+    """
+    try:
+        frequent_tags()
+        dictionary_lines()
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError.of(error) from error
 
 
 class GoldTagger:

@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.text.tables import ValueTable
+from giaann_dask.text.lexicon import TaggedWord as TaggedWord
+from giaann_dask.text.lexicon.tables import ValueTable
 
 PartKind = Literal["text", "conllu"]
 _T = TypeVar("_T")
@@ -55,15 +56,6 @@ class SpacedSentence(NamedTuple):
 
 
 Sentence: TypeAlias = TaggedSentence | SpacedSentence
-
-
-class TaggedWord(NamedTuple):
-    """Fields of one token, see `TaggedSentence`."""
-
-    form: str
-    lemma: str
-    upos: str
-    xpos: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

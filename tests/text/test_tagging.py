@@ -21,16 +21,17 @@ from support.examples import examples
 
 from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError
 from giaann_dask.spec import PARTS_OF_SPEECH
-from giaann_dask.text import lexicon_lemmas, lexicon_words, splitting, tag_search
+from giaann_dask.text import splitting
 from giaann_dask.text.block_tagging import tag_part
-from giaann_dask.text.lexicon_lemmas import find_lemma
-from giaann_dask.text.lexicon_rules import CLOSED, FOLLOWS, UPOS, Reading, read_words
-from giaann_dask.text.lexicon_tagger import LexiconTagger
-from giaann_dask.text.lexicon_words import dictionary_lemmas
+from giaann_dask.text.lexicon import search
+from giaann_dask.text.lexicon import words as words_module
+from giaann_dask.text.lexicon.lemmas import find_lemma
+from giaann_dask.text.lexicon.rules import CLOSED, FOLLOWS, UPOS, Reading, read_words
+from giaann_dask.text.lexicon.search import TAGS, ReadingTable, best_tags
+from giaann_dask.text.lexicon.words import dictionary_lemmas
 from giaann_dask.text.reading import read_parts
 from giaann_dask.text.splitting import Splitter
-from giaann_dask.text.tag_search import TAGS, ReadingTable, best_tags
-from giaann_dask.text.tagging import Tagger, make_tagger
+from giaann_dask.text.tagging import LexiconTagger, Tagger, make_tagger
 from giaann_dask.text.tokens import Part, TaggedSentence
 
 NOUNS = ("NOUN", "PROPN")
@@ -188,7 +189,7 @@ def test_huge_tokens_are_tagged_quickly(character: str) -> None:
 def test_tags_depend_on_the_sentence_alone() -> None:
     sentences = [split(line)[0] for line in SENTENCES]
     together = LexiconTagger().tag(sentences)
-    lexicon_lemmas.find_lemma.cache_clear()
+    find_lemma.cache_clear()
     alone = [LexiconTagger().tag([sentence])[0] for sentence in reversed(sentences)]
     assert alone[::-1] == together
 
@@ -197,8 +198,8 @@ def _weight_of(path: Sequence[Reading]) -> float:
     """Return the total weight of the readings of a whole sentence."""
     state, total = "^", 0.0
     for reading in path:
-        total += reading.prior + tag_search._weight(state, reading.tag)
-        state = tag_search._kind_after(state, reading.kind)
+        total += reading.prior + search.weight_after(state, reading.tag)
+        state = search.kind_after(state, reading.kind)
     return total
 
 
@@ -211,13 +212,21 @@ _SEARCHED = sorted(
 @given(st.lists(st.sampled_from(_SEARCHED), min_size=1, max_size=5))
 @examples(150)
 def test_search_finds_the_greatest_weight(words: list[str]) -> None:
-    entries = [lexicon_words.find_readings(word, "inside") for word in words]
+    entries = [words_module.find_readings(word, "inside") for word in words]
     table = ReadingTable.of(entries)
     tags = [TAGS[tag] for tag in best_tags(np.arange(len(words)), np.array([len(words)]), table)]
     paths = [path for path in product(*entries) if [reading.tag for reading in path] == tags]
     greatest = max(map(_weight_of, product(*entries)))
     # An unambiguous word ends a search; the search of every part is exact, so the whole is, too.
     assert max(map(_weight_of, paths)) == pytest.approx(greatest, abs=1e-9)
+
+
+def test_missing_word_lists_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for lists in (words_module.frequent_tags, words_module.dictionary_lines):
+        lists.cache_clear()
+    with pytest.raises(MissingDependencyError, match="pip install textblob"):
+        LexiconTagger()
 
 
 def test_texts_with_a_common_table_are_tagged_as_alone(shared_folder: Path) -> None:

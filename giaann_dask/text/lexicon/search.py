@@ -1,6 +1,6 @@
 """Find the sequence of Penn tags with the highest total weight, for the default tagger (a compiled Viterbi search).
 
-The weights are the priors of the readings of `lexicon_words` and the transition weights of `lexicon_rules`. A *state*
+The weights are the priors of the readings of `words` and the transition weights of `rules`. A *state*
 of the search is a kind of word in context: adverbs and conjunctions keep the kind of the word before them. Sequences
 between unambiguous words are searched one by one, so that the result for a word depends on the words of its sentence
 only. Among sequences of equal weight the first one in the order of the readings is chosen.
@@ -9,7 +9,7 @@ only. Among sequences of equal weight the first one in the order of the readings
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
@@ -19,8 +19,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.lazy import compiled
-from giaann_dask.text.lexicon_rules import FOLLOWS, UPOS, Reading, read_words
+from giaann_dask.text.lexicon.rules import FOLLOWS, UPOS, Reading, read_words
 
 TAGS = tuple(UPOS)
 """Penn tags; the search and the tagger use their indices."""
@@ -85,7 +84,12 @@ class ReadingTable:
         )
 
 
-def best_tags(entry: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], table: ReadingTable) -> Tags:
+def best_tags(
+    entry: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    table: ReadingTable,
+    search: Callable[..., Any] | None = None,
+) -> Tags:
     """Return the Penn tag of every token of some sentences.
 
     Parameters
@@ -96,6 +100,8 @@ def best_tags(entry: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], table: 
         End of each sentence, ascending, the last one the number of tokens; int64.
     table : ReadingTable
         Readings.
+    search : callable, optional
+        Compiled form of `search_spans`; by default numba compiles it when it is first called.
 
     Returns
     -------
@@ -108,9 +114,8 @@ def best_tags(entry: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], table: 
     >>> [TAGS[tag] for tag in best_tags(np.array([0, 1]), np.array([2]), table)]
     ['DT', 'NN']
     """
-    search: Any = _search
     readings = table.start, table.tag, table.kind, table.prior
-    found: Tags = search(entry, ends, readings, _transitions(), _state(_START))
+    found: Tags = (search or _search)(entry, ends, readings, _transitions(), _state(_START))
     return found
 
 
@@ -124,18 +129,18 @@ def _state(kind: str) -> int:
 def _transitions() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
     """Return the weight of each tag in each state, the state after each kind, and which kinds depend on the state."""
     states = [prefix + kind for kind, prefix in product(_KINDS, _PREFIXES)]
-    weights = np.array([[_weight(state, tag) for tag in TAGS] for state in states], np.float64)
-    following = np.array([[_state(_kind_after(state, kind)) for kind in _KINDS] for state in states], np.uint8)
+    weights = np.array([[weight_after(state, tag) for tag in TAGS] for state in states], np.float64)
+    following = np.array([[_state(kind_after(state, kind)) for kind in _KINDS] for state in states], np.uint8)
     dependent = np.array([kind in _TRANSPARENT or kind in _INVERTED for kind in _KINDS])
     return weights, following, dependent
 
 
-def _weight(state: str, tag: str) -> float:
+def weight_after(state: str, tag: str) -> float:
     """Return the weight of a Penn tag in a state."""
     return _follows(state).get("." if tag in _PUNCTUATION else tag, 0.0)
 
 
-def _kind_after(before: str, kind: str) -> str:
+def kind_after(before: str, kind: str) -> str:
     """Return the kind of a word in context: that of adverbs and conjunctions includes the preceding kind."""
     base = before.rpartition(" ")[2]
     if kind in _TRANSPARENT:
@@ -160,16 +165,17 @@ def _follows(kind: str) -> Mapping[str, float]:
     return {**weights, **{tag: weights.get(tag, 0) + _PARALLEL for tag in same}}
 
 
-@compiled(
-    nb.uint8[::1](
-        nb.int64[::1],
-        nb.int64[::1],
-        nb.types.Tuple((nb.int64[::1], nb.uint8[::1], nb.uint8[::1], nb.float64[::1])),
-        nb.types.Tuple((nb.float64[:, ::1], nb.uint8[:, ::1], nb.boolean[::1])),
-        nb.int64,
-    )
+SEARCH_TYPES = nb.uint8[::1](
+    nb.int64[::1],
+    nb.int64[::1],
+    nb.types.Tuple((nb.int64[::1], nb.uint8[::1], nb.uint8[::1], nb.float64[::1])),
+    nb.types.Tuple((nb.float64[:, ::1], nb.uint8[:, ::1], nb.boolean[::1])),
+    nb.int64,
 )
-def _search(entry, ends, readings, transitions, first_state):  # type: ignore[no-untyped-def]
+"""Types of `search_spans` for numba."""
+
+
+def search_spans(entry, ends, readings, transitions, first_state):  # type: ignore[no-untyped-def]
     """Return the best tag of every token, given the arrays of `ReadingTable` and those of `_transitions`."""
     start, tag, kind, prior = readings
     weights, following, dependent = transitions
@@ -228,3 +234,6 @@ def _search(entry, ends, readings, transitions, first_state):  # type: ignore[no
             begin = at + 1
         sentence = end
     return tags
+
+
+_search: Any = nb.njit(cache=True, nogil=True)(search_spans)

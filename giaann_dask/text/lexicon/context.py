@@ -7,6 +7,7 @@ are visited by compiled loops.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
@@ -14,11 +15,10 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.lazy import compiled
-from giaann_dask.text.lexicon_lemmas import find_lemma
-from giaann_dask.text.lexicon_rules import UPOS, read_words
-from giaann_dask.text.lexicon_words import is_adjective
-from giaann_dask.text.tag_search import TAGS, Tags
+from giaann_dask.text.lexicon.lemmas import find_lemma
+from giaann_dask.text.lexicon.rules import UPOS, read_words
+from giaann_dask.text.lexicon.search import TAGS, Tags
+from giaann_dask.text.lexicon.words import is_adjective
 
 PARTS = tuple(sorted({*UPOS.values(), "ADV", "AUX", "PART", "SCONJ", "SYM"}))
 """Universal parts of speech; the arrays of this module hold their indices."""
@@ -108,24 +108,31 @@ def _part_alone(word: str, tag: str) -> str:
     return "PRON" if tag in ("WP", "WDT") else UPOS[tag]
 
 
-def repair_tags(tags: Tags, marks: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> None:
+def repair_tags(
+    tags: Tags, marks: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], repair: Callable[..., Any] | None = None
+) -> None:
     """Correct tags that depend on a neighbouring word or an opening quotation mark, in place.
 
     Parameters
     ----------
     tags : ndarray
-        Index in `giaann_dask.text.tag_search.TAGS` of each token; uint8.
+        Index in `giaann_dask.text.lexicon.search.TAGS` of each token; uint8.
     marks : ndarray
         Result of `marks_of` for each token; int64.
     ends : ndarray
         End of each sentence; int64.
+    repair : callable, optional
+        Compiled form of `repair_sentences`; by default numba compiles it when it is first called.
     """
-    repair: Any = _repair
-    repair(tags, marks, ends)
+    (repair or _repair)(tags, marks, ends)
 
 
 def choose_parts(
-    rules: npt.NDArray[np.int64], tags: Tags, marks: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+    rules: npt.NDArray[np.int64],
+    tags: Tags,
+    marks: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    choose: Callable[..., Any] | None = None,
 ) -> npt.NDArray[np.int64]:
     """Return the index in `PARTS` of each token's universal part of speech.
 
@@ -135,14 +142,15 @@ def choose_parts(
         Result of `rule_of` for each token; int64.
     tags, marks, ends
         See `repair_tags`.
+    choose : callable, optional
+        Compiled form of `choose_in_sentences`; by default numba compiles it when it is first called.
     """
-    choose: Any = _choose
-    parts: npt.NDArray[np.int64] = choose(rules, tags, marks, ends)
+    parts: npt.NDArray[np.int64] = (choose or _choose)(rules, tags, marks, ends)
     return parts
 
 
-@compiled(nb.void(nb.uint8[::1], nb.int64[::1], nb.int64[::1]))
-def _repair(tags, marks, ends):  # type: ignore[no-untyped-def]
+def repair_sentences(tags, marks, ends):  # type: ignore[no-untyped-def]
+    """Correct tags in place, see `repair_tags`."""
     begin = 0
     for end in ends:
         opened = False
@@ -187,8 +195,8 @@ def _verb_part(rule, tags, marks, at, end):  # type: ignore[no-untyped-def]
     return _VERB
 
 
-@compiled(nb.int64[::1](nb.int64[::1], nb.uint8[::1], nb.int64[::1], nb.int64[::1]))
-def _choose(rules, tags, marks, ends):  # type: ignore[no-untyped-def]
+def choose_in_sentences(rules, tags, marks, ends):  # type: ignore[no-untyped-def]
+    """Return the part of speech of each token, see `choose_parts`."""
     parts = rules.copy()
     begin = 0
     for end in ends:
@@ -211,3 +219,10 @@ def _choose(rules, tags, marks, ends):  # type: ignore[no-untyped-def]
                 parts[at] = _ADJ if inside and _NAMES[tags[at + 1]] else _PROPN
         begin = end
     return parts
+
+
+REPAIR_TYPES = nb.void(nb.uint8[::1], nb.int64[::1], nb.int64[::1])
+CHOOSE_TYPES = nb.int64[::1](nb.int64[::1], nb.uint8[::1], nb.int64[::1], nb.int64[::1])
+"""Types of `repair_sentences` and `choose_in_sentences` for numba."""
+_repair: Any = nb.njit(cache=True, nogil=True)(repair_sentences)
+_choose: Any = nb.njit(cache=True, nogil=True)(choose_in_sentences)

@@ -9,8 +9,8 @@ demonstratives, ``WE``, ``HE``, ``IT``, ``YOU`` and ``ME`` for pronouns by agree
 ``IF`` for words that open a clause, ``^`` for the beginning, ``,`` and ``;`` for the punctuation
 inside a sentence, ``"`` for quotation marks.
 
-Does not cover: the tags of open-class words (`lexicon_words`) and the search for the best sequence
-(`lexicon_tagger`).
+Does not cover: the tags of open-class words (`words`) and the search for the best sequence
+(`tagger`).
 """
 
 from __future__ import annotations

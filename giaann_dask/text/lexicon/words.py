@@ -1,8 +1,8 @@
 """List the possible Penn tags of single words, with weights, for the default tagger, and load its word lists.
 
-The readings of a word come from the closed classes of `lexicon_rules`, TextBlob's word list (the most frequent Penn
+The readings of a word come from the closed classes of `rules`, TextBlob's word list (the most frequent Penn
 tag), LemmInflect's dictionary (all parts of speech) and, for words in none of these, shape and ending. The weights
-are set by hand. `lexicon_tagger` chooses by context, and `lexicon_lemmas` finds lemmas.
+are set by hand. `tagger` chooses by context, and `lemmas` finds lemmas.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from giaann_dask.errors import MissingDependencyError
-from giaann_dask.text.lexicon_rules import CLOSED, UPOS, Reading, read_words
+from giaann_dask.text.lexicon.rules import CLOSED, UPOS, Reading, read_words
 
 
 @functools.cache
@@ -26,7 +25,7 @@ def frequent_tags() -> Mapping[str, str]:
 
     Raises
     ------
-    MissingDependencyError
+    ModuleNotFoundError
         If textblob is not installed.
     """
     found: dict[str, str] = {}
@@ -48,7 +47,7 @@ def dictionary_lines() -> Mapping[str, str]:
 
     Raises
     ------
-    MissingDependencyError
+    ModuleNotFoundError
         If lemminflect is not installed.
     """
     words: dict[str, str] = {}
@@ -87,11 +86,7 @@ def _package_file(package: str, *parts: str) -> Path:
         path = Path(folder, *parts)
         if path.is_file():
             return path
-    raise MissingDependencyError(
-        f"{package} is not installed, or without {'/'.join(parts)}",
-        f"the {package} package",
-        f"pip install {package}",
-    )
+    raise ModuleNotFoundError(f"{package} is not installed, or without {'/'.join(parts)}", name=package)
 
 
 Place = Literal["first", "inside", "capitals"]

@@ -1,6 +1,6 @@
 """Find the lemma of a word with a known Penn tag, for the default tagger.
 
-Short lists are used first, then LemmInflect's dictionary, then word endings. The tags come from `lexicon_tagger`.
+Short lists are used first, then LemmInflect's dictionary, then word endings. The tags come from `tagger`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from types import MappingProxyType
 
-from giaann_dask.text.lexicon_words import dictionary_lemmas, frequent_tags
+from giaann_dask.text.lexicon.words import dictionary_lemmas, frequent_tags
 
 _CACHED_LEMMAS = 1 << 17
 _INFLECTED = MappingProxyType(

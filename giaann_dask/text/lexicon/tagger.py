@@ -1,116 +1,93 @@
 """Tag parts of speech with embedded word lists and hand-written rules, the default tagger; no download.
 
-The sequence of Penn tags with the highest total weight is chosen (`tag_search`), then the universal parts of speech
-by context (`tag_context`). The tags of a token depend on its sentence only. Words are looked up once for each type of
+The sequence of Penn tags with the highest total weight is chosen (`search`), then the universal parts of speech
+by context (`context`). The tags of a token depend on its sentence only. Words are looked up once for each type of
 a table, and once for each pair of a type and a tag.
 
-Does not cover: readings of single words (`lexicon_words`), lemmas (`lexicon_lemmas`), other taggers (`tagging`)
-and the division of text into tokens (`splitting`).
+Does not cover: readings of single words (`words`), lemmas (`lemmas`) and the division of text into tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.text.lexicon_lemmas import find_lemma
-from giaann_dask.text.lexicon_words import Place, Readings, dictionary_lines, find_readings, frequent_tags
-from giaann_dask.text.tables import CodeTable, ValueTable
-from giaann_dask.text.tag_context import CAPITALS, LONG, PARTS, choose_parts, marks_of, repair_tags, rule_of
-from giaann_dask.text.tag_search import TAGS, ReadingTable, best_tags
-from giaann_dask.text.tokens import (
-    SplitText,
-    TaggedSentence,
-    TaggedText,
-    TaggedWord,
-    number_distinct,
+from giaann_dask.text.lexicon import TaggedWord
+from giaann_dask.text.lexicon.context import (
+    CAPITALS,
+    CHOOSE_TYPES,
+    LONG,
+    PARTS,
+    REPAIR_TYPES,
+    choose_in_sentences,
+    choose_parts,
+    marks_of,
+    repair_sentences,
+    repair_tags,
+    rule_of,
 )
+from giaann_dask.text.lexicon.lemmas import find_lemma
+from giaann_dask.text.lexicon.search import SEARCH_TYPES, TAGS, ReadingTable, best_tags, search_spans
+from giaann_dask.text.lexicon.tables import CodeTable, ValueTable
+from giaann_dask.text.lexicon.words import Place, Readings, find_readings
 
 _OPENING = frozenset([";", '"'])
 # Two codes of readings are one number; the word lists have some hundred.
 _CODE_BITS = 32
 
 
-class LexiconTagger:
-    """Tag English tokens with embedded word lists and hand-written rules.
+class Kernels(NamedTuple):
+    """Compiled forms of the loops over sentences; None for those that numba compiles when they are first called."""
 
-    Needs no download and no training, and loads its lists in a fraction of a second per process.
-    Equal sentences are tagged equally in every process.
+    search: Callable[..., Any] | None = None
+    repair: Callable[..., Any] | None = None
+    choose: Callable[..., Any] | None = None
 
-    Measured on the gold tokens of the test part of the English Web Treebank (2,077 sentences of web
-    text), with TextBlob's plain word list in brackets: Penn tag 0.911 (0.831), universal part of
-    speech 0.928 (0.800), noun or not: precision 0.958 (0.874), recall 0.969 (0.953); lemma 0.983
-    (0.850 for lower case alone). One core tags eight novels at 3,800,000 tokens/s when their words are
-    new to the process, and at 16,000,000 tokens/s in a second pass.
+    @classmethod
+    def of(cls, compiled: Callable[..., Callable[[Any], Callable[..., Any]]]) -> Kernels:
+        """Return the loops as a decorator that is given their types compiles them."""
+        search, repair = compiled(SEARCH_TYPES)(search_spans), compiled(REPAIR_TYPES)(repair_sentences)
+        return cls(search, repair, compiled(CHOOSE_TYPES)(choose_in_sentences))
+
+
+LAZY = Kernels()
+
+
+def tag_tokens(
+    types: ValueTable[str], type_of: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], kernels: Kernels = LAZY
+) -> tuple[ValueTable[TaggedWord], npt.NDArray[np.int64]]:
+    """Return a table of tagged words, and the number of each token in it.
+
+    Parameters
+    ----------
+    types : ValueTable of str
+        Distinct tokens, as spaCy's English tokenizer divides text ("do", "n't"; "cat", "'s").
+    type_of : ndarray
+        Number of each token in `types`; int64, shape ``(tokens,)``.
+    ends : ndarray
+        Number of tokens up to the end of each sentence; int64, shape ``(sentences,)``.
+    kernels : Kernels, optional
+        Compiled loops.
 
     Raises
     ------
-    MissingDependencyError
+    ModuleNotFoundError
         If textblob or lemminflect is not installed.
 
     Examples
     --------
-    >>> sentence, = LexiconTagger().tag([["The", "dogs", "have", "barked", "."]])
-    >>> sentence.upos, sentence.xpos
-    (['DET', 'NOUN', 'AUX', 'VERB', 'PUNCT'], ['DT', 'NNS', 'VBP', 'VBN', '.'])
-    >>> sentence.lemmas
-    ['the', 'dog', 'have', 'bark', '.']
+    >>> words, numbers = tag_tokens(ValueTable(["dogs", "bark"]), np.array([0, 1]), np.array([2]))
+    >>> [words.values[number].xpos for number in numbers.tolist()]
+    ['NNS', 'VBP']
     """
-
-    name = "lexicon"
-
-    def __init__(self) -> None:
-        frequent_tags()
-        dictionary_lines()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the word lists, which each process loads when it needs them."""
-        return LexiconTagger, ()
-
-    def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
-        """Tag sentences of tokens.
-
-        Parameters
-        ----------
-        sentences : sequence of sequence of str
-            Tokens as spaCy's English tokenizer divides them ("do", "n't"; "cat", "'s").
-
-        Returns
-        -------
-        list of TaggedSentence
-            One per sentence, with the given tokens as forms.
-        """
-        types, type_of = number_distinct(word for sentence in sentences for word in sentence)
-        ends = np.cumsum([len(sentence) for sentence in sentences], dtype=np.int64)
-        text = SplitText(
-            ValueTable(types), type_of, np.ones(len(type_of), np.bool_), ends, np.array([len(ends)], np.int64)
-        )
-        tagged = self.tag_text(text, np.zeros(len(ends), np.int64))
-        return [TaggedSentence(*sentence[:4]) for sentence in tagged.sentences()]
-
-    def tag_text(self, text: SplitText, document: npt.NDArray[np.int64]) -> TaggedText:
-        """Tag split text.
-
-        Parameters
-        ----------
-        text : SplitText
-            Tokens and sentences.
-        document : ndarray
-            Number of the document of each sentence; int64.
-
-        Returns
-        -------
-        TaggedText
-        """
-        known, marks = text.types.derived(_KnownTypes), text.types.results(marks_of)[text.type_of]
-        tags = best_tags(*known.readings(text, marks))
-        repair_tags(tags, marks, text.ends)
-        pair, rules = known.pairs(text.type_of, tags)
-        entry = known.words(pair, choose_parts(rules, tags, marks, text.ends))
-        return TaggedText(known.entries, entry, text.spaced, text.ends, document)
+    known, marks = types.derived(_KnownTypes), types.results(marks_of)[type_of]
+    tags = best_tags(*known.readings(type_of, marks, ends), kernels.search)
+    repair_tags(tags, marks, ends, kernels.repair)
+    pair, rules = known.pairs(type_of, tags)
+    return known.entries, known.words(pair, choose_parts(rules, tags, marks, ends, kernels.choose))
 
 
 class _KnownTypes:
@@ -136,23 +113,20 @@ class _KnownTypes:
         return self._words.table
 
     def readings(
-        self, text: SplitText, marks: npt.NDArray[np.int64]
+        self, type_of: npt.NDArray[np.int64], marks: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], ReadingTable]:
         """Return the entry of each token in a table of readings, the ends of the sentences, and the table."""
-        type_of = text.type_of
         with self._types.lock:
             codes = self._types.results(self._first_and_inside)[type_of]
-            in_capitals = [
-                (begin, end, self._in_capitals(type_of[begin:end])) for begin, end in _capitals(marks, text.ends)
-            ]
+            in_capitals = [(begin, end, self._in_capitals(type_of[begin:end])) for begin, end in _capitals(marks, ends)]
             table, opening = self._reading_table()
         first, inside = codes >> _CODE_BITS, codes & ((1 << _CODE_BITS) - 1)
         begins = np.concatenate([np.ones(1, np.bool_), opening[first]])[:-1]
-        begins[text.ends[text.ends < len(begins)]] = True
+        begins[ends[ends < len(begins)]] = True
         entry = np.where(begins, first, inside)
         for begin, end, numbers in in_capitals:
             entry[begin:end] = numbers
-        return entry, text.ends, table
+        return entry, ends, table
 
     def _code(self, word: str, place: Place) -> int:
         return self._codes.setdefault(find_readings(word, place), len(self._codes))
