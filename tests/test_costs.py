@@ -80,7 +80,7 @@ def test_chunks_of_one_prompt(trained: gd.Network, traffic: Traffic) -> None:
     traffic.read.clear()
     traffic.chunks.clear()
     reader = open_commit(str(trained.path), trained.commit)
-    assert generate(None, reader, PROMPT, GenerationOptions(tokens=5)).tokens
+    assert generate(None, reader, PROMPT, GenerationOptions(max_tokens=5)).tokens
     chunks, nbytes = READ[trained.specification.profile]
     assert 0 < len(traffic.chunks) <= chunks
     assert 0 < sum(traffic.read) <= nbytes
@@ -100,7 +100,7 @@ def peaks_of_steps(opened: ColumnsPredictor, options: GenerationOptions) -> list
 
 
 def test_memory_of_one_step(trained: gd.Network) -> None:
-    options = GenerationOptions(tokens=8)
+    options = GenerationOptions(max_tokens=8)
     opened = open_columns(open_commit(str(trained.path), trained.commit), client=None, options=options)
     limit, least = STEP_BYTES[trained.specification.profile], peaks_of_steps(opened, options)
     # The first prompt reads rows and imports what it needs. Other threads of this process allocate, too, the more of it

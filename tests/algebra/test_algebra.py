@@ -150,7 +150,7 @@ PROMPTS = ("The old miller carried the flour", "A baker walked to the river", "T
 
 def predictions(network: gd.Network, client: Client, profile: str) -> list[object]:
     """Return what a network answers in every way that does not name its neurons by number."""
-    plain = gd.GenerationOptions(tokens=8, runners_up=6, reasons=4)
+    plain = gd.GenerationOptions(max_tokens=8, runners_up=6, reasons=4)
     chosen = [plain]
     if profile == "best":
         chosen = [plain, replace(plain, sampling=gd.SamplingOptions(temperature=1.2, seed=5))]
@@ -383,7 +383,7 @@ def test_what_was_not_trained_cannot_be_forgotten(
 
 
 def test_text_in_part_cannot_be_forgotten(client: Client, tmp_path: Path) -> None:
-    options = gd.TrainingOptions(maximum_sequences=20)
+    options = gd.TrainingOptions(max_sequences=20)
     network = gd.train(
         [DOCUMENTS[0]], tmp_path / "net", client=client, specification=specification("best"), options=options
     )
@@ -462,7 +462,7 @@ def test_text_that_networks_share_is_counted_once(profile: str, client: Client, 
     out = tmp_path / "new" / "given"
     assert gd.add([right, flat], out, client=client, overlap="once", texts=shared).digest() == whole.digest()
     assert [each.name for each in out.parent.iterdir()] == ["given"]
-    some = gd.TrainingOptions(maximum_sequences=3)
+    some = gd.TrainingOptions(max_sequences=3)
     partly = gd.train(shared, tmp_path / "partly", client=client, specification=rule, options=some)
     with pytest.raises(OptionError, match="in part"):
         gd.add([right, partly], tmp_path / "x", client=client, overlap="once")
@@ -549,7 +549,7 @@ def test_equal_networks_predict_the_same_but_for_the_order_of_equal_neurons(
     trained: dict[str, gd.Network],
 ) -> None:
     other = trained["sum"]
-    options = gd.GenerationOptions(tokens=1, runners_up=10_000, reasons=0)
+    options = gd.GenerationOptions(max_tokens=1, runners_up=10_000, reasons=0)
     predicted = 0
     for prompt in (
         "The old miller carried the flour",

@@ -23,7 +23,7 @@ from giaann_dask.cluster.lost import lost_cluster
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import ClusterError, EmptyInputError, OptionError, ReportMissingError
 from giaann_dask.events import Committed, Event
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 
 PROMPT = "The old miller carried the flour"
 # Two commits, of which the second waits until the first was seen.
@@ -186,7 +186,7 @@ def test_keywords_replace_fields_of_options(cluster: LocalCluster, tmp_path: Pat
         best = gd.train(sample_test_text(), tmp_path / "best", profile="best")
         columns = gd.train(sample_test_text(), tmp_path / "v1", profile="v1")
         drawn = best.generate(PROMPT, max_tokens=3, temperature=0.7, seed=5, explain=False)
-        options = gd.GenerationOptions(tokens=3, reasons=0, sampling=gd.SamplingOptions(temperature=0.7, seed=5))
+        options = gd.GenerationOptions(max_tokens=3, reasons=0, sampling=gd.SamplingOptions(temperature=0.7, seed=5))
         assert drawn == best.generate(PROMPT, options=options)
         assert len(drawn.tokens) == 3
         assert columns.generate(PROMPT, explain=True, options=gd.GenerationOptions(reasons=0)).tokens[0].reasons

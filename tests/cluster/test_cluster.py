@@ -31,10 +31,10 @@ from giaann_dask.data import sample_text
 from giaann_dask.errors import ClusterError, GiaannError, InputMissingError, OptionError
 from giaann_dask.events import Event, RoundIntegrated
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.training.maintenance import compact_network
 
-SHORT = gd.TrainingOptions(maximum_sequences=20)
+SHORT = gd.TrainingOptions(max_sequences=20)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_all_workers_killed_at_once(village: tuple[Path, bytes], tmp_path: Path)
 @pytest.mark.slow
 def test_a_worker_without_a_nanny_that_goes_on_too_late_leaves(village: tuple[Path, bytes], tmp_path: Path) -> None:
     corpus, expected = village
-    with running_cluster(tmp_path, "--hang-timeout", "10") as (_, address), Client(address) as client:
+    with running_cluster(tmp_path, "--hang-timeout-s", "10") as (_, address), Client(address) as client:
         command = [sys.executable, "-m", "dask", "worker", address, "--no-nanny", "--name", "plain"]
         command += ["--nthreads", "1", "--resources", "compute=1 storage=1"]
         plain = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

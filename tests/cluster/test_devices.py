@@ -79,7 +79,7 @@ def names(places: Places, client: Client) -> dict[str, set[str]]:
 def test_workers_with_a_gpu_alone_run_dense_tasks_alone(declared: dict[str, float], tmp_path: Path) -> None:
     for client, places in started({GPU: 1}, declared, declared):
         network, exported = train(client, tmp_path / "device", "cuda")
-        scoring = gd.EvaluationOptions(device="cuda", maximum_sequences=5)
+        scoring = gd.EvaluationOptions(device="cuda", max_sequences=5)
         accuracy = network.evaluate(sample_test_text(), client=client, options=scoring).accuracy
         found = names(places, client)
         assert found.pop("sum") == found.pop("infer_together") == {"0 GPU"}
@@ -87,7 +87,7 @@ def test_workers_with_a_gpu_alone_run_dense_tasks_alone(declared: dict[str, floa
         assert not {prefix: its for prefix, its in found.items() if "0 GPU" in its}
         places.found.clear()
         assert train(client, tmp_path / "cpu", "cpu")[1] == exported
-        scoring = gd.EvaluationOptions(device="cpu", maximum_sequences=5)
+        scoring = gd.EvaluationOptions(device="cpu", max_sequences=5)
         assert network.evaluate(sample_test_text(), client=client, options=scoring).accuracy == accuracy
         assert not {prefix: its for prefix, its in names(places, client).items() if "0 GPU" in its}
 
@@ -123,7 +123,7 @@ def test_auto_measures_once_and_then_does_what_is_quicker(cache: Path, tmp_path:
         measured = read_speeds(describe_machine())
         assert measured.keys() == {"sum", "infer_together"}
         assert min(measured.values()) > 0
-        scoring = gd.EvaluationOptions(maximum_sequences=5)
+        scoring = gd.EvaluationOptions(max_sequences=5)
         for speed, expected in ((0.9, "processor"), (9.0, "device")):
             write_speeds(machine, dict.fromkeys(measured, speed))
             places.found.clear()

@@ -24,7 +24,7 @@ COMMANDS = {
     "encode": ("encode", "TEXT", "--out", "OUT", "--max-sequences", "20"),
     "train": ("train", "TEXT", "--network", "OUT", "--max-sequences", "20"),
     "evaluate": ("evaluate", "NET", "TEXT", "--max-sequences", "2"),
-    "generate": ("generate", "NET", "The old miller carried the flour", "--max-tokens", "1", "--rows", "remote"),
+    "generate": ("generate", "NET", "The old miller carried the flour", "--max-tokens", "1", "--rows-mode", "remote"),
     "compact": ("compact", "NET"),
 }
 
@@ -33,7 +33,7 @@ COMMANDS = {
 def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("listening") / "net"
     with gd.connect(workers=0) as client:
-        gd.train(sample_text(), folder, client=client, options=gd.TrainingOptions(maximum_sequences=40))
+        gd.train(sample_text(), folder, client=client, options=gd.TrainingOptions(max_sequences=40))
     return folder
 
 

@@ -15,7 +15,7 @@ from giaann_dask.events import Event, MemoryMeasured
 from giaann_dask.models.columns.connection_table import COORDINATES
 from giaann_dask.runs.packing import pack
 from giaann_dask.runs.run import RegionRun, Run
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.training import tasks
 
 LIMIT = 700 << 20

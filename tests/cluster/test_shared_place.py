@@ -31,11 +31,11 @@ from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import write_run
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.training.target import open_store
 from giaann_dask.training.tasks import pack_run
 
-SHORT = gd.TrainingOptions(maximum_sequences=20)
+SHORT = gd.TrainingOptions(max_sequences=20)
 
 
 def create(path: Path) -> NetworkStore:

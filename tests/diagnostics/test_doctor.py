@@ -28,7 +28,7 @@ from giaann_dask.object_urls import ObjectPath
 def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("doctor") / "net"
     with gd.connect(workers=0) as client:
-        gd.train(sample_text(), path, client=client, options=gd.TrainingOptions(maximum_sequences=20))
+        gd.train(sample_text(), path, client=client, options=gd.TrainingOptions(max_sequences=20))
     return path
 
 

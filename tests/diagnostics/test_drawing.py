@@ -156,7 +156,7 @@ def test_concepts_are_found_by_name() -> None:
 
 
 def test_graph_of_the_made_up_network() -> None:
-    graph = made_up().graph([0, 1], maximum_features=8, maximum_connections=4)
+    graph = made_up().graph([0, 1], max_features=8, max_connections=4)
     assert graph.graph == {"columns": ["dog", "cat"], "concepts": 5, "total": 6}
     assert {(source, target): strength for source, target, strength in graph.edges(data="strength")} == {
         ((0, 1), (0, 0)): 7.5,
@@ -175,10 +175,10 @@ def test_graph_of_the_made_up_network() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("maximum_columns", 0),
-        ("maximum_columns", 13),
-        ("maximum_features", -1),
-        ("maximum_connections", 0),
+        ("max_columns", 0),
+        ("max_columns", 13),
+        ("max_features", -1),
+        ("max_connections", 0),
         ("width_inches", 4.9),
         ("width_inches", float("nan")),
     ],
@@ -190,7 +190,7 @@ def test_options_are_validated(name: str, value: float) -> None:
 
 def test_more_concepts_than_columns_are_refused() -> None:
     with pytest.raises(OptionError, match="at most 2"):
-        DrawOptions(concepts=("a", "b", "c"), maximum_columns=2)
+        DrawOptions(concepts=("a", "b", "c"), max_columns=2)
 
 
 def test_nothing_to_draw_is_said() -> None:
@@ -218,7 +218,7 @@ def test_picture_of_the_made_up_network() -> None:
 
 
 def test_only_the_strongest_are_drawn_and_the_rest_is_counted(golden: ConnectionTable) -> None:
-    figure = draw_network(golden, DrawOptions(maximum_connections=25))
+    figure = draw_network(golden, DrawOptions(max_connections=25))
     assert len(arrows(figure)) == 25
     caption = " ".join(words(figure)[-3:][::-1])
     drawn, total, left = re.search(
@@ -241,7 +241,7 @@ def overlapping(boxes: list[Any]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize(("columns", "width"), [(1, 5.0), (3, 5.0), (6, 12.0), (12, 24.0)])
 def test_no_words_overlap_or_leave_the_page(golden: ConnectionTable, columns: int, width: float, dark: bool) -> None:
-    options = DrawOptions(maximum_columns=columns, width_inches=width, dark=dark)
+    options = DrawOptions(max_columns=columns, width_inches=width, dark=dark)
     figure = draw_network(golden, options)
     figure.draw_without_rendering()
     axes = figure.axes[0]
@@ -295,7 +295,7 @@ def test_any_word_can_be_drawn(word: str, tmp_path: Path) -> None:
 def test_files_are_reproducible_and_undated(tmp_path: Path, golden: ConnectionTable) -> None:
     for suffix, begins in ((".svg", b"<?xml"), (".png", b"\x89PNG"), (".pdf", b"%PDF")):
         paths = [
-            save_figure(draw_network(golden, DrawOptions(maximum_columns=2)), tmp_path / f"{run}" / f"n{suffix}")
+            save_figure(draw_network(golden, DrawOptions(max_columns=2)), tmp_path / f"{run}" / f"n{suffix}")
             for run in (1, 2)
         ]
         first, second = (path.read_bytes() for path in paths)

@@ -24,12 +24,12 @@ from giaann_dask.cli import run as run_command
 from giaann_dask.diagnostics.pictures import schemes
 from giaann_dask.diagnostics.pictures.animation import check_animation, draw_frames, save_animation
 from giaann_dask.diagnostics.pictures.choosing import Words, choose_graph, part_of
-from giaann_dask.diagnostics.pictures.density import Density, DensityOptions, count_density, draw_density
+from giaann_dask.diagnostics.pictures.density import Density, count_density, draw_density
 from giaann_dask.diagnostics.pictures.drawing import draw_commit, draw_graph
 from giaann_dask.diagnostics.pictures.files import save_figure
 from giaann_dask.diagnostics.pictures.interactive import line_values, neuron_values, page_of, save_page
 from giaann_dask.diagnostics.pictures.layout import Line, Page, curve, line_ends
-from giaann_dask.diagnostics.pictures.options import DrawOptions
+from giaann_dask.diagnostics.pictures.options import DensityOptions, DrawOptions
 from giaann_dask.diagnostics.pictures.prediction import Prediction, activation_of, draw_step, graph_of, predict
 from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph
 from giaann_dask.errors import EmptyInputError, MissingDependencyError, OptionError
@@ -96,7 +96,7 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CommitReader
 
 @pytest.fixture(scope="module")
 def prediction(networks: dict[str, CommitReader]) -> Prediction:
-    return predict(networks["v2"], PROMPT, GenerationOptions(tokens=3))
+    return predict(networks["v2"], PROMPT, GenerationOptions(max_tokens=3))
 
 
 def looks(colouring: Colouring, names: dict[Any, str]) -> dict[str, str]:
@@ -226,7 +226,7 @@ def test_curves_begin_and_end_at_their_neurons() -> None:
 
 @pytest.mark.parametrize("colour", ["default", "segments", "branches", "parts", "delimiters"])
 def test_a_legend_says_what_colours_mean(networks: dict[str, CommitReader], colour: str, tmp_path: Path) -> None:
-    options = DrawOptions(colour=colour, maximum_columns=2, maximum_features=3, width_inches=8)
+    options = DrawOptions(colour=colour, max_columns=2, max_features=3, width_inches=8)
     figure = draw_commit(networks["v1"], options)
     legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert legend[0].startswith(("prime concept", "concept"))
@@ -271,7 +271,7 @@ def test_activation_is_each_segments_strongest_branch_summed_up() -> None:
 
 def test_a_prediction_is_that_of_generate(networks: dict[str, CommitReader]) -> None:
     network = gd.Network(networks["v1"].path)
-    options = gd.GenerationOptions(tokens=3, reasons=0)
+    options = gd.GenerationOptions(max_tokens=3, reasons=0)
     expected = network.session(PROMPT, options=options)
     tokens = list(expected)
     found = network.pictures.predict(PROMPT, options)
@@ -303,9 +303,9 @@ def test_a_step_shows_source_candidates_and_what_is_chosen(prediction: Predictio
 def test_an_animation_has_a_frame_for_every_step(prediction: Prediction, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     few = replace(prediction, steps=prediction.steps[-3:], given=prediction.given)
-    frames = list(draw_frames(few, DrawOptions(colour="activation", width_inches=6, maximum_columns=2)))
+    frames = list(draw_frames(few, DrawOptions(colour="activation", width_inches=6, max_columns=2)))
     assert len({tuple(frame.get_size_inches()) for frame in frames}) == 1
-    options = DrawOptions(colour="activation", width_inches=5, maximum_columns=1, maximum_features=2)
+    options = DrawOptions(colour="activation", width_inches=5, max_columns=1, max_features=2)
     path = save_animation(few, tmp_path / "deep" / "a.gif", options, seconds=0.5)
     with image.open(path) as found:
         assert found.n_frames == len(frames) == 3
@@ -424,7 +424,7 @@ def test_pointing_tells_and_tapping_follows(browser: Any, networks: dict[str, Co
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.support.ui import WebDriverWait
 
-    path = save_page(networks["v1"], tmp_path / "a.html", DrawOptions(concepts=("miller",), maximum_features=4))
+    path = save_page(networks["v1"], tmp_path / "a.html", DrawOptions(concepts=("miller",), max_features=4))
     browser.get(path.as_uri())
     wait = WebDriverWait(browser, 30)
     ready = "return typeof Bokeh !== 'undefined' && Bokeh.documents.length > 0 && Bokeh.documents[0].is_idle"
@@ -472,11 +472,11 @@ def test_pointing_tells_and_tapping_follows(browser: Any, networks: dict[str, Co
 @pytest.mark.slow
 def test_the_command_draws_every_kind(networks: dict[str, CommitReader], tmp_path: Path, capsys: Any) -> None:
     network = str(networks["v2"].path)
-    small = ("--max-columns", "2", "--max-features", "3", "--width", "6")
+    small = ("--max-columns", "2", "--max-features", "3", "--width-inches", "6")
     for name, *request in (
         ("a.svg", "--colour", "delimiters", "--dark"),
         ("b.html", "--prompt", PROMPT, "--settings", "train"),
-        ("c.png", "--density", "--order", "region"),
+        ("c.png", "--density", "--density-order", "region"),
         ("d.gif", "--animate", "The old miller", "--max-tokens", "1"),
     ):
         assert run_command(["draw", network, "--out", str(tmp_path / name), *small, *request, "--json"]) == 0, name

@@ -58,7 +58,7 @@ from giaann_dask.events import (
 from giaann_dask.models.columns.predictor import open_columns
 from giaann_dask.predict.sessions import Sessions
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 numbers = st.integers(0, 1 << 40)
@@ -325,7 +325,7 @@ def test_prompts_are_told_of(trained: dict[str, Any]) -> None:
     opened = open_columns(store.open(store.head()), client=None, options=gd.GenerationOptions(), observer=told.append)
     first, _, rest = trained["text"].read_text().partition("\n")
     prompts = [" ".join(line.split()[:7]) for line in (first, rest)] + ["nothing here"]
-    with Sessions(opened, prompts, options=gd.GenerationOptions(tokens=4, reasons=0)) as sessions:
+    with Sessions(opened, prompts, options=gd.GenerationOptions(max_tokens=4, reasons=0)) as sessions:
         tokens = sum(piece.token is not None for piece in sessions)
     counted = Counter[str]()
     for event in told:
@@ -334,7 +334,7 @@ def test_prompts_are_told_of(trained: dict[str, Any]) -> None:
     assert counted["entered"] == counted["left"] >= 2
     assert counted["tokens"] == tokens > 0
     told.clear()
-    with Sessions(opened, prompts[:1], options=gd.GenerationOptions(tokens=4, reasons=0)) as given_up:
+    with Sessions(opened, prompts[:1], options=gd.GenerationOptions(max_tokens=4, reasons=0)) as given_up:
         next(given_up)
     assert sum(event.entered - event.left for event in told if isinstance(event, PromptsAdvanced)) == 0
 

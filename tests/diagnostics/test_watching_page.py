@@ -14,7 +14,7 @@ from support.browsers import NEEDS_BROWSER, WIDTHS, errors, keep_picture, open_b
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 
 pytest.importorskip("bokeh", reason="needs bokeh (extra dashboard)")
 pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")

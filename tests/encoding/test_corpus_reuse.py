@@ -21,7 +21,7 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.ledger import Ledger
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.vocabulary import Vocabulary
 
 SPECIFICATION = Specification(flags="history")
@@ -85,7 +85,7 @@ def read(
 def test_reuse_equals_encoding_again(
     client: Client, corpora: list[gd.EncodedCorpus], limit: int | None, block: int
 ) -> None:
-    options = {"maximum_sequences": limit, "block_characters": block}
+    options = {"max_sequences": limit, "block_characters": block}
     again, expected = read(client, corpora, words=True, **options)
     names, found = read(client, corpora, words=False, **options)
     assert set(again) == {"encode"}
@@ -102,7 +102,7 @@ def state_after(client: Client, corpora: list[gd.EncodedCorpus]) -> Callable[[in
     @functools.cache
     def build(before: int) -> State:
         state = (Vocabulary(), Ledger())
-        read(client, corpora, state=state, words=True, maximum_sequences=before)
+        read(client, corpora, state=state, words=True, max_sequences=before)
         return state
 
     return lambda before: copy.deepcopy(build(before))
@@ -120,7 +120,7 @@ def test_resuming_equals_encoding_again(
 ) -> None:
     whole = len(corpora[0])
     states = [state_after(before) for _ in range(2)]
-    options = {"maximum_sequences": limit, "block_characters": block}
+    options = {"max_sequences": limit, "block_characters": block}
     _, expected = read(client, corpora, state=states[0], words=True, **options)
     names, found = read(client, corpora, state=states[1], words=False, **options)
     assert (names[0] == "encode") == (before >= whole)
@@ -134,7 +134,7 @@ def test_resuming_before_the_last_part_equals_encoding_again(client: Client, cor
     before = sum(entry.sequences for entry in entries[:-1])
     states: list[State] = [(Vocabulary(), Ledger()) for _ in range(2)]
     for state in states:
-        read(client, corpora[:1], state=state, words=True, maximum_sequences=before)
+        read(client, corpora[:1], state=state, words=True, max_sequences=before)
         assert [entry.complete for entry in state[1].entries] == [True] * (len(entries) - 1)
     _, expected = read(client, corpora[:1], state=states[0], words=True)
     names, found = read(client, corpora[:1], state=states[1], words=False)
@@ -146,8 +146,8 @@ def test_a_network_of_other_text_encodes_again(client: Client, corpora: list[gd.
     """Use the same number of sequences, with the first parts in the ledger but other words before them."""
     states: list[State] = [(Vocabulary(), Ledger()) for _ in range(2)]
     for state in states:
-        read(client, corpora[1:], state=state, words=True, maximum_sequences=35)
-        read(client, corpora[:1], state=state, words=True, maximum_sequences=35)
+        read(client, corpora[1:], state=state, words=True, max_sequences=35)
+        read(client, corpora[:1], state=state, words=True, max_sequences=35)
         state[0].sequences = 35
     _, expected = read(client, corpora[:1], state=states[0], words=True)
     names, found = read(client, corpora[:1], state=states[1], words=False)
@@ -180,7 +180,7 @@ def test_a_network_of_a_corpus_equals_one_of_its_text(
     text = corpus.path.with_name("2.txt")
     reading = gd.TextOptions(reading=ReadOptions(part_characters=1000))
     for limit in (None, 41):
-        options = gd.TrainingOptions(maximum_sequences=limit, block_characters=3000, batch_sequences=100)
+        options = gd.TrainingOptions(max_sequences=limit, block_characters=3000, batch_sequences=100)
         networks = [
             gd.train(source, tmp_path / f"{name}-{limit}", client=client, options=options, text=reading)
             for name, source in (("text", text), ("corpus", corpus.path))

@@ -16,7 +16,8 @@ import giaann_dask as gd
 from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.encoding import worker_reading
 from giaann_dask.encoding.worker_reading import WorkerReading, tag_contents
-from giaann_dask.text.reading import PartRange, ReadOptions, read_parts
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import PartRange, read_parts
 from giaann_dask.text.tokens import Part
 
 

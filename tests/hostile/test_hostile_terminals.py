@@ -200,7 +200,7 @@ def test_words_of_a_text_are_shown_and_not_obeyed(obeyed: Path, capsys: pytest.C
         (OBEYED,),
         ("log", f"--{OBEYED}"),
         ("job", "weekly", "--network", OBEYED, "--evaluate", OBEYED),
-        ("draw", obeyed, "--out", obeyed.parent / f"{OBEYED}.svg", "--concept", OBEYED),
+        ("draw", obeyed, "--out", obeyed.parent / f"{OBEYED}.svg", "--concepts", OBEYED),
     ):
         shown_by(arguments, capsys, None)
 

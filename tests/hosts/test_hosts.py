@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 import giaann_dask as gd
 from giaann_dask.events import Committed
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 
 text, place, address, folder = sys.argv[1:]
 

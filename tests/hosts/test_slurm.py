@@ -27,7 +27,7 @@ from pathlib import Path
 from dask_jobqueue import SLURMCluster
 import giaann_dask as gd
 from giaann_dask.events import Committed
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 
 text, folder, private = sys.argv[1:]
 seen = set()

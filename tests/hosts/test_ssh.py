@@ -147,7 +147,7 @@ def test_folders_that_hosts_do_not_share_are_refused(
     assert code == 2, said
     assert "on host n" in said, "the worker that does not see it is named"
     with gd.connect(workers=0) as client:
-        gd.train(small, tmp_path / "net", client=client, options=gd.TrainingOptions(maximum_sequences=100))
+        gd.train(small, tmp_path / "net", client=client, options=gd.TrainingOptions(max_sequences=100))
     for host in ("client", "n1", "n2"):
         assert shell.run(host, f"cp -r {tmp_path}/net {private}/copy")[0] == 0
     code, said = shell.run("client", f"{ours} --network {private}/copy")

@@ -277,7 +277,7 @@ def test_sessions_give_what_generate_gives(village_network: gd.Network) -> None:
         "The quiet captain crossed the boat near the grey",
         "The teacher painted the",
     ]
-    options = gd.GenerationOptions(tokens=8, reasons=2)
+    options = gd.GenerationOptions(max_tokens=8, reasons=2)
     expected = [village_network.generate(prompt, options=options) for prompt in prompts]
     assert sum(len(continuation.tokens) for continuation in expected) > 4
     batch = BatchOptions(slots=2)
@@ -330,7 +330,7 @@ def village_block(network: gd.Network) -> tuple[EncodedBlock, FlagTable]:
 
 def test_a_prompt_that_cannot_be_continued_leaves_the_others_alone(village_network: gd.Network) -> None:
     prompts = ["The miller carried the", "of the and", "The miller carried the"]
-    with village_network.sessions(iter(prompts), options=gd.GenerationOptions(tokens=3)) as sessions:
+    with village_network.sessions(iter(prompts), options=gd.GenerationOptions(max_tokens=3)) as sessions:
         pieces = list(sessions)
     assert [piece.number for piece in pieces if isinstance(piece.error, PromptError)] == [1]
     tokens = [[p.token for p in pieces if p.number == number and p.token] for number in range(3)]

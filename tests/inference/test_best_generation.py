@@ -53,7 +53,7 @@ def opened(network: gd.Network) -> ContextsPredictor:
 
 def drawn(temperature: float, seed: int, **options: int) -> gd.GenerationOptions:
     sampling = gd.SamplingOptions(temperature=temperature, seed=seed)
-    return gd.GenerationOptions(sampling=sampling, **{"tokens": 12, "reasons": 0, **options})
+    return gd.GenerationOptions(sampling=sampling, **{"max_tokens": 12, "reasons": 0, **options})
 
 
 def sentences(continuation: Continuation) -> list[list[str]]:
@@ -68,7 +68,7 @@ def sentences(continuation: Continuation) -> list[list[str]]:
 
 @pytest.mark.parametrize("prompt", [PROMPT, f"{PROMPT} boat."])
 def test_takes_what_scoring_finds_most_probable(network: gd.Network, opened: ContextsPredictor, prompt: str) -> None:
-    found = network.generate(prompt, options=gd.GenerationOptions(tokens=30, reasons=0))
+    found = network.generate(prompt, options=gd.GenerationOptions(max_tokens=30, reasons=0))
     assert found.stop is None
     assert len(found.tokens) == 30
     divided = sentences(found)
@@ -96,7 +96,7 @@ def test_the_same_on_a_cluster_and_in_sessions(network: gd.Network) -> None:
 
 
 def test_draws_by_probability(opened: ContextsPredictor) -> None:
-    options = [drawn(1.0, seed, tokens=1, runners_up=3) for seed in range(300)]
+    options = [drawn(1.0, seed, max_tokens=1, runners_up=3) for seed in range(300)]
     tokens = [next(iter(TextContinuation(opened.model, "The old", option))) for option in options]
     likely = max(tokens[0].candidates, key=lambda candidate: candidate.value)
     share = sum(token.word == likely.word for token in tokens) / len(tokens)
@@ -128,7 +128,7 @@ def test_temperatures_that_cannot_be(network: gd.Network, temperature: float) ->
 def test_reasons_tell_how_two_words_differ(opened: ContextsPredictor) -> None:
     steps = {}
     for seed in range(40):
-        text = TextContinuation(opened.model, PROMPT, drawn(2.0, seed, tokens=1, reasons=100, runners_up=100_000))
+        text = TextContinuation(opened.model, PROMPT, drawn(2.0, seed, max_tokens=1, reasons=100, runners_up=100_000))
         token = next(iter(text))
         steps[token.word] = token
     base = dict(zip(opened.model.tables.words, opened.model.words_with(()).base.tolist(), strict=True))
@@ -150,7 +150,7 @@ def test_command_and_refusals(network: gd.Network, capsys: pytest.CaptureFixture
     command = ["generate", str(network.path), "The old miller", "--max-tokens", "5", "--workers", "0"]
     assert run([*command, "--temperature", "0.5", "--seed", "2", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    wanted = network.generate("The old miller", options=drawn(0.5, 2, tokens=5))
+    wanted = network.generate("The old miller", options=drawn(0.5, 2, max_tokens=5))
     assert told["text"] == wanted.text
     assert run([*command, "--explain"]) == 0
     assert "times as probable" in capsys.readouterr().out
@@ -176,7 +176,7 @@ def test_command_and_refusals(network: gd.Network, capsys: pytest.CaptureFixture
 def test_without_a_seed_every_text_is_another_and_its_seed_is_told(
     network: gd.Network, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unseeded = gd.GenerationOptions(tokens=20, reasons=0, sampling=gd.SamplingOptions(temperature=2.0))
+    unseeded = gd.GenerationOptions(max_tokens=20, reasons=0, sampling=gd.SamplingOptions(temperature=2.0))
     with gd.connect(workers=0) as client:
         found = [network.generate(PROMPT, client=client, options=unseeded) for _ in range(4)]
     with network.sessions([PROMPT] * 4, options=unseeded) as sessions:
@@ -188,11 +188,11 @@ def test_without_a_seed_every_text_is_another_and_its_seed_is_told(
     assert len({continuation.text for continuation in found}) > 4
     for continuation in found[3:5]:
         assert continuation.seed is not None
-        assert network.generate(PROMPT, options=drawn(2.0, continuation.seed, tokens=20)) == continuation
+        assert network.generate(PROMPT, options=drawn(2.0, continuation.seed, max_tokens=20)) == continuation
     assert session.seed is not None
-    again = network.generate(PROMPT, options=drawn(2.0, session.seed, tokens=20))
+    again = network.generate(PROMPT, options=drawn(2.0, session.seed, max_tokens=20))
     assert [token.word for token in again.tokens] == words
-    greedy = network.generate(PROMPT, options=drawn(0, 5, tokens=2))
+    greedy = network.generate(PROMPT, options=drawn(0, 5, max_tokens=2))
     assert greedy.seed is None
     assert "seed" not in greedy.as_dict()
     command = ["generate", str(network.path), PROMPT, "--max-tokens", "20", "--temperature", "2"]
@@ -246,7 +246,7 @@ def test_choices_of_a_request_differ_and_are_made_again_by_their_seeds(network: 
 
 
 def test_serving(network: gd.Network) -> None:
-    reader, options = NetworkStore(network.path).open(network.commit), drawn(0.7, 5, tokens=8)
+    reader, options = NetworkStore(network.path).open(network.commit), drawn(0.7, 5, max_tokens=8)
     body = {"prompt": PROMPT, "max_tokens": 8, "candidates": 2, "temperature": 0.7, "seed": 5}
     asked = read_request(json.dumps(body).encode(), Limits(), draws=True).options
     with gd.connect(workers=0) as client:
@@ -271,7 +271,7 @@ def test_serving(network: gd.Network) -> None:
 
 
 def test_a_full_batch_takes_no_more_and_a_prompt_that_leaves_frees_its_slot(opened: ContextsPredictor) -> None:
-    options = drawn(0.7, 3, tokens=2)
+    options = drawn(0.7, 3, max_tokens=2)
     batch = opened.open_batch(options, gd.BatchOptions(slots=1))
     with pytest.raises(PromptError, match="0 words"):
         batch.prepare(" ", options)
@@ -300,7 +300,7 @@ def test_scored_words_are_where_they_are_in_any_text(opened: ContextsPredictor, 
 
 def test_a_blank_line_in_a_prompt_ends_a_sentence_as_in_a_file(network: gd.Network) -> None:
     def first(prompt: str) -> Any:
-        options = gd.GenerationOptions(tokens=1, reasons=0)
+        options = gd.GenerationOptions(max_tokens=1, reasons=0)
         return network.generate(prompt, options=options).tokens[0].candidates
 
     assert first("It was late\n\nThe miller") == first("It was late\r\n \r\nThe\nmiller")

@@ -27,7 +27,7 @@ from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.spec_profiles import CHAIN_NAMES, CONTEXT_NAMES
 from giaann_dask.store.export import read_whole
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "synthetic"
 TRAIN, TEST = DATA / "train.conllu.gz", DATA / "test.conllu.gz"
@@ -147,7 +147,7 @@ def test_blocks_batches_regions_and_stops_do_not_matter(network: gd.Network, tmp
     ):
         folder = tmp_path / f"net{number}"
         if number:
-            partly = trained(TRAIN, folder, maximum_sequences=101, commit_seconds=0.01, **options)
+            partly = trained(TRAIN, folder, max_sequences=101, commit_seconds=0.01, **options)
             assert partly.manifest.sequences == 101
         whole = trained(TRAIN, folder, **options)
         assert [a == b for a, b in zip(exported(whole, tmp_path), expected, strict=True)] == [True, True, True]
@@ -161,7 +161,7 @@ def test_probabilities_are_those_of_the_pure_path(network: gd.Network) -> None:
     with gd.connect(workers=0) as client:
         options = gd.ScoringOptions(baseline="ngram", tokens_per_task=333)
         found = network.score(TEST, client=client, options=options)
-        some = network.score(TEST, client=client, options=gd.ScoringOptions(first_sequence=20, maximum_sequences=30))
+        some = network.score(TEST, client=client, options=gd.ScoringOptions(first_sequence=20, max_sequences=30))
     assert found.scores.log_probability.tobytes() == expected.log_probability.tobytes()
     assert found.predicted == expected.summary(8)
     assert found.every == expected.summary()
@@ -178,7 +178,7 @@ def test_probabilities_are_those_of_the_pure_path(network: gd.Network) -> None:
 
 def test_ngrams_of_the_tokens_that_v1_predicts(tmp_path: Path) -> None:
     text = gd.TextOptions(tagger="gold")
-    limit = gd.TrainingOptions(maximum_sequences=150)
+    limit = gd.TrainingOptions(max_sequences=150)
     with gd.connect(workers=0) as client:
         columns = gd.train(TRAIN, tmp_path / "v1", client=client, text=text, options=limit)
         found = columns.evaluate(TEST, client=client, text=text)

@@ -131,7 +131,7 @@ def test_a_continuation_has_the_words_after_its_context(
 
 def test_what_is_generated_is_the_most_probable_continuation(network: gd.Network, model: GiaannLM) -> None:
     context = "The old miller carried the"
-    known = network.generate(context, options=gd.GenerationOptions(tokens=6, reasons=0)).text
+    known = network.generate(context, options=gd.GenerationOptions(max_tokens=6, reasons=0)).text
     stop = known.split()[3]
     asked = [
         (context, {"until": [], "max_gen_toks": 6}),

@@ -31,14 +31,16 @@ from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.events import SequencesEvaluated
 from giaann_dask.keys import SEGMENT_SHIFT, pack_neuron, pack_target
 from giaann_dask.models.columns.evaluation import evaluation
-from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions, EvaluationReport
+from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
+from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
 from giaann_dask.models.options import GenerationOptions
 from giaann_dask.rows import service as row_service
 from giaann_dask.rows.cache import RowCache, RowStatistics
 from giaann_dask.rows.decoded import DecodedBlocks
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.regions import opened_bytes, rows_are_remote
-from giaann_dask.rows.remote import RegionKeys, RemoteRows, RowOptions
+from giaann_dask.rows.remote import RegionKeys, RemoteRows
+from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.rows.service import _plugin, install, select_rows
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.merging import merge_runs
@@ -357,7 +359,7 @@ def test_rows_that_were_opened_without_strengths_are_not_used_where_paths_are_sc
     village: tuple[gd.Network, Path, EvaluationReport],
 ) -> None:
     network, prompt = village[0], "the old miller carried the"
-    plain = GenerationOptions(tokens=4, reasons=0, rows=RowOptions(mode="remote"))
+    plain = GenerationOptions(max_tokens=4, reasons=0, rows=RowOptions(mode="remote"))
     search = replace(plain, beam=gd.BeamOptions(width=3, depth=3, score="connection"))
     expected = network.generate(prompt, options=replace(search, rows=RowOptions()))
     with gd.connect(workers=0) as client:
@@ -385,7 +387,7 @@ def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Pat
         assert sum(counted.values(), RowStatistics()) == total
         assert total.rows > 100
         prompt = "the old miller carried the"
-        ways = [GenerationOptions(tokens=8, rows=RowOptions(mode=way)) for way in ("replicated", "remote")]  # type: ignore[arg-type]
+        ways = [GenerationOptions(max_tokens=8, rows=RowOptions(mode=way)) for way in ("replicated", "remote")]  # type: ignore[arg-type]
         one, other = (network.generate(prompt, client=client, options=way).as_dict() for way in ways)
         assert one["tokens"]
         assert one == other

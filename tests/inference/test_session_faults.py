@@ -22,16 +22,18 @@ from giaann_dask.errors import ClusterError
 from giaann_dask.events import SequencesEvaluated
 from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.columns.evaluation import evaluation
-from giaann_dask.models.columns.evaluation.evaluation import EvaluationOptions, EvaluationReport
+from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
+from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
 from giaann_dask.models.options import BatchOptions, GenerationOptions
 from giaann_dask.predict.continuation import Continuation
 from giaann_dask.predict.sessions import ContinuationStream
 from giaann_dask.rows.messages import NAME, OPERATION
-from giaann_dask.rows.remote import RemoteRows, RowOptions
+from giaann_dask.rows.remote import RemoteRows
+from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.store.network_store import NetworkStore
 
 PROMPTS = [f"the {a} {n} {v} the" for a, n, v in zip(ADJECTIVES * 2, NOUNS, VERBS * 2, strict=False)]
-OPTIONS = GenerationOptions(tokens=12, reasons=0)
+OPTIONS = GenerationOptions(max_tokens=12, reasons=0)
 # Nothing is kept, so that every step asks for rows.
 FEW = BatchOptions(slots=3, held_bytes=0)
 

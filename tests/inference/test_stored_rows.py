@@ -18,7 +18,7 @@ from giaann_dask.predict.generation import generate
 from giaann_dask.predict.sessions import Sessions
 from giaann_dask.rows import stored
 from giaann_dask.rows.opening import OpeningRows
-from giaann_dask.rows.remote import RowOptions
+from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.rows.source import RunRows
 from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.packing import PackedRun
@@ -32,7 +32,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> CommitReader:
     """A network of two commits, whose regions have several runs."""
     folder = tmp_path_factory.mktemp("rows")
     text = write_village(folder / "text.txt", 120)
-    options = TrainingOptions(maximum_sequences=60)
+    options = TrainingOptions(max_sequences=60)
     gd.train(text, folder / "net", options=options)
     network = gd.train(text, folder / "net")
     return open_commit(str(network.path), network.commit)
@@ -73,25 +73,25 @@ def test_a_prompt_decodes_no_region(reader: CommitReader, monkeypatch: pytest.Mo
     monkeypatch.setattr(StoredEntries, "read", counted)
     monkeypatch.setattr(PackedRun, "read_from", lambda read: pytest.fail("a whole run is read"))
     prompt = " ".join((reader.path.parent / "text.txt").read_text(encoding="utf-8").split()[:7])
-    assert generate(None, reader, prompt, GenerationOptions(tokens=2)).tokens
+    assert generate(None, reader, prompt, GenerationOptions(max_tokens=2)).tokens
     assert asked
     assert not decoded
 
 
 def test_a_prompt_on_a_cluster_opens_no_region(reader: CommitReader, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = " ".join((reader.path.parent / "text.txt").read_text(encoding="utf-8").split()[:7])
-    expected = generate(None, reader, prompt, GenerationOptions(tokens=2))
+    expected = generate(None, reader, prompt, GenerationOptions(max_tokens=2))
     monkeypatch.setattr(predictor, "CommitHandle", lambda *_: pytest.fail("all regions are opened"))
     with gd.connect(workers=0) as client:
-        assert generate(client, reader, prompt, GenerationOptions(tokens=2)) == expected
+        assert generate(client, reader, prompt, GenerationOptions(max_tokens=2)) == expected
         rows = predictor._opened_from_store(str(reader.path), reader.commit).rows
         assert isinstance(rows, StoredRows)
         monkeypatch.setattr(predictor, "open_commit", lambda *_: pytest.fail("the commit is opened again"))
         monkeypatch.setattr(predictor, "KEPT_BYTES", 0)
-        again = generate(client, reader, prompt, GenerationOptions(tokens=3))
+        again = generate(client, reader, prompt, GenerationOptions(max_tokens=3))
         assert again.tokens[:2] == expected.tokens
         assert sum(region.kept_bytes for region in rows._regions.values()) == 0, "frames are let go"
-        replicated = GenerationOptions(tokens=2, rows=RowOptions(mode="replicated"))
+        replicated = GenerationOptions(max_tokens=2, rows=RowOptions(mode="replicated"))
         monkeypatch.undo()
         assert generate(client, reader, prompt, replicated) == expected
 
@@ -129,7 +129,7 @@ def test_a_prompt_does_not_wait_for_regions(reader: CommitReader, monkeypatch: p
     opened = predictor.results
     monkeypatch.setattr(predictor, "results", lambda futures: released.wait(60) and opened(futures))
     prompt = " ".join((reader.path.parent / "text.txt").read_text(encoding="utf-8").split()[:7])
-    options = GenerationOptions(tokens=3, reasons=0)
+    options = GenerationOptions(max_tokens=3, reasons=0)
     with gd.connect(workers=0) as client:
         handle = predictor.open_columns(reader, client=client, options=options)
         first = [event.token for event in Sessions(handle, [prompt], options=options)]

@@ -53,7 +53,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
     text = write_village(folder / "text.txt", 500)
     with gd.connect(workers=0) as client:
         for some in (150, 300):
-            options = TrainingOptions(maximum_sequences=some)
+            options = TrainingOptions(max_sequences=some)
             gd.train(text, folder / "net", client=client, specification=BEST, options=options)
         return gd.train(text, folder / "net", client=client)
 
@@ -85,7 +85,7 @@ def row_of(tables: PooledTables, row: int) -> tuple[object, ...]:
 def from_tables(reader: CommitReader, tokens: int) -> tuple[GeneratedToken, ...]:
     """Continue the prompt with tables of all counts."""
     model = LogLinearModel(read_tables(*place_of(reader)), scores.BEST)
-    return tuple(TextContinuation(model, PROMPT, gd.GenerationOptions(tokens=tokens)))
+    return tuple(TextContinuation(model, PROMPT, gd.GenerationOptions(max_tokens=tokens)))
 
 
 def test_rows_are_those_of_all_tables(network: gd.Network) -> None:
@@ -188,7 +188,7 @@ def test_a_prompt_reads_what_it_needs(network: gd.Network, monkeypatch: pytest.M
 
     monkeypatch.setattr(StoredEntries, "read", counted)
     monkeypatch.setattr(PackedRun, "read_from", lambda read: pytest.fail("a whole run is read"))
-    found = generate(None, reader, PROMPT, gd.GenerationOptions(tokens=5))
+    found = generate(None, reader, PROMPT, gd.GenerationOptions(max_tokens=5))
     assert found.tokens == expected
     # Nothing is read again for the next token.
     chunks = [name for name in asked if "/c/" in name]
@@ -197,7 +197,7 @@ def test_a_prompt_reads_what_it_needs(network: gd.Network, monkeypatch: pytest.M
 
 
 def test_a_process_opens_a_commit_once_for_prompts(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, options = reader_of(network), gd.GenerationOptions(tokens=4)
+    reader, options = reader_of(network), gd.GenerationOptions(max_tokens=4)
     monkeypatch.setattr(predictor, "has_tables", lambda *_: False)
     expected = generate(None, reader, PROMPT, options)
     tables = predictor._opened_from_store(*place_of(reader))._stored
@@ -216,7 +216,7 @@ def test_commits_without_sums_are_read_as_a_whole(network: gd.Network, monkeypat
     predictor._opened_from_store.cache_clear()
     built = []
     monkeypatch.setattr(commit_tables, "build_tables", lambda *given: built.append(1) or build_tables(*given))
-    found = generate(None, reader_of(network), PROMPT, gd.GenerationOptions(tokens=5))
+    found = generate(None, reader_of(network), PROMPT, gd.GenerationOptions(max_tokens=5))
     assert found.tokens == expected
     assert built
 
@@ -224,7 +224,7 @@ def test_commits_without_sums_are_read_as_a_whole(network: gd.Network, monkeypat
 def test_tables_are_built_while_rows_answer(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictor, "_CONNECTIONS_PER_TOKEN", reader_of(network).manifest().connections // 3 + 1)
     opened = ContextsPredictor(reader_of(network))
-    options = gd.GenerationOptions(tokens=9)
+    options = gd.GenerationOptions(max_tokens=9)
     batch = opened.open_batch(options, BatchOptions(slots=1))
     batch.prepare(PROMPT, options).enter()
     words = []

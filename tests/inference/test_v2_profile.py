@@ -29,7 +29,7 @@ def test_evaluation_follows_the_golden_run_but_for_ties(trained: gd.Network, dat
     with gd.connect(workers=0) as client:
         for strict in (True, False):
             options = gd.EvaluationOptions(
-                inference=gd.V2Settings(settings="train", strict_reference=strict), maximum_sequences=40
+                inference=gd.V2Settings(settings="train", strict_reference=strict), max_sequences=40
             )
             text = gd.TextOptions(tagger="gold")
             reports[strict] = trained.evaluate(
@@ -48,7 +48,7 @@ def test_evaluation_follows_the_golden_run_but_for_ties(trained: gd.Network, dat
 
 def test_a_prompt_goes_on_alike_in_a_task_and_in_a_session(trained: gd.Network) -> None:
     prompt = "he met the dog and the cat"
-    options = gd.GenerationOptions(tokens=6, inference=gd.V2Settings(feed="prediction"))
+    options = gd.GenerationOptions(max_tokens=6, inference=gd.V2Settings(feed="prediction"))
     with gd.connect(workers=0) as client:
         task = trained.generate(prompt, client=client, options=options)
     session = trained.session(prompt, options=options)

@@ -33,7 +33,7 @@ from giaann_dask.errors import (
 )
 from giaann_dask.islands.signing import generate_key
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 
 PARAGRAPHS = sample_text().read_text(encoding="utf-8").split("\n\n")
 BASE, REST = PARAGRAPHS[:3], PARAGRAPHS[3:24]

@@ -55,7 +55,7 @@ from giaann_dask.spec_profiles import CONTEXT_NAMES
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text import vocabulary
 from giaann_dask.text.ledger import LedgerEntry, identify
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.tokens import Part
 
 TEXTS = sample_text().read_text(encoding="utf-8").split("\n\n")[:5]
@@ -548,7 +548,7 @@ def test_a_network_stays_readable_whatever_is_merged(packed: Packed, client: Cli
     text = "\n\n".join(TEXTS)
     if reader.repeats() is not None:
         StoredTables(reader, range(1, len(CONTEXTS))).of(TokenStream.from_documents([sentences_of(text)]))
-    found = gd.open(owner.path).generate(text, client=client, options=gd.GenerationOptions(tokens=1))
+    found = gd.open(owner.path).generate(text, client=client, options=gd.GenerationOptions(max_tokens=1))
     assert len(found.tokens) == 1
 
 

@@ -142,7 +142,7 @@ def test_a_job(run: Run, tmp_path: Path) -> None:
     text.parent.mkdir()
     text.write_text(sample_text().read_text(encoding="utf-8")[:3000], encoding="utf-8")
     places = ["--text", str(text.parent), "--network", str(tmp_path / "net"), "--evaluate", str(sample_test_text())]
-    rules = ["--settle", "0", "--evaluate-sequences", "2", "--workers", "0", "--json"]
+    rules = ["--settle-s", "0", "--evaluate-sequences", "2", "--workers", "0", "--json"]
     entry = json.loads(run("-m", "giaann_dask", "job", "nightly", *places, *rules))
     assert (entry["job"], entry["exit"], entry["new_files"]) == ("nightly", 0, [str(text)])
     assert entry["training"]["sequences"] > 10

@@ -21,7 +21,7 @@ from giaann_dask.store.network_store import NetworkStore
 
 PROMPTS = [f"The {adjective} {noun} carried the" for adjective in ("old", "grey") for noun in ("miller", "dog", "boat")]
 WANTED = CompletionOptions(tokens=12, candidates=2)
-OPTIONS = gd.GenerationOptions(tokens=12, runners_up=2, reasons=0)
+OPTIONS = gd.GenerationOptions(max_tokens=12, runners_up=2, reasons=0)
 
 
 @pytest.fixture(scope="module", params=["v1", "v2", "best"])

@@ -54,7 +54,7 @@ def served(folder: Path, profile: Any) -> Iterator[Served]:
         gd.train(text, folder / "net", client=client, specification=gd.Specification(profile=profile))
         store = NetworkStore(folder / "net")
         engine = open_engine(client, store.open(store.head()))
-        options = ServingOptions(port=0, drain_s=1.0, name=profile)
+        options = ServingOptions(port=0, drain_s=1.0, model_name=profile)
         with bind(options) as bound:
             app = build_app(engine, options)
             thread = threading.Thread(
@@ -89,7 +89,7 @@ def any_profile(request: pytest.FixtureRequest) -> Served:
 
 
 def generated(server: Served, prompt: str, tokens: int) -> str:
-    return server.network.generate(prompt, options=gd.GenerationOptions(tokens=tokens, reasons=0)).text
+    return server.network.generate(prompt, options=gd.GenerationOptions(max_tokens=tokens, reasons=0)).text
 
 
 def test_models_are_listed_and_retrieved(any_profile: Served) -> None:

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 PROMPTS = [f"the {a} {n} {v} the" for a, n, v in zip(ADJECTIVES * 2, NOUNS, VERBS * 2, strict=False)]
 TIMEOUT_S = 16
 # Nothing is kept, and steps with concept columns ask for every row by itself.
-ASKED = ("--rows", "remote", "--row-memory", "0", "--timeout", str(TIMEOUT_S))
+ASKED = ("--rows-mode", "remote", "--rows-cache-bytes", "0", "--timeout-s", str(TIMEOUT_S))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     small = gd.TrainingOptions(region_bytes=60_000, hot_bytes=0)
     with gd.connect(workers=0) as client:
         network = gd.train(write_village(folder / "a.txt", 600), folder / "net", client=client, options=small)
-    options = gd.GenerationOptions(tokens=8, reasons=0)
+    options = gd.GenerationOptions(max_tokens=8, reasons=0)
     return folder / "net", [c.text for c in network.sessions(PROMPTS, options=options).continuations()]
 
 
@@ -129,7 +129,7 @@ def test_another_scheduler_takes_the_place_of_one_that_was_lost(known: tuple[Pat
 
 def test_a_worker_hangs(known: tuple[Path, list[str]], tmp_path: Path) -> None:
     network, expected = known
-    options = ("--storage", "2", "--hang-timeout", "20")
+    options = ("--storage", "2", "--hang-timeout-s", "20")
     with running_cluster(tmp_path, *options) as (_, address), served(network, "--scheduler", address) as server:
         with Client(address) as client:
             check_answers(server, expected, range(3))
@@ -180,7 +180,7 @@ def test_states_in_parts_of_which_some_are_lost(known: tuple[Path, list[str]], t
         with served(network, "--scheduler", address) as server:
             whole = choices(server)
         assert [its[0]["text"].strip() for its in whole] == [expected[number] for number in numbers]
-        with served(network, "--scheduler", address, "--state-memory", "2KB") as server:
+        with served(network, "--scheduler", address, "--state-bytes", "2KB") as server:
             assert choices(server) == whole
             asking = threading.Thread(target=lambda: again.extend(choices(server)))
             again: list[Any] = []

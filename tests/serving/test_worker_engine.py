@@ -23,7 +23,7 @@ from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.models.base import PromptWords, TokenEvent
 from giaann_dask.models.options import SamplingOptions
 from giaann_dask.models.results import GeneratedToken
-from giaann_dask.rows.remote import RowOptions
+from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.serving.engine import CompletionOptions, Part, open_engine
 from giaann_dask.serving.worker_engine import _Session, open_worker_engine
 from giaann_dask.store.commits import CommitReader

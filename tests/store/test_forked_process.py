@@ -24,7 +24,7 @@ pytestmark = [
 def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
     path = tmp_path_factory.mktemp("forked") / "net"
     with gd.connect(workers=0) as client:
-        options = gd.TrainingOptions(maximum_sequences=20)
+        options = gd.TrainingOptions(max_sequences=20)
         return gd.train(sample_text(), path, client=client, options=options)
 
 

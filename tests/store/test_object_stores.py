@@ -56,7 +56,7 @@ pytest.importorskip("obstore", reason="needs obstore")
 
 # Few regions: what a network in a bucket costs is requests, some for each of them.
 FEW = gd.Specification(**RULE)
-SEEDED = gd.GenerationOptions(tokens=8, sampling=gd.SamplingOptions(seed=1))
+SEEDED = gd.GenerationOptions(max_tokens=8, sampling=gd.SamplingOptions(seed=1))
 
 
 class Requests(logging.Handler):
@@ -152,7 +152,7 @@ def test_a_corpus_in_a_bucket_equals_one_in_a_folder(requests: Requests, client:
         for name, source in (("a", place), ("b", sample_text()))
     ]
     assert export(networks[0], tmp_path, "x") == export(networks[1], tmp_path, "y")
-    assert networks[0].evaluate(place, client=client, options=gd.EvaluationOptions(maximum_sequences=3)).inferred
+    assert networks[0].evaluate(place, client=client, options=gd.EvaluationOptions(max_sequences=3)).inferred
     with pytest.raises(StoreExistsError, match="exists already"):
         gd.encode(sample_text(), place, client=client)
     with pytest.raises(StoreExistsError, match="exists already"):

@@ -44,7 +44,7 @@ def test_training_predicting_and_training_more(profile: Profile, client: Client,
     rules = gd.Specification(profile=profile, regions=2, flags="history")
     network = gd.train([text[:1302]], tmp_path / "net", client=client, specification=rules)
     expected = dict(EXPECTED[f"{profile}-a"])
-    options = gd.GenerationOptions(tokens=5)
+    options = gd.GenerationOptions(max_tokens=5)
     said = network.generate("The old miller carried the flour", client=client, options=options)
     assert said.text == expected.pop("text")
     assert digests(network, tmp_path) == expected

@@ -81,8 +81,8 @@ def answered(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict
 def test_every_command_takes_an_older_commit(grown: Grown, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here, older = ("--workers", "0"), ("--ref", grown.first)
     commands: list[tuple[str | Path, ...]] = [
-        ("evaluate", grown.path, grown.text, *here, "--rows", "remote", "--row-memory", "1MB"),
-        ("generate", grown.path, PROMPT, *here, "--rows", "remote"),
+        ("evaluate", grown.path, grown.text, *here, "--rows-mode", "remote", "--rows-cache-bytes", "1MB"),
+        ("generate", grown.path, PROMPT, *here, "--rows-mode", "remote"),
         ("inspect", grown.path),
         ("export", grown.path, "--out", tmp_path / "a.npz"),
         ("draw", grown.path, "--out", tmp_path / "a.svg"),
@@ -127,7 +127,7 @@ def test_a_commit_has_one_identity(grown: Grown) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [("--rows", "begged"), ("--row-memory", "much"), ("--top-k", "1,two"), ("--top-k", "0")]
+    "wrong", [("--rows-mode", "begged"), ("--rows-cache-bytes", "much"), ("--top-k", "1,two"), ("--top-k", "0")]
 )
 def test_options_of_evaluate_that_make_no_sense(
     grown: Grown, wrong: tuple[str, str], capsys: pytest.CaptureFixture[str]

@@ -17,14 +17,15 @@ from giaann_dask.text.block_building import BlockBuilder
 from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.blocks import CANDIDATE, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.reading import ReadOptions, read_parts
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 
 
 def encode(golden: GoldenSet, part_characters: int) -> tuple[Vocabulary, list[EncodedBlock]]:
     ever_pos = EverPos.from_json(golden.ever_pos)
-    vocabulary, blocks, left = Vocabulary(), [], golden.maximum_sequences
+    vocabulary, blocks, left = Vocabulary(), [], golden.max_sequences
     options = FilterOptions(seed_tokens=golden.seed_tokens, maximum_tokens=80)
     for part in read_parts([str(golden.text)], ReadOptions(part_characters=part_characters)):
         builder = BlockBuilder(ever_pos, options)

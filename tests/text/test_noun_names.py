@@ -81,7 +81,7 @@ def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def options(network: gd.Network, tokens: int = 12) -> gd.GenerationOptions:
     profile = network.specification.profile
-    return gd.GenerationOptions(tokens=tokens, **({"inference": RULES} if profile == "v1" else {}))
+    return gd.GenerationOptions(max_tokens=tokens, **({"inference": RULES} if profile == "v1" else {}))
 
 
 def test_generation_writes_them_as_text_has_them(network: gd.Network) -> None:

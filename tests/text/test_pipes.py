@@ -28,7 +28,8 @@ from giaann_dask.encoding.estimate import estimate_characters
 from giaann_dask.errors import EmptyInputError, InputMissingError, OptionError
 from giaann_dask.text.inputs import require_rereadable, resolve_inputs
 from giaann_dask.text.lines import ReadingStopped
-from giaann_dask.text.reading import ReadOptions, read_parts
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import read_parts
 
 TEXT = sample_test_text().read_bytes()
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from giaann_dask.errors import EmptyInputError, InputMissingError
-from giaann_dask.text.reading import ReadOptions, locate_part, read_parts, read_range
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import locate_part, read_parts, read_range
 
 PIECES = [  # of lines
     "A mill. ",

@@ -26,7 +26,8 @@ from giaann_dask.errors import (
 )
 from giaann_dask.text import lines, reading
 from giaann_dask.text.lines import LineReader
-from giaann_dask.text.reading import ReadOptions, read_parts, resolve_inputs
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import read_parts, resolve_inputs
 from giaann_dask.text.tokens import Part
 
 # Plain text

@@ -25,7 +25,8 @@ from giaann_dask.lazy import import_optional
 from giaann_dask.text import lines as text_lines
 from giaann_dask.text import reading
 from giaann_dask.text.conllu import parse_conllu, parse_spaced_conllu
-from giaann_dask.text.reading import DatasetInput, ReadOptions, read_parts, resolve_inputs
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import DatasetInput, read_parts, resolve_inputs
 
 # JSON lines
 

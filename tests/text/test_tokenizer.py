@@ -28,7 +28,8 @@ from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.conllu import parse_conllu, parse_spaced_conllu
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.reading import ReadOptions, read_parts
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import read_parts
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder, find_parents, join_words, word_spans
 from giaann_dask.text.tokenizer import SPLIT_PATTERN, SubwordTokenizer
 from giaann_dask.text.tokens import Part, SpacedSentence, TaggedSentence, TaggedText
@@ -252,8 +253,8 @@ def test_training_on_a_corpus_equals_training_on_its_text(data_folder: Path, tmp
         save_tokenizer(SubwordTokenizer.learn(TEXTS, 300), tmp_path / "small.json")
     with gd.connect(workers=0) as client:
         rule = {"client": client, "specification": specification, "text": gd.TextOptions(tagger="gold", **choice)}
-        corpus = gd.encode(golden.text, tmp_path / "corpus", maximum_sequences=30, **rule)
-        direct = gd.train(golden.text, tmp_path / "direct", options=gd.TrainingOptions(maximum_sequences=30), **rule)
+        corpus = gd.encode(golden.text, tmp_path / "corpus", max_sequences=30, **rule)
+        direct = gd.train(golden.text, tmp_path / "direct", options=gd.TrainingOptions(max_sequences=30), **rule)
         whole = gd.train(corpus.path, tmp_path / "whole", client=client)
         with pytest.raises(SpecificationError, match="profile"):
             gd.train(corpus.path, tmp_path / "other", client=client, specification=gd.Specification())

@@ -122,7 +122,7 @@ def test_index_follows_the_network(profile: str, client: Client, tmp_path: Path)
         path = tmp_path / str(number)
         if not number:
             # In two trainings, the first of which ends within a part of text.
-            some = gd.TrainingOptions(batch_sequences=20, maximum_sequences=30)
+            some = gd.TrainingOptions(batch_sequences=20, max_sequences=30)
             gd.train([text], path, client=client, specification=rules, options=some)
         parts.append(gd.train([text], path, client=client, specification=rules))
     assert_index_agrees(parts[0]._reader)
@@ -181,7 +181,7 @@ def test_an_index_of_other_text_is_refused(client: Client, tmp_path: Path) -> No
     net = gd.train([DOCUMENTS[0]], tmp_path / "net", client=client, specification=rule)
     with pytest.raises(OptionError, match=r"1 of 1 parts of text .* are not in the inputs"):
         gd.index(net, [DOCUMENTS[1]], client=client)
-    few = gd.TrainingOptions(maximum_sequences=5)
+    few = gd.TrainingOptions(max_sequences=5)
     part = gd.train([DOCUMENTS[0]], tmp_path / "part", client=client, specification=rule, options=few)
     with pytest.raises(OptionError, match="trained on 1 of 1 parts of text in part"):
         gd.index(part, [DOCUMENTS[0]], client=client)

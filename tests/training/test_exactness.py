@@ -21,8 +21,8 @@ from support.golden_training import (
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.text.reading import ReadOptions
-from giaann_dask.training.selection import Order, SelectionOptions
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.training.options import Order, SelectionOptions
 
 pytestmark = pytest.mark.cluster
 
@@ -64,7 +64,7 @@ def test_exports_do_not_depend_on_workers_batches_and_regions(
             ),
         )
         report = network.training_report
-        found = network.evaluate(text, client=client, options=gd.EvaluationOptions(maximum_sequences=80))
+        found = network.evaluate(text, client=client, options=gd.EvaluationOptions(max_sequences=80))
     assert report.trained > 500
     assert report.column_touches > report.shared_touches
     assert (report.shared_touches > 0) == (workers > 1), "one increment has nothing to overlap with"
@@ -83,7 +83,7 @@ def test_appending_equals_training_at_once(tmp_path: Path) -> None:
     with gd.connect(workers=0) as client:
         once = gd.train([first, second], tmp_path / "once", client=client, specification=few)
         gd.train(first, tmp_path / "parts", client=client, specification=few)
-        limit = gd.TrainingOptions(maximum_sequences=140)
+        limit = gd.TrainingOptions(max_sequences=140)
         gd.train([first, second], tmp_path / "parts", client=client, options=limit)
         parts = gd.train([second, first], tmp_path / "parts", client=client)
         last = parts.training_report
@@ -124,7 +124,7 @@ def check_accuracy(client: Client, golden: GoldenSet, network: gd.Network, files
         found = network.evaluate(
             text,
             client=client,
-            options=gd.EvaluationOptions(inference=options, maximum_sequences=count),
+            options=gd.EvaluationOptions(inference=options, max_sequences=count),
             text=gd.TextOptions(tagger="gold"),
         )
         matches = info["pred_match"] if ties_as_ours else expected_matches(path, dictionary)
@@ -148,7 +148,7 @@ def check_golden(client: Client, golden: GoldenSet, folder: Path, files: list[Pa
         client=client,
         specification=gd.Specification(flags="history", seed_tokens=golden.seed_tokens),
         text=gd.TextOptions(tagger="gold", ever_pos=str(golden.ever_pos)),
-        options=gd.TrainingOptions(maximum_sequences=golden.maximum_sequences),
+        options=gd.TrainingOptions(max_sequences=golden.max_sequences),
     )
     report = network.training_report
     info = read_json(golden.folder / "train.info.json")
@@ -201,7 +201,7 @@ def test_lexicon_from_the_corpus_itself(two_workers: Client, data_folder: Path, 
         client=two_workers,
         specification=gd.Specification(flags="history"),
         text=gd.TextOptions(tagger="gold", ever_pos="corpus"),
-        options=gd.TrainingOptions(maximum_sequences=200),
+        options=gd.TrainingOptions(max_sequences=200),
     )
     arrays = network.export(tmp_path / "net.npz").connections
     check_connections(arrays, golden.folder / "connections.npz")
@@ -216,7 +216,7 @@ def test_resume_on_other_numbers_of_workers(tmp_path: Path) -> None:
     with gd.connect(workers=0) as client:
         networks = [gd.train(text, tmp_path / "once", client=client, specification=few)]
     for workers, limit in ((1, 200), (3, None)):
-        options = gd.TrainingOptions(batch_sequences=100, block_characters=4000, maximum_sequences=limit)
+        options = gd.TrainingOptions(batch_sequences=100, block_characters=4000, max_sequences=limit)
         with gd.connect(workers=workers) as client:
             network = gd.train(
                 text, tmp_path / "parts", client=client, specification=few, text=reading, options=options

@@ -16,7 +16,7 @@ from support.village import SENTENCES, Undisturbed, write_village
 import giaann_dask as gd
 from giaann_dask.errors import StoreWriteError
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 
 pytestmark = pytest.mark.cluster
 
@@ -129,7 +129,7 @@ def test_one_writer_at_a_time(undisturbed: Undisturbed, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_worker_that_cannot_write_is_reported_in_one_line(undisturbed: Undisturbed, tmp_path: Path) -> None:
     text, _, expected = undisturbed
-    options = gd.TrainingOptions(maximum_sequences=SENTENCES)
+    options = gd.TrainingOptions(max_sequences=SENTENCES)
     with gd.connect(workers=1) as client:
         (unlimited,) = client.run(limit_files, 16_384).values()
         with pytest.raises(StoreWriteError, match="room on the disk") as failure:

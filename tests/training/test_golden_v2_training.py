@@ -23,7 +23,8 @@ from giaann_dask.text.block_building import BlockBuilder
 from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.reading import ReadOptions, read_parts
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.reading import read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder
 from giaann_dask.text.tokenizer import SubwordTokenizer
@@ -36,7 +37,7 @@ def encode(golden: GoldenSet, part_characters: int) -> tuple[Vocabulary, list[En
     subwords = SubwordTokenizer.from_file(golden.tokenizer) if specification.tokens == "subwords" else None
     vocabulary = Vocabulary() if subwords is None else Vocabulary.of_subwords(subwords.names)
     blocks: list[EncodedBlock] = []
-    left, options = golden.maximum_sequences, FilterOptions.of(specification)
+    left, options = golden.max_sequences, FilterOptions.of(specification)
     reading = ReadOptions(part_characters=part_characters, newdoc=True, group=specification.sentences_per_sequence)
     for part in read_parts([str(golden.text)], reading):
         if subwords is None:
@@ -104,9 +105,9 @@ def train(golden: GoldenSet, network: Path, workers: int, limits: tuple[int, ...
     rule = golden.specification
     with gd.connect(workers=workers) as client:
         for limit in limits:
-            options = gd.TrainingOptions(batch_sequences=32, block_characters=18_000, maximum_sequences=limit)
+            options = gd.TrainingOptions(batch_sequences=32, block_characters=18_000, max_sequences=limit)
             trained = gd.train(golden.text, network, client=client, specification=rule, text=text, options=options)
-    assert trained.manifest.sequences == golden.maximum_sequences
+    assert trained.manifest.sequences == golden.max_sequences
     exported = trained.export(network.with_suffix(".npz"))
     check_connections(exported.connections, golden.folder / "connections.npz")
     return exported.connections.read_bytes() + exported.dictionaries.read_bytes() + exported.neurons.read_bytes()
@@ -115,7 +116,7 @@ def train(golden: GoldenSet, network: Path, workers: int, limits: tuple[int, ...
 @pytest.mark.cluster
 def test_words_on_a_cluster(data_folder: Path, tmp_path: Path) -> None:
     golden = synthetic_words(data_folder)
-    train(golden, tmp_path / "net", 2, (50, golden.maximum_sequences))
+    train(golden, tmp_path / "net", 2, (50, golden.max_sequences))
 
 
 @pytest.mark.slow
@@ -125,6 +126,6 @@ def test_exports_do_not_depend_on_workers_and_stops(data_folder: Path, tmp_path:
     if tokens == "subwords":
         pytest.importorskip("tokenizers")
     golden = synthetic_words(data_folder) if tokens == "words" else synthetic_subwords(data_folder)
-    once = train(golden, tmp_path / "once", 0, (golden.maximum_sequences,))
+    once = train(golden, tmp_path / "once", 0, (golden.max_sequences,))
     for workers in (1, 2, 4):
-        assert train(golden, tmp_path / f"net{workers}", workers, (50, golden.maximum_sequences)) == once
+        assert train(golden, tmp_path / f"net{workers}", workers, (50, golden.max_sequences)) == once

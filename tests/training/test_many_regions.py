@@ -98,7 +98,7 @@ def measure(client: Client, requests: Requests, path: Path, text: str, more: Pat
     done("inspect")
     network.export(path.with_suffix(".npz"))
     done("export")
-    network.evaluate(text, client=client, options=gd.EvaluationOptions(maximum_sequences=5))
+    network.evaluate(text, client=client, options=gd.EvaluationOptions(max_sequences=5))
     done("evaluate")
     gd.train(str(more), path, client=client)
     done("train more")

@@ -19,8 +19,7 @@ from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.error_driven import missed
-from giaann_dask.training.options import TrainingOptions
-from giaann_dask.training.selection import SelectionOptions
+from giaann_dask.training.options import SelectionOptions, TrainingOptions
 
 SECOND = gd.Specification(profile="v2", sentences_per_sequence=1, regions=1)
 
@@ -41,7 +40,7 @@ def test_steps_do_not_depend_on_division_and_interruption(text: Path, tmp_path: 
         "whole": [{}],
         "divided": [{"batch_sequences": 12, "block_characters": 900, "selection": SelectionOptions(order="random")}],
         # As after an interruption: a step that is not committed leaves nothing.
-        "again": [{"maximum_sequences": 25}, {}],
+        "again": [{"max_sequences": 25}, {}],
         "all": [{"train_on": "all"}],
     }
     found = {}

@@ -26,7 +26,7 @@ from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.training import tasks
 from giaann_dask.training.maintenance import compact_network
 from giaann_dask.training.regions import Regions
@@ -87,7 +87,7 @@ def test_splits_change_no_exported_byte(tmp_path: Path, village: tuple[Path, Pat
     else:
         assert (placement_now.assigned != UNASSIGNED).sum() == network.manifest.concepts
     with gd.connect(workers=0) as client:
-        options = gd.EvaluationOptions(maximum_sequences=20)
+        options = gd.EvaluationOptions(max_sequences=20)
         found = network.evaluate(str(first), client=client, options=options)
         plain = gd.Network(village[0].parent / "plain").evaluate(str(first), client=client, options=options)
     assert (found.prediction_matches, found.prediction_tokens) == (plain.prediction_matches, plain.prediction_tokens)

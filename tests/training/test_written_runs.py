@@ -29,13 +29,13 @@ from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
-from giaann_dask.text.reading import ReadOptions
+from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.training import data_moves, region_owners, trainer
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.tasks import pack_run
 
 OPTIONS = gd.TrainingOptions(batch_sequences=100, block_characters=6_000, commit_sequences=250)
-ASKED = gd.EvaluationOptions(rows=gd.RowOptions(mode="remote"), device="cpu", maximum_sequences=40)
+ASKED = gd.EvaluationOptions(rows=gd.RowOptions(mode="remote"), device="cpu", max_sequences=40)
 TEXT = gd.TextOptions(reading=ReadOptions(part_characters=6_000))
 
 
@@ -271,7 +271,7 @@ def test_profile_best_builds_its_tables_from_the_runs_of_a_training(
     """Beside a training and after it, runs are not read; scores are those of tables from the store, bit by bit."""
     counted = count_reads(monkeypatch)
     found: list[tuple[str, np.ndarray, list[str]]] = []
-    text, asked = write_village(tmp_path / "a.txt", 900), gd.ScoringOptions(maximum_sequences=20)
+    text, asked = write_village(tmp_path / "a.txt", 900), gd.ScoringOptions(max_sequences=20)
     with gd.connect(workers=0) as client:
 
         def score(network: gd.Network) -> None:
