@@ -24,9 +24,6 @@ T = TypeVar("T", bound=Callable[..., Any])
 _PACKAGE, _ALIAS = __name__.partition(".")[0], "gd"
 # Options of a Dask client, which is no dataclass, and how one is made of them.
 _CLIENT, _CLUSTER, _CONNECT = "client", "ClusterOptions", "gd.connect(options={})"
-# Names that tests still use.
-_FORMER = {f"maximum_{each}": f"max_{each}" for each in ("sequences", "columns", "features", "connections")}
-_FORMER |= {"tokens": "max_tokens", "name": "model_name"}
 # Ways to write an option that are shown at most.
 _SHOWN = 2
 
@@ -64,9 +61,6 @@ def _checked(function: FunctionType) -> FunctionType:
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
-        for former, name in _FORMER.items():
-            if former in named and former not in known and name in known:
-                named[name] = named.pop(former)
         if not named.keys() <= known:
             raise _unknown(inner, next(name for name in named if name not in known))
         return function(*arguments, **named)

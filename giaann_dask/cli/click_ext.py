@@ -21,17 +21,6 @@ from giaann_dask.errors import GiaannError
 # Options that --help shows of a command, about; where there are more, some of them.
 MOST_SHOWN = 15
 _ALL = "giaann_dask.help_all"
-# Spellings that tests still use.
-_FORMER = {
-    "--width": "--width-inches",
-    "--concept": "--concepts",
-    "--rows": "--rows-mode",
-    "--row-memory": "--rows-cache-bytes",
-    "--timeout": "--timeout-s",
-    "--hang-timeout": "--hang-timeout-s",
-    "--settle": "--settle-s",
-    "--order": "--density-order",
-}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -113,7 +102,6 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options; errors name them as they were given."""
-        args = [_FORMER.get(each, each) for each in args]
         try:
             with _naming_options(ctx):
                 return super().parse_args(ctx, args)

@@ -22,7 +22,7 @@ from giaann_dask.keys import Integers
 from giaann_dask.lazy import LazyModule
 from giaann_dask.rows.cache import RowCache, RowCounter, Rows, RowStatistics
 from giaann_dask.rows.messages import NAME, OPERATION, RowProjection, RowRequest, RowResponse
-from giaann_dask.rows.row_options import Mode, RowOptions  # noqa: F401
+from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
