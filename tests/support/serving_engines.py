@@ -70,7 +70,7 @@ class ScriptedNetwork:
     def events(self, number: int, prompt: str, options: GenerationOptions) -> Iterator[TokenEvent | None]:
         while "slow" in prompt and not self.released.is_set():
             yield None
-        for index, word in enumerate(WORDS[: options.tokens]):
+        for index, word in enumerate(WORDS[: options.max_tokens]):
             if "breaks" in prompt and index == 2:
                 raise ClusterError("no worker answers", "workers")
             if "defect" in prompt and index == 2:
@@ -79,8 +79,8 @@ class ScriptedNetwork:
             candidates = (Candidate(word, column, 5.0), Candidate("other", "baker", 4.0))[: options.runners_up]
             key = ConnectionKey(1, index, 2, 0)
             reasons = (Reason("flour", "mill", 0, 2, 0, 3.0, 1.0, key),) if options.reasons else ()
-            yield TokenEvent(number, GeneratedToken(word, column, candidates, 2, reasons), index + 1 == options.tokens)
-        if options.tokens > len(WORDS):
+            yield TokenEvent(number, GeneratedToken(word, column, candidates, 2, reasons), index + 1 == options.max_tokens)
+        if options.max_tokens > len(WORDS):
             yield TokenEvent(number, None, True, "no candidates")
 
 
@@ -90,13 +90,13 @@ class DrawingNetwork(ScriptedNetwork):
     profile, has_probabilities = "best", True
 
     def events(self, number: int, prompt: str, options: GenerationOptions) -> Iterator[TokenEvent | None]:
-        for index, word in enumerate(WORDS[: options.tokens]):
+        for index, word in enumerate(WORDS[: options.max_tokens]):
             candidates = (Candidate(word, "", 0.625), Candidate("other", "", 0.25))[: options.runners_up]
             seed = options.sampling.seed
             yield TokenEvent(
-                number, GeneratedToken(word, "", candidates, 700, ()), index + 1 == options.tokens, seed=seed
+                number, GeneratedToken(word, "", candidates, 700, ()), index + 1 == options.max_tokens, seed=seed
             )
-        if options.tokens > len(WORDS):
+        if options.max_tokens > len(WORDS):
             yield TokenEvent(number, None, True, "no candidates")
 
 
