@@ -64,18 +64,18 @@ def idle_shares(tasks: Iterable[dict[str, Any]], span: tuple[float, float], work
 
 
 def side_by_side(tasks: Iterable[dict[str, Any]], span: tuple[float, float]) -> float:
-    """Return the share of the time in which connect ran beside the integration of another round.
+    """Return the share of the time in which counting ran beside the integration of another round.
 
     A round is integrated when all of its batches are there, so what runs beside is of another round:
     integrate and compact, and moving increments to them.
     """
     edges = []
     for name, begin, end in _intervals(tasks):
-        kind = "connect" if name == "connect" else "integrate"
+        kind = "count_batch" if name == "count_batch" else "integrate"
         edges += [(begin, kind, 1), (end, kind, -1)]
     running, beside, before = Counter[str](), 0.0, span[0]
     for moment, kind, change in sorted(edges):
-        if running["connect"] and running["integrate"]:
+        if running["count_batch"] and running["integrate"]:
             beside += moment - before
         running[kind] += change
         before = moment
@@ -83,9 +83,9 @@ def side_by_side(tasks: Iterable[dict[str, Any]], span: tuple[float, float]) -> 
 
 
 def _intervals(tasks: Iterable[dict[str, Any]]) -> Iterator[tuple[str, float, float]]:
-    """Yield when connect computed, and when integration and compaction computed or fetched."""
+    """Yield when counting computed, and when integration and compaction computed or fetched."""
     for task in tasks:
         prefix = str(task["key"]).rsplit("-", 1)[0]
         for each in task["startstops"]:
-            if prefix in ("integrate", "compact") or (prefix == "connect" and each["action"] == "compute"):
+            if prefix in ("integrate", "compact") or (prefix == "count_batch" and each["action"] == "compute"):
                 yield prefix, each["start"], each["stop"]

@@ -50,7 +50,7 @@ class RoundIntegrated:
         Share of the column touches that goes to the busiest region.
     connections : int
         Connections that were strengthened, each counted once for each increment.
-    rounds_in_flight, rounds_connecting : int
+    rounds_in_flight, rounds_counting : int
         Rounds that are still under way, and those of them whose increments are not all computed; the
         others are on their way into their regions.
     """
@@ -64,7 +64,7 @@ class RoundIntegrated:
     busiest_region_share: float = 0.0
     connections: int = 0
     rounds_in_flight: int = 0
-    rounds_connecting: int = 0
+    rounds_counting: int = 0
 
 
 @dataclass(frozen=True)

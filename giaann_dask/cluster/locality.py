@@ -23,7 +23,7 @@ else:
 _NAME = "giaann-locality"
 # By the prefix of the key of what was received: increments on their way to regions, and runs of regions.
 _RECEIVED = {
-    **dict.fromkeys(("connect", "accumulate", "route"), "increment_bytes"),
+    **dict.fromkeys(("count_batch", "accumulate", "route"), "increment_bytes"),
     **dict.fromkeys(("integrate", "compact", "pack", "split", "open_run"), "run_bytes"),
 }
 COUNTS = ("used_bytes", "read_bytes", "increment_bytes", "run_bytes", "other_bytes", "spilled_bytes")

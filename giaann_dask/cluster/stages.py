@@ -21,7 +21,7 @@ PLACES: tuple[Place, ...] = get_args(Place)
 
 # Stages of encoding, training and inference in the order of the work, by the prefixes of their tasks' keys.
 STAGES = (
-    *("tag", "read", "encode", "select", "place", "connect", "accumulate", "route", "integrate", "pairs", "sum"),
+    *("tag", "read", "encode", "select", "place", "count_batch", "accumulate", "route", "integrate", "pairs", "sum"),
     *("compact", "split", "pack", "commit", "open", "open_run", "open_region", "infer", "infer_together", "predict"),
     *("score", "generate"),
 )
@@ -89,7 +89,7 @@ def time_rows(times: Mapping[str, StageTime], places: Sequence[Place] = PLACES) 
 
     Examples
     --------
-    >>> time_rows({"connect": StageTime(2.0, "processor"), "sum": StageTime(1.25, "device")}, ["device"])
+    >>> time_rows({"count_batch": StageTime(2.0, "processor"), "sum": StageTime(1.25, "device")}, ["device"])
     [('on devices', 'sum 1.25 s')]
     """
     names = {"processor": "on processors", "device": "on devices"}

@@ -30,7 +30,7 @@ def task_key(name: str, *identity: Any) -> str:
 
     Examples
     --------
-    >>> task_key("connect", "net", 3) == task_key("connect", "net", 3)
+    >>> task_key("count_batch", "net", 3) == task_key("count_batch", "net", 3)
     True
     """
     from dask.base import tokenize

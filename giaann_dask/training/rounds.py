@@ -140,7 +140,7 @@ class Rounds:
     def _count(self, blocks: list[Future]) -> Submitted:
         key = ([block.key for block in blocks], *self._rule())
         return self._compute(
-            "connect", tasks.count_batch, blocks, self._regions.columns, self._count_options(), key_of=key
+            "count_batch", tasks.count_batch, blocks, self._regions.columns, self._count_options(), key_of=key
         )
 
     def _select(self, blocks: Sequence[StreamedBlock], plan: RoundPlan) -> Future:
@@ -154,7 +154,7 @@ class Rounds:
         """Submit the training of the sequences that are selected for one batch."""
         part = ([block.encoded for block in blocks], selection, number, self._regions.columns, self._count_options())
         identity = (selection.key, number, *self._rule())
-        return self._compute("connect", tasks.count_selected, *part, key_of=identity)
+        return self._compute("count_batch", tasks.count_selected, *part, key_of=identity)
 
     def _count_options(self) -> tasks.CountOptions:
         return tasks.CountOptions(self._options.specification, self._regions.splits)

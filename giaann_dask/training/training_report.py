@@ -209,7 +209,7 @@ class RoundReport:
         )
 
     def event(
-        self, number: int, sequences: int, rounds_in_flight: int = 0, rounds_connecting: int = 0
+        self, number: int, sequences: int, rounds_in_flight: int = 0, rounds_counting: int = 0
     ) -> RoundIntegrated:
         """Return the event for observers of a round that has been integrated."""
         return RoundIntegrated(
@@ -222,7 +222,7 @@ class RoundReport:
             self.busiest_region_share,
             self.connections,
             rounds_in_flight,
-            rounds_connecting,
+            rounds_counting,
         )
 
 

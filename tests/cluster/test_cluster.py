@@ -161,7 +161,7 @@ def test_tasks_run_on_workers_of_their_role(tmp_path: Path) -> None:
         ran: dict[str, set[str]] = {}
         for task in client.get_task_stream():
             ran.setdefault(str(task["key"]).split("-")[0], set()).add(task["worker"])
-    assert ran["connect"] == set(roles.compute)
+    assert ran["count_batch"] == set(roles.compute)
     for name in ("integrate", "compact", "pack", "commit"):
         assert ran.get(name, set()) <= set(roles.storage), name
     assert ran["integrate"] == set(roles.storage), "regions are dealt to all that hold columns"
@@ -213,7 +213,7 @@ def test_increments_are_divided_where_they_were_computed(tmp_path: Path) -> None
     where: dict[str, set[str]] = {}
     for task in stream.data:
         where.setdefault(str(task["key"]).rsplit("-", 1)[0], set()).add(task["worker"])
-    for name in ("connect", "accumulate", "route"):
+    for name in ("count_batch", "accumulate", "route"):
         assert where[name] == compute, name
     assert where["integrate"] - compute
 

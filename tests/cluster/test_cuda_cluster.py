@@ -193,7 +193,7 @@ def test_devices_and_processors_share_a_training(tmp_path: Path) -> None:
     # What devices compute is nowhere else, and nothing else is on devices.
     places = result["places"]
     assert (places.pop("sum"), places.pop("infer_together")) == (["0"], ["0"])
-    assert {"tag", "encode", "connect", "integrate", "pairs", "commit"} <= places.keys()
+    assert {"tag", "encode", "count_batch", "integrate", "pairs", "commit"} <= places.keys()
     assert not {name: its for name, its in places.items() if not set(its) <= {"processor-0", "processor-1"}}
     assert result["same"]
     assert ["roles", "2 hold columns, 2 compute; 1 have a GPU"] in result["doctor"]

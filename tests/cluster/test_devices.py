@@ -83,7 +83,7 @@ def test_workers_with_a_gpu_alone_run_dense_tasks_alone(declared: dict[str, floa
         accuracy = network.evaluate(sample_test_text(), client=client, options=scoring).accuracy
         found = names(places, client)
         assert found.pop("sum") == found.pop("infer_together") == {"0 GPU"}
-        assert {"tag", "encode", "connect", "integrate", "pairs", "pack", "commit"} <= found.keys()
+        assert {"tag", "encode", "count_batch", "integrate", "pairs", "pack", "commit"} <= found.keys()
         assert not {prefix: its for prefix, its in found.items() if "0 GPU" in its}
         places.found.clear()
         assert train(client, tmp_path / "cpu", "cpu")[1] == exported
@@ -95,7 +95,7 @@ def test_workers_with_a_gpu_alone_run_dense_tasks_alone(declared: dict[str, floa
 def test_workers_of_one_kind_do_everything(tmp_path: Path) -> None:
     for client, places in started({GPU: 1}):
         train(client, tmp_path / "device", "cuda")
-        assert {"tag", "connect", "sum", "commit"} <= places.found.keys()
+        assert {"tag", "count_batch", "sum", "commit"} <= places.found.keys()
 
 
 def test_cuda_without_a_worker_that_declares_a_gpu(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_auto_measures_once_and_then_does_what_is_quicker(cache: Path, tmp_path:
             assert {prefix for prefix, its in found.items() if its == {"0 GPU"}} == on_device
             stages = {**trained.training_report.stages, **report.stages}
             assert {name for name, time in stages.items() if time.place == "device"} == on_device
-            assert {"tag", "connect", "pack"} <= stages.keys()
+            assert {"tag", "count_batch", "pack"} <= stages.keys()
             assert min(time.seconds for time in stages.values()) >= 0 < max(time.seconds for time in stages.values())
             assert ("on devices" in str(trained.training_report)) == ("on devices" in str(report)) == bool(on_device)
             assert json.loads(json.dumps(report.as_dict()))["stages"]["tag"]["place"] == "processor"

@@ -226,10 +226,10 @@ def test_memory_and_stages_are_those_of_the_cluster() -> None:
         "big": SimpleNamespace(who_has=[workers["tcp://2"], workers["tcp://1"]]),
         "gone": SimpleNamespace(who_has=None),
     }
-    scheduler = SimpleNamespace(workers=workers, task_prefixes={"connect": prefix, "other": prefix}, tasks=tasks)
+    scheduler = SimpleNamespace(workers=workers, task_prefixes={"count_batch": prefix, "other": prefix}, tasks=tasks)
     assert memory_of(scheduler) == {"process_bytes": 150, "spilled_bytes": 7, "device_bytes": 1 << 30}
     assert rows_of(scheduler) == {"tcp://1": {"row_requests": 3}}
-    assert stages_of(scheduler) == [("connect", 6, 4, 1.5)]
+    assert stages_of(scheduler) == [("count_batch", 6, 4, 1.5)]
     places = (("big", ""), ("big", "tcp://2"), ("gone", "tcp://2"), ("none", "tcp://1"), ("", "tcp://9"), ("none", ""))
     expected = ["worker 1", "worker 1", "worker 2", "worker 1", "", ""]
     assert [holder_of(scheduler, *place) for place in places] == expected
@@ -270,7 +270,7 @@ def test_the_scheduler_knows_what_was_trained(trained: dict[str, Any]) -> None:
     rounds = [event for event in trained["events"] if isinstance(event, RoundIntegrated)]
     assert board.totals["connections"] == sum(event.connections for event in rounds) > report.connections
     assert rounds[-1].rounds_in_flight == 0
-    assert all(0 <= event.rounds_connecting <= event.rounds_in_flight for event in rounds)
+    assert all(0 <= event.rounds_counting <= event.rounds_in_flight for event in rounds)
 
 
 def metrics_text(client: Client) -> str:
@@ -287,7 +287,7 @@ def test_every_query_of_the_dashboard_for_grafana_names_a_metric_that_is_there(t
     values = dict(re.findall(r"^(giaann_[a-z_]+)(?:{[^}]*})? ([-+.e\d]+)$", text, re.MULTILINE))
     assert float(values["giaann_trained_sequences_total"]) == 240
     assert 'giaann_memory_bytes{tier="process"}' in text
-    assert 'giaann_stage_seconds_total{stage="connect"}' in text
+    assert 'giaann_stage_seconds_total{stage="count_batch"}' in text
     assert 'giaann_region_bytes{region="0",worker="' in text
     dashboard = json.loads((ROOT / "workflows" / "monitoring" / "grafana_dashboard.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]

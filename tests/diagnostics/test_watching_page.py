@@ -84,7 +84,7 @@ def test_a_running_training_is_seen(browser: Any, tmp_path: Path, workers: int) 
         assert reports[0].stopped, "it was seen while it ran"
         wait(browser, lambda b: tiles(b)["sequences trained"] == short(reports[0].sequences))
         wait(browser, lambda b: reports[0].commit[:12] in b.execute_script(_TEXT, "commits"))
-        assert tiles(browser)["rounds connecting + integrating"] == "0 + 0"
+        assert tiles(browser)["rounds counting + integrating"] == "0 + 0"
 
 
 def see_training(browser: Any, workers: set[str]) -> None:
@@ -102,8 +102,8 @@ def see_training(browser: Any, workers: set[str]) -> None:
     assert sum(column(browser, "busiest", "value")) == pytest.approx(1)
     stages = column(browser, "stages", "stage")
     # Increments are not cut where one worker owns all regions.
-    expected = ["integrate", *["route"][: len(workers) - 1], "connect"]
-    assert [stage for stage in stages if stage in ("connect", "route", "integrate")] == expected
+    expected = ["integrate", *["route"][: len(workers) - 1], "count_batch"]
+    assert [stage for stage in stages if stage in ("count_batch", "route", "integrate")] == expected
     wait(browser, lambda b: "Commits, the last of" in b.execute_script(_TEXT, "commits"))
     shown = tiles(browser)
     assert int(shown["rounds"].replace(",", "")) > 0
@@ -138,7 +138,7 @@ def busy_board(workers: int) -> Board:
         RegionState(n, 1000 * n, 10, 65536 + 1024 * n, 1, n, 1 / 24, f"storage-{n % workers}") for n in range(24)
     ]
     board.region_count = 24
-    names = ("tag", "read", "encode", "select", "place", "connect", "accumulate", "route", "integrate", "compact")
+    names = ("tag", "read", "encode", "select", "place", "count_batch", "accumulate", "route", "integrate", "compact")
     board.stages = [Stage(name, 3, 2, 4.0) for name in names]
     board.commits.extend(Commit(f"COMMIT{n}ABCDEF", 123_456 * n, 12.3, now - 100 * n) for n in range(6))
     board.totals |= {"commits": 6, "sequences": 12_345_678, "rounds": 1234}

@@ -67,7 +67,7 @@ class Digest:
                 self._totals["rounds"] += 1
                 for name in _ROUND:
                     self._totals[name] += getattr(event, name)
-                self._gauges |= {name: getattr(event, name) for name in ("rounds_in_flight", "rounds_connecting")}
+                self._gauges |= {name: getattr(event, name) for name in ("rounds_in_flight", "rounds_counting")}
             case DataMoved():
                 for name in MOVED:
                     self._totals[f"data_{name}"] += getattr(event, name)

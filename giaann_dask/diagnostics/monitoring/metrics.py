@@ -51,7 +51,7 @@ COUNTERS = (
 )
 GAUGES = (
     ("rounds_in_flight", "giaann_rounds_in_flight", "Rounds submitted and not yet part of their regions"),
-    ("rounds_connecting", "giaann_rounds_connecting", "Of these, rounds whose increments are not all computed"),
+    ("rounds_counting", "giaann_rounds_counting", "Of these, rounds whose increments are not all computed"),
     ("prompts_in_flight", "giaann_prompts_in_flight", "Prompts that are being continued together"),
 )
 TIERS = ("decoded", "packed", "spilled", "device", "process")

@@ -283,7 +283,7 @@ def tiles(board: Board, now: float) -> str:
         ("sequences/s", short(latest["sequences"])),
         ("connections/s", short(latest["connections"])),
         ("rounds", short(board.totals["rounds"])),
-        ("rounds connecting + integrating", _rounds_by_stage(gauges)),
+        ("rounds counting + integrating", _rounds_by_stage(gauges)),
         ("regions", short(board.region_count)),
         ("prompts in flight", short(gauges.get("prompts_in_flight", 0))),
         ("last commit", f"{ago(now - board.commits[-1].time_s)} ago" if board.commits else "none"),
@@ -301,8 +301,8 @@ def tiles(board: Board, now: float) -> str:
 
 def _rounds_by_stage(gauges: Mapping[str, float]) -> str:
     """Return how many rounds are at which stage: their increments are computed, or go into their regions."""
-    connecting = gauges.get("rounds_connecting", 0)
-    return f"{short(connecting)} + {short(gauges.get('rounds_in_flight', 0) - connecting)}"
+    counting = gauges.get("rounds_counting", 0)
+    return f"{short(counting)} + {short(gauges.get('rounds_in_flight', 0) - counting)}"
 
 
 def commit_table(board: Board, now: float) -> str:
