@@ -79,7 +79,9 @@ class ScriptedNetwork:
             candidates = (Candidate(word, column, 5.0), Candidate("other", "baker", 4.0))[: options.runners_up]
             key = ConnectionKey(1, index, 2, 0)
             reasons = (Reason("flour", "mill", 0, 2, 0, 3.0, 1.0, key),) if options.reasons else ()
-            yield TokenEvent(number, GeneratedToken(word, column, candidates, 2, reasons), index + 1 == options.max_tokens)
+            yield TokenEvent(
+                number, GeneratedToken(word, column, candidates, 2, reasons), index + 1 == options.max_tokens
+            )
         if options.max_tokens > len(WORDS):
             yield TokenEvent(number, None, True, "no candidates")
 
