@@ -1,11 +1,14 @@
 """Execute notebooks and write their outputs into them: `make notebooks`.
 
-Outputs are trimmed: standard error, times of execution and long texts are left out, and paths of temporary folders are
-shortened, so that a notebook changes when what it shows does.
+Outputs are trimmed: standard error, times of execution and long texts are left out, paths of temporary folders are
+shortened, and addresses of this machine are those of any, so that a notebook changes when what it shows does. Large
+pictures get a palette of 256 colours.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import re
 import sys
 from collections.abc import Iterator
@@ -14,12 +17,14 @@ from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
+from PIL import Image
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 TIMEOUT_S = 300
 # Characters of one output's text, and of its pictures and pages, beyond which it is left out.
 MOST_TEXT, MOST_PICTURE = 4_000, 400_000
 TEMPORARY = re.compile(r"/tmp/tmp[a-z0-9_]{8}")
+ADDRESS = re.compile(r"(?<=://)\d+(?:\.\d+){3}")
 
 
 def main(paths: list[Path]) -> None:
@@ -62,13 +67,28 @@ def stored(data: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             continue
         if kind.startswith("text/plain"):
             yield kind, shortened(value)
+        elif kind == "image/png" and len(value) > MOST_PICTURE:
+            yield kind, with_palette(value)
         elif len(value) <= MOST_PICTURE:
-            yield kind, TEMPORARY.sub("/tmp/folder", value)
+            yield kind, without_names(value)
+
+
+def with_palette(picture: str) -> str:
+    """Return a PNG picture with 256 colours, which takes a third of the space."""
+    content = io.BytesIO()
+    with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
+        image.convert("RGB").quantize(256).save(content, "png", optimize=True)
+    return base64.b64encode(content.getvalue()).decode("ascii")
+
+
+def without_names(text: str) -> str:
+    """Return a text without names of temporary folders and addresses of this machine."""
+    return ADDRESS.sub("127.0.0.1", TEMPORARY.sub("/tmp/folder", text))
 
 
 def shortened(text: str) -> str:
     """Return a text without temporary names, cut where it is long."""
-    text = TEMPORARY.sub("/tmp/folder", text)
+    text = without_names(text)
     return text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + "\n…\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +27,6 @@ def test_outputs_are_those_of_one_run(path: Path) -> None:
     assert any("dashboard" in "".join(data.get("text/html", "")).lower() for data in shown)
     assert sum("text/html" in data or "image/png" in data for data in shown) >= 2
     assert path.stat().st_size < 1_000_000
+    # Pictures are stored as pictures, and no address is that of the machine that made them.
+    assert not [data for data in shown if set(data) == {"text/plain"} and "<Figure" in "".join(data["text/plain"])]
+    assert set(re.findall(r"\b\d+\.\d+\.\d+\.\d+\b", json.dumps(outputs))) <= {"127.0.0.1"}

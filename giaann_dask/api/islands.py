@@ -112,10 +112,12 @@ def create_island(
     reader.manifest().require_sum(place)
     if specification is not None and specification.without_regions() != stored.without_regions():
         found, wanted = describe_difference(stored.without_regions(), specification.without_regions())
+        # One without text may be what was left by a call that was killed before it wrote the file.
+        empty = not reader.manifest().sequences
         raise SpecificationError(
-            f"network {place} has {found}",
+            f"network {place} has {found}" + (" and holds no text" if empty else ""),
             f"{wanted} as asked for",
-            "leave it out, or name a new network",
+            "leave it out, " + ("remove the network, " if empty else "") + "or name a new network",
         )
     vocabulary = reader.vocabulary()
     made = Island(

@@ -15,7 +15,7 @@ import pytest
 
 import giaann_dask as gd
 from giaann_dask.api.islands import create_island, join_island
-from giaann_dask.errors import StoreExistsError, StoreMissingError, StoreWriteError
+from giaann_dask.errors import SpecificationError, StoreExistsError, StoreMissingError, StoreWriteError
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place
 from giaann_dask.store import backup
@@ -131,6 +131,18 @@ def test_an_island_whose_file_cannot_be_written_has_no_network(
     assert list(tmp_path.iterdir()) == []
     assert gd.Network(given.one).manifest.sequences, "a network that was there stays"
     create_island(tmp_path / "net", tmp_path / "a.island", {}, specification=Specification(profile="best", regions=2))
+
+
+def test_an_island_that_was_killed_before_its_file_is_made_or_says_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, left, rule = tmp_path / "net", tmp_path / "left", Specification(profile="best")
+    with monkeypatch.context() as patched:
+        patched.setattr("giaann_dask.api.islands.write_island", lambda *_: shutil.copytree(network, left))
+        create_island(network, tmp_path / "a.island", {}, specification=rule)
+    with pytest.raises(SpecificationError, match=r"holds no text.*remove the network, or name a new network"):
+        create_island(left, tmp_path / "b.island", {}, specification=Specification())
+    assert create_island(left, tmp_path / "b.island", {}, specification=rule).specification.profile == "best"
 
 
 def begin(place: str) -> NetworkStore:
