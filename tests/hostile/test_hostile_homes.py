@@ -50,7 +50,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
-        monkeypatch.delenv(name, raising=False)
+        # Set first, so that what the package sets is removed in the end.
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     package = user_cache._PACKAGE
     writable = user_cache._is_writable
     monkeypatch.setattr(user_cache, "_is_writable", lambda place: place != package and writable(place))

@@ -47,7 +47,7 @@ class ContextNames:
 
     def source(self, segment: int, key: int) -> str:
         """Return the kind of a context, and its word; the key alone where it has several words, which hashes hide."""
-        name, parts = self._contexts[segment]
+        name, parts = self._contexts[segment].name, self._contexts[segment].parts
         if not parts:
             return name
         place = None

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.keys import Integers, source_key, word_key
+from giaann_dask.keywords import names_keywords
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.noun_names import plain_name
 from giaann_dask.text.segmentation import EncodedBlock
@@ -33,10 +33,12 @@ _LETTERS = 3
 BOUNDARY = 1
 
 
-class Context(NamedTuple):
+@names_keywords
+@dataclass(frozen=True, slots=True)
+class Context:
     """A kind of context: the neurons that it consists of, by view and distance.
 
-    Attributes
+    Parameters
     ----------
     name : str
         Of the kind.
