@@ -103,7 +103,7 @@ bench-train: $(READY)
 bench-links: $(READY)
 	$(BIN)/python benchmarks/links.py $(BENCH)
 
-# BENCH="../shared/data/books --profile best"
+# BENCH="../shared/data/books --profile contexts"
 bench-islands: $(READY)
 	$(BIN)/python benchmarks/islands.py $(BENCH)
 

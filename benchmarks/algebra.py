@@ -1,6 +1,6 @@
 """Measure adding, forgetting, compacting and comparing against training: seconds, processor time, memory and bytes.
 
-    python benchmarks/algebra.py TEXT TEXT ... [--profiles v1 best] [--workers 2] [--keep FOLDER] [--json FILE]
+    python benchmarks/algebra.py TEXT TEXT ... [--profiles v1 contexts] [--workers 2] [--keep FOLDER] [--json FILE]
 
 Each text is trained into a network of its own; these are added, and the export of the sum is compared with that of one
 training on all texts, byte for byte. The last text is forgotten from the sum, whose export is compared with that of a
@@ -28,7 +28,7 @@ from rich.table import Table
 
 from giaann_dask.store.network_store import NetworkStore
 
-FLAGS = {"v1": ("--set", "flags=canonical"), "v2": ("--set", "flags=canonical"), "best": ()}
+FLAGS = {"v1": ("--set", "flags=canonical"), "v2": ("--set", "flags=canonical"), "contexts": ()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ def main() -> None:
     """Run the benchmark and print its tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", nargs="+", type=Path)
-    parser.add_argument("--profiles", nargs="+", choices=list(FLAGS), default=["v1", "best"])
+    parser.add_argument("--profiles", nargs="+", choices=list(FLAGS), default=["v1", "contexts"])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keep", type=Path, help="folder in which the networks are left; a temporary one by default")
     parser.add_argument("--json", type=Path, help="file for the figures")

@@ -1,4 +1,4 @@
-"""Choose the weights of profile ``best`` under which a validation text is most probable.
+"""Choose the weights of profile ``contexts`` under which a validation text is most probable.
 
 The defaults in `giaann_dask.models.contexts.scores` come from here. Both files are CoNLL-U; a document begins at each
 ``# newdoc``, or is a sentence where there is none::

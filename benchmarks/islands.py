@@ -117,7 +117,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, object]:
     merge = ("island", "merge", owner, *bundles, "--island", island, *workers)
     used["merge"] = call(*merge, "--audit", arguments.audit)
     used["merge again"] = call(*merge)
-    flags = () if arguments.profile == "best" else ("--set", "flags=canonical")
+    flags = () if arguments.profile == "contexts" else ("--set", "flags=canonical")
     used["one training"] = call("train", *books, "--network", whole, "--profile", arguments.profile, *flags, *workers)
     exports = [folder / "exported.npz", folder / "whole.npz"]
     for network, export in zip((owner, whole), exports, strict=True):

@@ -1,4 +1,4 @@
-"""Compare profile ``best`` with KenLM and infini-gram on the same tokens, in one run: rates, bytes, opening, latency.
+"""Compare profile ``contexts`` with KenLM and infini-gram on the same tokens, in one run: rates, bytes, latency.
 
     python benchmarks/peers.py TRAINING_TEXT ... --test TEXT [--kenlm FOLDER] [--json FILE]
 
@@ -8,10 +8,10 @@ as a Python package; what is not found or fails is named with the reason. KenLM 
 the package index (``cmake``, Boost); neither is a dependency of this project.
 
 ``command`` is a new process from its start to one answer (``generate``, ``query``), the first of which makes and stores
-the tables of ``best``; ``open_call`` is opening in a process of Python, to the first answer. Bytes of ``best`` are
-those of the network and of its stored tables. Seconds of processor time are told beside seconds, because other work on
-the machine does not change them. Probabilities are compared over words of the training text that are not the end of a
-sentence.
+the tables of ``contexts``; ``open_call`` is opening in a process of Python, to the first answer. Bytes of ``contexts``
+are those of the network and of its stored tables. Seconds of processor time are told beside seconds, because other work
+on the machine does not change them. Probabilities are compared over words of the training text that are not the end of
+a sentence.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def run(command: Sequence[object], tree: Tree, standard_input: Path | None = Non
 
 
 def read_sentences(paths: Iterable[Path]) -> Sentences:
-    """Return the sentences of texts as profile ``best`` reads them: lower-cased tokens."""
+    """Return the sentences of texts as profile ``contexts`` reads them: lower-cased tokens."""
     found: Sentences = []
     for path in paths:
         opened = gzip.open if path.suffix == ".gz" else open
@@ -155,10 +155,10 @@ def built(task: Task, *spent: Spent, nbytes: int) -> Figures:
     }
 
 
-def measure_best(task: Task) -> Figures:
-    """Return the figures of profile ``best``."""
+def measure_contexts(task: Task) -> Figures:
+    """Return the figures of profile ``contexts``."""
     tree, network = Tree(source=REPOSITORY, folder=task.folder), task.folder / "network"
-    options = ("--network", network, "--profile", "best", "--workers", task.workers)
+    options = ("--network", network, "--profile", "contexts", "--workers", task.workers)
     trained = run(tree.command("train", *task.training, *options), tree)
     figures = Figures()
     for name in ("first_command", "command"):
@@ -168,7 +168,7 @@ def measure_best(task: Task) -> Figures:
     child = (sys.executable, __file__, "--child", network, task.test)
     scored: Figures = json.loads(run(child, tree).output)
     if scored.pop("tokens") != task.test_tokens:
-        raise PeerError("profile best scored other tokens than the others")
+        raise PeerError("profile contexts scored other tokens than the others")
     cache = task.folder / "cache"
     return built(task, trained, nbytes=bytes_of(network, cache)) | figures | scored
 
@@ -312,21 +312,21 @@ def score_with_infini_gram(index: str, queries: str, wanted: int) -> None:
 
 
 PEERS: dict[str, Callable[[Task], Figures]] = {
-    "best": measure_best,
+    "contexts": measure_contexts,
     "KenLM": measure_kenlm,
     "infini-gram": measure_infini_gram,
 }
 
 
 def show(found: dict[str, Figures], failed: dict[str, str]) -> None:
-    """Print all figures, those of the peers with their ratio to profile ``best``."""
-    table = Table("", *found, title="ratios to profile best in brackets")
+    """Print all figures, those of the peers with their ratio to profile ``contexts``."""
+    table = Table("", *found, title="ratios to profile contexts in brackets")
     for name in dict.fromkeys(name for figures in found.values() for name in figures):
-        own = found.get("best", {}).get(name)
+        own = found.get("contexts", {}).get(name)
         cells = []
         for peer, figures in found.items():
             value = figures.get(name)
-            ratio = f" ({value / own:.3g})" if value is not None and own and peer != "best" else ""
+            ratio = f" ({value / own:.3g})" if value is not None and own and peer != "contexts" else ""
             cells.append("" if value is None else f"{value:,.4g}{ratio}")
         table.add_row(name, *cells)
     Console(width=120).print(table)

@@ -3,8 +3,8 @@
     python benchmarks/pruning.py NETWORK TEXT [--shares 0.5 0.25 ...] [--sequences 300] [--json FILE]
 
 Each share is a network of its own, which predicts the text in a process of its own without workers. The time is that of
-the processor for the whole command ``evaluate``, opening included; of profile best the tables are built by a command
-before. Where connections have equal strengths, less is kept than asked for, and equal results are left out.
+the processor for the whole command ``evaluate``, opening included; of profile contexts the tables are built by a
+command before. Where connections have equal strengths, less is kept than asked for, and equal results are left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def measure_share(path: Path, whole: Network, text: str, sequences: int, asked: 
     arguments = ("evaluate", path, text, "--top-k", "1,5", "--max-sequences", sequences, "--workers", 0)
     command = [sys.executable, "-m", "giaann_dask", *map(str, arguments), "--json"]
     report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
-    # The second process finds the tables of profile best.
+    # The second process finds the tables of profile contexts.
     used = measure(*arguments)
     return {
         "asked": asked,

@@ -38,7 +38,7 @@ from rich.table import Table
 
 from giaann_dask.data import sample_test_text, sample_text
 
-PROFILES = ("v1", "v2", "best")
+PROFILES = ("v1", "v2", "contexts")
 PROMPT = "the old man said to his"
 PACKAGES = ("dask", "distributed", "numpy", "numba", "torch", "zarr", "icechunk")
 REPOSITORY = Path(__file__).resolve().parents[1]

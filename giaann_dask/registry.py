@@ -51,7 +51,7 @@ class _BuiltIn:
 
 _COLUMNS = _BuiltIn("giaann_dask.models.columns.model:MODEL", ModelTraits(columns=True, probabilities=False))
 _CONTEXTS = _BuiltIn("giaann_dask.models.contexts.model:MODEL", ModelTraits())
-BUILT_IN = {"v1": _COLUMNS, "v2": _COLUMNS, "best": _CONTEXTS}
+BUILT_IN = {"v1": _COLUMNS, "v2": _COLUMNS, "contexts": _CONTEXTS}
 
 
 def traits_of(profile: str, package: str = "") -> ModelTraits:

@@ -21,8 +21,8 @@ from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.keywords import names_keywords
 from giaann_dask.registry import ModelTraits, find_model, module_of, package_of, traits_of
 from giaann_dask.spec_profiles import (
-    BEST_OPTIONS,
     COLUMN_PROFILES,
+    CONTEXTS_OPTIONS,
     FLAGS,
     LATER,
     MODEL_OPTIONS,
@@ -66,6 +66,9 @@ PARTS_OF_SPEECH = (
     *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
 )
 
+# Names under which profiles are stored, where these differ: digests of networks depend on it.
+STORED_PROFILES = {"contexts": "best"}
+
 # Stored only where they are in use, so that a network without them is what it was before they existed.
 _MODES = (
     *("strength_limit", "strength_squash", "limit_scope"),
@@ -85,8 +88,9 @@ class Specification:
     Parameters
     ----------
     profile : str
-        Name of the set of rules; it gives the options below their defaults: ``"v1"``, ``"v2"``, ``"best"``, or a model
-        of another package by its entry point or its import path ``module:attribute`` (see `giaann_dask.registry`).
+        Name of the set of rules; it gives the options below their defaults: ``"v1"``, ``"v2"``, ``"contexts"``, or a
+        model of another package by its entry point or its import path ``module:attribute`` (see
+        `giaann_dask.registry`).
     seed_tokens : int
         Tokens of a sequence that are given before prediction starts; in profile ``v1`` it also fixes
         the number of segments.
@@ -126,7 +130,7 @@ class Specification:
         word alone, or ``"history"``, its first occurrences in the text as the contract says. With canonical flags the
         network does not depend on the order and division of the text, so that networks can be added and documents
         forgotten exactly (`giaann_dask.algebra`). Canonical by default, history where flags cannot be: with subwords
-        or random branches. Profile ``best`` needs no flags.
+        or random branches. Profile ``contexts`` needs no flags.
     trace : bool
         Whether an index of which sequences built each connection is trained along (`giaann_dask.tracing`). It
         changes no strength.
@@ -169,9 +173,9 @@ class Specification:
         (``"span"``), or of its words' lemmas (``"lemma"``). In the latter two columns are numbered as they
         appear, as those of words are.
     contexts : tuple of str
-        Kinds of contexts that profile ``best`` counts words after, of `spec_profiles.CONTEXT_NAMES`; by
+        Kinds of contexts that profile ``contexts`` counts words after, of `spec_profiles.CONTEXT_NAMES`; by
         default those that its weights read. Empty in other profiles, as nearly all of the options above
-        have one value only in profile ``best``.
+        have one value only in profile ``contexts``.
     package : str
         Distribution that has the model, filled in for models of other packages.
     model_options : mapping of str to Any, or pairs of these
@@ -350,7 +354,7 @@ class Specification:
         ordered = "" if self.branch_order == "occurrence" else "with branches in the order of occurrence, "
         raise SpecificationError(
             f"{what} has delimiter flags that depend on the order of its text",
-            "canonical flags, or profile best",
+            "canonical flags, or profile contexts",
             f"train a new one {words}{ordered}with {parameter('flags')} canonical, which is the default",
         )
 
@@ -392,6 +396,8 @@ class Specification:
     def text_rules(self) -> dict[str, Any]:
         """Return the rules that encoded text depends on besides its limits and branches."""
         rules = {} if self.profile == "v1" else {name: getattr(self, name) for name in TEXT_RULES}
+        if "profile" in rules:
+            rules["profile"] = STORED_PROFILES.get(self.profile, self.profile)
         return rules if self.flags == HISTORY else {**rules, "flags": self.flags}
 
     def continuing(self, stored: Specification) -> Specification:
@@ -468,14 +474,19 @@ class Specification:
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values, modes only where they are in use."""
         if self.profile not in COLUMN_PROFILES:
-            names = BEST_OPTIONS if self.profile in PROFILES else MODEL_OPTIONS
+            names = CONTEXTS_OPTIONS if self.profile in PROFILES else MODEL_OPTIONS
             fields = {name: getattr(self, name) for name in (*names, *(("trace",) if self.trace else ()))}
+            fields["profile"] = STORED_PROFILES.get(self.profile, self.profile)
             return fields | ({"model_options": dict(self.model_options)} if self.package else {})
         others = ("contexts", "package", "model_options")
         later = (*LATER, *others) if self.profile == "v1" else others
         fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in later}
         unused = {**{name: getattr(Specification, name) for name in _MODES}, "flags": HISTORY}
         return {k: v for k, v in fields.items() if k not in unused or v != unused[k]}
+
+    def describe(self) -> dict[str, Any]:
+        """Return the fields as users know them: `as_dict` with the profile's present name and with the flags."""
+        return {**self.as_dict(), "profile": self.profile, "flags": self.flags}
 
     def without_regions(self) -> dict[str, Any]:
         """Return the fields that strengths depend on: `as_dict` without where columns are kept, and what is indexed.
@@ -506,7 +517,9 @@ class Specification:
                 f"only {sorted(names)}",
                 "open the network with the version of giaann_dask that wrote it",
             )
-        return cls(**{"flags": HISTORY, **fields})
+        named = {stored: profile for profile, stored in STORED_PROFILES.items()}
+        profile = fields.get("profile", cls.profile)
+        return cls(**{"flags": HISTORY, **fields, "profile": named.get(profile, profile)})
 
 
 def _complete(options: type, given: dict[str, Any]) -> dict[str, Any]:
@@ -519,9 +532,9 @@ def _complete(options: type, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain() -> dict[str, Any]:
-    """Return the values of the fields that profile best has only one of and that no profile gives a default."""
+    """Return the values of the fields that profile contexts has only one of and that no profile gives a default."""
     fields = dataclasses.fields(Specification)
-    known = (*LATER, "branches", *BEST_OPTIONS, *MODEL_OPTIONS, "trace")
+    known = (*LATER, "branches", *CONTEXTS_OPTIONS, *MODEL_OPTIONS, "trace")
     return {**{f.name: f.default for f in fields if f.name not in known}, "flags": HISTORY}
 
 

@@ -1,7 +1,7 @@
 """Define the profiles: named sets of defaults of the specification.
 
-Lists the options that profiles ``v2`` and ``best`` added, their defaults in every profile, and which options require
-each other. `giaann_dask.spec` has the specification itself.
+Lists the options that profiles ``v2`` and ``contexts`` added, their defaults in every profile, and which options
+require each other. `giaann_dask.spec` has the specification itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from giaann_dask.errors import SpecificationError, parameter
 
-Profile = Literal["v1", "v2", "best"]
+Profile = Literal["v1", "v2", "contexts"]
 TokenKind = Literal["words", "subwords"]
 BranchOrder = Literal["occurrence", "random"]
 OwnStrengths = Literal["segments", "tokens"]
@@ -29,7 +29,7 @@ CONTEXT_NAMES = (
 )
 # All else is smoothed with these, and an n-gram model is made of them.
 CHAIN_NAMES = CONTEXT_NAMES[:5]
-# Those that the weights of profile ``best`` give something.
+# Those that the weights of profile ``contexts`` give something.
 _WEIGHED = (*CHAIN_NAMES, "1+3", "2+3", "1+4", "2+4", "e1", "e1+e2", "e1+e2+e3", "e1+e3")
 TOKENS: tuple[TokenKind, ...] = get_args(TokenKind)
 BRANCH_ORDERS: tuple[BranchOrder, ...] = get_args(BranchOrder)
@@ -71,11 +71,11 @@ _V2: Mapping[str, Any] = {
     "feature_catch_all": False,
     "own_strengths": "tokens",
 }
-# Models of words have counts instead of strengths. In profile best there is a segment for each kind of context; on the
-# last one a context is connected with the shorter one it extends.
+# Models of words have counts instead of strengths. In profile contexts there is a segment for each kind of context; on
+# the last one a context is connected with the shorter one it extends.
 _WORDS: Mapping[str, Any] = {**_V1, "branches": 1, "segment_counts": (0, 32)}
-# All that has a meaning in profile best, and in models of other packages.
-BEST_OPTIONS = ("profile", "seed_tokens", "regions", "contexts")
+# All that has a meaning in profile contexts, and in models of other packages.
+CONTEXTS_OPTIONS = ("profile", "seed_tokens", "regions", "contexts")
 MODEL_OPTIONS = ("profile", "package", "model_options", "seed_tokens", "regions")
 # Options that came with profile v2: a network of profile v1 has them all at their defaults, and is
 # stored without them, as it was before they existed.
@@ -93,7 +93,7 @@ def profile_defaults(profile: str, lif: bool | None) -> dict[str, Any]:
     Parameters
     ----------
     profile : str
-        Name of a model; those of other packages have the defaults of profile ``best``.
+        Name of a model; those of other packages have the defaults of profile ``contexts``.
     lif : bool, optional
         Whether leaky integrate-and-fire is asked for; the profile's own choice by default. Without it
         profile ``v2`` has the two branches that ``v1`` has.
@@ -185,7 +185,7 @@ def check_contexts(given: Sequence[str], options: Mapping[str, Any], plain: Mapp
     options : mapping of str to Any
         The fields of a specification, with every default filled in.
     plain : mapping of str to Any
-        Values that profile ``best`` has of the fields that mean nothing in it.
+        Values that profile ``contexts`` has of the fields that mean nothing in it.
 
     Raises
     ------
@@ -194,15 +194,15 @@ def check_contexts(given: Sequence[str], options: Mapping[str, Any], plain: Mapp
 
     Examples
     --------
-    >>> check_contexts(["2", *CHAIN_NAMES], {"profile": "best"}, {})
+    >>> check_contexts(["2", *CHAIN_NAMES], {"profile": "contexts"}, {})
     ('all', '1', '1+2', '1+2+3', '1+2+3+4', '2')
     """
-    if options["profile"] != "best":
-        require(not given, "contexts", given, "none in this profile", "choose profile best")
+    if options["profile"] != "contexts":
+        require(not given, "contexts", given, "none in this profile", "choose profile contexts")
     if options["profile"] not in COLUMN_PROFILES:
         for name, value in plain.items():
             _require_fixed(name, options, value)
-    if options["profile"] != "best":
+    if options["profile"] != "contexts":
         return ()
     wanted = set(given or _WEIGHED)
     unknown, missing = sorted(wanted.difference(CONTEXT_NAMES)), set(CHAIN_NAMES) - wanted

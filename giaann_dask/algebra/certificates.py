@@ -45,8 +45,8 @@ class RemovalReport:
     purged : tuple of str
         Their identities.
     caches : tuple of mapping
-        Where tables of profile ``best`` of these commits were removed: ``host``, ``folder``, and of how many commits.
-        Other machines that opened them may have some.
+        Where tables of profile ``contexts`` of these commits were removed: ``host``, ``folder``, and of how many
+        commits. Other machines that opened them may have some.
     elsewhere : tuple of str
         What was made of the network as far as it is known, and may hold the documents: networks that were kept beside
         it, reports and copies of scheduled jobs, and where the text was read from, of a network with an index.

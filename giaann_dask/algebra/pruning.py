@@ -40,7 +40,7 @@ def prune_network(
 ) -> str:
     """Write the strongest connections of a network to a new network, and return the identity of its commit.
 
-    Dictionaries, ledger, counts and the neurons' own strengths stay; in profile ``best`` also how often each word
+    Dictionaries, ledger, counts and the neurons' own strengths stay; in profile ``contexts`` also how often each word
     occurs, and which contexts extend which as far as these still have words.
 
     Parameters

@@ -81,7 +81,7 @@ def forget_documents(
     client : Client
         Where the text is counted and subtracted.
     store : NetworkStore
-        The network, trained on all tokens of its text, with canonical flags or of profile ``best``.
+        The network, trained on all tokens of its text, with canonical flags or of profile ``contexts``.
     inputs : sequence of str or MemoryInput
         The documents, as they were given to training: whole files, or whole texts; or identities of parts of text in
         the ledger, whose text is in `texts`, or in a network with an index is read where training read it.
@@ -91,7 +91,7 @@ def forget_documents(
         Inputs that hold the text of the identities.
     renumber : bool
         Leave out names that no remaining text has, and number the others anew. Without it the dictionaries keep them;
-        in profile ``best``, and with `purge`, they are always left out.
+        in profile ``contexts``, and with `purge`, they are always left out.
     purge : bool
         Remove all earlier commits, which still hold the documents, with their files, and their tables in the user's
         cache folder here and on all workers.

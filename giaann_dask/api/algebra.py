@@ -58,7 +58,7 @@ def add(
     Parameters
     ----------
     networks : sequence of str, Path or Network
-        Two or more, of one specification with canonical flags or of profile ``best``; regions and placement may
+        Two or more, of one specification with canonical flags or of profile ``contexts``; regions and placement may
         differ.
     out : str or Path
         Folder of the sum.
@@ -94,7 +94,7 @@ def add(
     >>> with gd.connect(workers=0):
     ...     for name, text in (("one", "The old dog slept in the warm sun all day long."),
     ...                        ("two", "A young cat sat on the grey mat in the cold hall.")):
-    ...         _ = gd.train([text], folder / name, profile="best")
+    ...         _ = gd.train([text], folder / name, profile="contexts")
     ...     both = gd.add([folder / "one", folder / "two"], folder / "both")
     >>> both.manifest.sequences
     2
@@ -131,7 +131,7 @@ def forget(
     Parameters
     ----------
     network : str, Path or Network
-        With canonical flags or of profile ``best``.
+        With canonical flags or of profile ``contexts``.
     documents : str, Path, Files or iterable of texts
         The documents, as they were given to `train`: the text itself is needed, for the network does not store it. Or
         identities of parts of text in its ledger (`Network.text_parts`; several as `Files`), whose text is in `texts`.
@@ -345,7 +345,7 @@ def prune(
     out : str or Path
         Folder of the new network.
     min_strength : float, optional
-        Least strength of connections that stay, as stored; of profile ``best`` the least count.
+        Least strength of connections that stay, as stored; of profile ``contexts`` the least count.
     keep : float, optional
         Share of the connections that stay, the strongest ones, at most: those of the same strength all stay or all go.
     client : Client, cluster or str, optional

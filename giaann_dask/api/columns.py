@@ -368,7 +368,7 @@ class Columns(Summarised, Mapping[str, Column]):
     Raises
     ------
     OptionError
-        If the network is of profile ``best``, which has no columns.
+        If the network is of profile ``contexts``, which has no columns.
     """
 
     def __init__(self, reader: CommitReader) -> None:

@@ -70,7 +70,7 @@ def create_island(
     keys : mapping of str to path or str
         Public keys by name: files in PEM, or 64 hexadecimal digits. More can be added later (`change_keys`).
     specification : Specification, optional
-        Of a new network, with canonical flags or of profile ``best``; profile ``v1`` by default.
+        Of a new network, with canonical flags or of profile ``contexts``; profile ``v1`` by default.
     ever_pos : str, optional
         Of a new network: ``lemminflect`` or the path of a JSON file.
 

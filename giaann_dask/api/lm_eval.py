@@ -67,7 +67,8 @@ class GiaannLM(LM):  # type: ignore[misc]
         reader = store.open(store.head() if commit is None else commit)
         specification = reader.manifest().specification
         if not specification.traits.probabilities:
-            raise OptionError(f"a network of profile {specification.profile}", "profile best, which has probabilities")
+            found = f"a network of profile {specification.profile}"
+            raise OptionError(found, "profile contexts, which has probabilities")
         self._opened = model_of(specification).open(reader, options=_OPTIONS)
         self._batch = self._opened.open_batch(_OPTIONS)
 

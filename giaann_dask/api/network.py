@@ -259,7 +259,7 @@ class Network(Summarised, Mapping[str, "Column"]):
             **({"pruned_below": pruned} if (pruned := self.pruned_below) is not None else {}),
             "commit": self.commit,
             "commits": len(self.commits()),
-            "specification": manifest.specification.as_dict(),
+            "specification": manifest.specification.describe(),
             **({} if tokenizer is None else {"tokenizer": tokenizer.describe()}),
         }
 
@@ -283,7 +283,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         progress: bool | None = None,
         observer: Observer = ignore,
     ) -> EvaluationReport | ScoreReport:
-        """Return the accuracy of next-token prediction on a text; of profile ``best`` its probability, too.
+        """Return the accuracy of next-token prediction on a text; of profile ``contexts`` its probability, too.
 
         Parameters
         ----------
@@ -296,7 +296,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         max_sequences : int, optional
             Sequences to read at most.
         options : EvaluationOptions, optional
-            All options; the keywords above replace its fields. Profile ``best`` uses its limits and `top_k`.
+            All options; the keywords above replace its fields. Profile ``contexts`` uses its limits and `top_k`.
         text : TextOptions, optional
             How text is read and tagged.
         progress : bool, optional
@@ -307,7 +307,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         Returns
         -------
         EvaluationReport or ScoreReport
-            The latter for networks of profile ``best``, as from `score`.
+            The latter for networks of profile ``contexts``, as from `score`.
 
         Raises
         ------
@@ -348,7 +348,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         progress: bool | None = None,
         observer: Observer = ignore,
     ) -> ScoreReport:
-        """Return how probable a text is to a network of profile ``best``; see `giaann_dask.models.words.score_report`.
+        """Return how probable a text is to a network of profile ``contexts`` (`giaann_dask.models.words.score_report`).
 
         Parameters
         ----------
@@ -383,10 +383,10 @@ class Network(Summarised, Mapping[str, "Column"]):
         options: ScoringOptions | None = None,
         text: TextOptions | None = None,
     ) -> Baseline:
-        """Return n-grams, and the rules of profile ``best``, on the tokens that `evaluate` predicts.
+        """Return n-grams, and the rules of profile ``contexts``, on the tokens that `evaluate` predicts.
 
         They are counted on the sequences that a network of profile ``v1`` or ``v2`` trains of the text
-        `training`; a network of profile ``best`` has their counts (see `score`).
+        `training`; a network of profile ``contexts`` has their counts (see `score`).
         """
         from giaann_dask.api.text_options import TextOptions
         from giaann_dask.api.texts import as_sources, sources_of
@@ -426,7 +426,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         max_tokens : int, optional
             Tokens to generate at most; 20 by default.
         temperature : float, optional
-            Of a network of profile ``best``: 0, the default, takes the most probable word, 1 draws by probability.
+            Of a network of profile ``contexts``: 0, the default, takes the most probable word, 1 draws by probability.
         seed : int, optional
             Seed of the draws; random by default.
         explain : bool, optional
@@ -661,7 +661,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         Returns
         -------
         dask.dataframe.DataFrame
-            Columns as of `Column.to_pandas`; rows within a region in the order of `table`. Of profile ``best``
+            Columns as of `Column.to_pandas`; rows within a region in the order of `table`. Of profile ``contexts``
             counts of contexts: ``context``, ``target``, ``count`` (int64) and ``kind`` (int8).
 
         Raises
@@ -694,7 +694,7 @@ class Network(Summarised, Mapping[str, "Column"]):
     ) -> Exported:
         """Write connections as coordinate arrays, and dictionaries and neurons to files next to them.
 
-        Of profile ``best`` counts of contexts, words, and how often each of these occurs.
+        Of profile ``contexts`` counts of contexts, words, and how often each of these occurs.
 
         Parameters
         ----------
@@ -752,7 +752,7 @@ class Network(Summarised, Mapping[str, "Column"]):
             Where every region is a task; the current client by default. Where there is none, regions are counted in
             this process, one by one.
         options : EvaluationOptions, optional
-            How much of the text is read, and rules of inference; of profile ``best`` its limits alone count.
+            How much of the text is read, and rules of inference; of profile ``contexts`` its limits alone count.
         text : TextOptions, optional
             How it is tagged.
         observer : callable, optional

@@ -226,7 +226,8 @@ def train(
     specification : Specification, optional
         Of a new network; an existing one keeps its own and refuses another.
     profile : str, optional
-        Short for the default specification of a profile: ``"v1"``, ``"v2"``, ``"best"``, or a model of another package.
+        Short for the default specification of a profile: ``"v1"``, ``"v2"``, ``"contexts"``, or a model of another
+        package.
     text : TextOptions, optional
         How text is tagged.
     options : TrainingOptions, optional

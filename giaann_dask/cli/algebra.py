@@ -78,7 +78,7 @@ def add(networks: tuple[str, ...], out: Path, shared: OverlapOptions, texts: tup
 
     The sum equals one training on all their text, to the byte of what is exported. NETWORK@REF is an older
     commit, a tag or a branch. They need the same specification, with canonical flags (the default of train) or of
-    profile best.
+    profile contexts.
     """
     from giaann_dask.api.algebra import add as add_networks
     from giaann_dask.cluster import connect
@@ -140,7 +140,7 @@ def forget(
     The network then equals one that was trained without them, to the byte of what is exported. The text itself has to
     be given again: as FILE, or for an ID, a part of text as inspect --parts, trace --json and certificates name it, in
     --texts; where the network was trained with --trace, an ID is read where training read it. The network needs
-    canonical flags (the default of train) or profile best.
+    canonical flags (the default of train) or profile contexts.
     """
     where = prepared(values["cluster"], LOCAL)
     from giaann_dask.api.algebra import forget as forget_inputs

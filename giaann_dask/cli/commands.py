@@ -251,7 +251,7 @@ def evaluate(
     predicts, in all, by the token's index in its sentence and by its part of speech. Sentences without
     a noun or without delimiters count nowhere.
 
-    A network of profile best gives every word a probability, so perplexity and bits per byte come with
+    A network of profile contexts gives every word a probability, so perplexity and bits per byte come with
     it, and sentences of any kind count.
     """
     where = prepared(cluster)

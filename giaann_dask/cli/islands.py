@@ -64,7 +64,7 @@ def create(
 ) -> None:
     """Write the file ISLAND of a NETWORK, which is created where there is none.
 
-    Everyone who takes part gets the file. It has canonical flags, the default, or is of profile best.
+    Everyone who takes part gets the file. It has canonical flags, the default, or is of profile contexts.
     """
     from giaann_dask.api.islands import create_island
     from giaann_dask.api.network import Network

@@ -1,4 +1,4 @@
-"""Evaluate a network of profile ``best``, and compare a network of any profile with n-grams.
+"""Evaluate a network of profile ``contexts``, and compare a network of any profile with n-grams.
 
 These are parts of the command ``evaluate`` (`commands`).
 """
@@ -24,7 +24,7 @@ _OTHERS = ("v1_rules", "v2_rules", "rows", "rules")
 
 
 def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], where: ClusterOptions) -> None:
-    """Score a text with a network of profile ``best`` and print the answer.
+    """Score a text with a network of profile ``contexts`` and print the answer.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def check_baseline(network: Network, inputs: tuple[str, ...], values: dict[str, 
         raise OptionError(
             f"{parameter('baseline_text')} is {'given' if given else 'not given'}",
             f"the text that a network of profile v1 or v2 was trained on, with {parameter('baseline')}",
-            "name it; a network of profile best holds all counts that it takes",
+            "name it; a network of profile contexts holds all counts that it takes",
         )
     if wanted:
         require_rereadable([*inputs, *values["baseline_text"]], "a comparison with n-grams")

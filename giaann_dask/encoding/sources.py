@@ -180,7 +180,9 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
     """Check that a corpus was encoded with given options; raise a `SpecificationError` if not."""
     if options.filter.raw:
         raise SpecificationError(
-            f"corpus {corpus.path} holds merged tokens, not raw words", "text for profile best", "name the text itself"
+            f"corpus {corpus.path} holds merged tokens, not raw words",
+            "text for profile contexts",
+            "name the text itself",
         )
     options_of = {
         **_UNSTORED,

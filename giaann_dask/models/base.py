@@ -451,7 +451,7 @@ class Model(ABC):
         """
         profile = reader.manifest().specification.profile
         received = f"probabilities of words from a network of profile {profile}"
-        raise OptionError(received, "a model with probabilities, such as best", "use evaluate")
+        raise OptionError(received, "a model with probabilities, such as contexts", "use evaluate")
 
     @abstractmethod
     def require_fit(self, specification: Specification, options: GenerationOptions) -> None:

@@ -26,7 +26,7 @@ _DRAWN_BITS = 53
 @names_keywords
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
-    """Sampling options of networks whose words have probabilities: profile ``best``.
+    """Sampling options of networks whose words have probabilities: profile ``contexts``.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ class GenerationOptions:
     rows : RowOptions
         How a worker fetches the network's rows.
     sampling : SamplingOptions
-        How words are drawn, of profile ``best``.
+        How words are drawn, of profile ``contexts``.
 
     Raises
     ------

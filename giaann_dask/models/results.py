@@ -14,7 +14,7 @@ BEGINNING = -1
 
 
 class ContextPart(NamedTuple):
-    """A word of a context of profile ``best``.
+    """A word of a context of profile ``contexts``.
 
     Attributes
     ----------
@@ -37,11 +37,11 @@ class ConnectionKey(NamedTuple):
     Attributes
     ----------
     source, target : int
-        Neuron keys; of profile ``best`` those of a context and of a word.
+        Neuron keys; of profile ``contexts`` those of a context and of a word.
     segment, branch : int
-        Where it ends; of profile ``best`` the kind of context, and 0.
+        Where it ends; of profile ``contexts`` the kind of context, and 0.
     context : tuple of ContextPart
-        Words of the context, of profile ``best``.
+        Words of the context, of profile ``contexts``.
     """
 
     source: int
@@ -58,9 +58,9 @@ class Candidate:
     Attributes
     ----------
     word, column : str
-        Its word, and the concept of its column; of profile ``best`` an empty string.
+        Its word, and the concept of its column; of profile ``contexts`` an empty string.
     value : float
-        Its activation; of profile ``best`` its probability.
+        Its activation; of profile ``contexts`` its probability.
     """
 
     word: str
@@ -98,13 +98,13 @@ class Reason:
     Attributes
     ----------
     word, column : str
-        Its source neuron. Of profile ``best``, its context, and an empty string.
+        Its source neuron. Of profile ``contexts``, its context, and an empty string.
     position : int
         Index of the source in the prompt and its continuation; the nearest where there are several.
     segment, branch : int
-        Where it ends; of profile ``best`` the kind of context, -1 for what was read lately.
+        Where it ends; of profile ``contexts`` the kind of context, -1 for what was read lately.
     strength, contribution : float
-        Its trained strength, and by how much it raised the neuron: of profile ``best`` a count, and the
+        Its trained strength, and by how much it raised the neuron: of profile ``contexts`` a count, and the
         natural logarithm of the factor.
     connection : ConnectionKey or None
         The connection in the network, by which it is traced; None for what the text itself contributed.

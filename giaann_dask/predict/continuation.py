@@ -117,7 +117,7 @@ class Continuation(Summarised):
         if not self.tokens:
             shown.append(
                 f"No trained sentence goes on after {self.prompt[-1]!r} as this one does: begin as your text does, "
-                "train more of it, or train it with profile best (train --profile best), which can continue any prompt."
+                "train more of it, or train with profile contexts (train --profile contexts): it continues any prompt."
             )
         return shown
 

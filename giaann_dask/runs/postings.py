@@ -1,8 +1,8 @@
 """Pack places of neurons in the training sequences into postings: an inverted index in the form of a run.
 
-A posting is an entry of a `giaann_dask.runs.run.Run` whose source is a neuron (profile ``best``: the key of a word or
-of an ending), whose target is a sequence and a position in it, and whose strength holds what the increments of a pair
-of tokens depend on besides. Each place is there once, so that merging runs joins their postings, and splitting,
+A posting is an entry of a `giaann_dask.runs.run.Run` whose source is a neuron (profile ``contexts``: the key of a word
+or of an ending), whose target is a sequence and a position in it, and whose strength holds what the increments of a
+pair of tokens depend on besides. Each place is there once, so that merging runs joins their postings, and splitting,
 packing and committing them works as for connections. They are packed with the differences of sequences (``gaps``).
 """
 
@@ -19,7 +19,7 @@ from giaann_dask.runs.run import Run, narrow_strength
 from giaann_dask.spec import MAXIMUM_BRANCHES, MAXIMUM_SEGMENTS, NEURON_BITS
 
 # Sequences are numbered by the lower bits of a target's neuron. A position takes the bits of the branch and of the
-# segment, and those of long sentences of profile best the other bits of the neuron.
+# segment, and those of long sentences of profile contexts the other bits of the neuron.
 SEQUENCE_BITS = 40
 _SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 _POSITION_LOW = MAXIMUM_BRANCHES * MAXIMUM_SEGMENTS

@@ -108,7 +108,7 @@ class RunSize:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was added; in profile ``best`` neurons have no strengths of their own."""
+        """Whether nothing was added; in profile ``contexts`` neurons have no strengths of their own."""
         return not self.neurons and not self.connections and not self.index_bytes
 
     @property

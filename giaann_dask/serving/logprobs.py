@@ -47,7 +47,7 @@ def generated_logprob(token: GeneratedToken, offset: int, top: int, write: Calla
     Parameters
     ----------
     token : GeneratedToken
-        Of profile ``best``, with one candidate more than `top`: a drawn token takes the place of the last.
+        Of profile ``contexts``, with one candidate more than `top`: a drawn token takes the place of the last.
     offset : int
         Where it begins.
     top : int

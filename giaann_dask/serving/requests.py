@@ -194,7 +194,7 @@ def require_probabilities(name: str, draws: bool) -> None:
     """Raise an error where a field needs probabilities, and the network has none."""
     if not draws:
         reason = "activations are not probabilities; request candidates (1 or more) instead"
-        raise wrong_field(name, "is set", f"a network of profile best, or none: {reason}")
+        raise wrong_field(name, "is set", f"a network of profile contexts, or none: {reason}")
 
 
 def _sampling(fields: dict[str, Any], temperature: float) -> SamplingOptions:

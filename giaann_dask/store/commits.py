@@ -326,7 +326,7 @@ class CommitReader:
         return self._row_reader(self._entries(identity, table), identity, table)
 
     def repeats(self) -> StoredRepeats | None:
-        """Return what is stored about all counts of profile ``best``; None where they have to be read instead."""
+        """Return what is stored about all counts of profile ``contexts``; None where they have to be read instead."""
         return self._repeats
 
     def repeat_rows(self, region: int) -> RowReader:
@@ -454,7 +454,7 @@ def write_manifest(
     manifest : Manifest
         Counts, sizes and runs.
     repeats : StoredRepeats, optional
-        What was written of all counts of profile ``best``.
+        What was written of all counts of profile ``contexts``.
     """
     kept = {run.identity for run in manifest.runs} & {run.identity for run in before.manifest().runs}
     run_commits = {identity: before.commit_of(identity) for identity in kept}

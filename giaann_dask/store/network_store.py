@@ -558,7 +558,7 @@ class NetworkStore:
         manifest : Manifest
             Counts, sizes and runs of the new one.
         repeats : StoredRepeats, optional
-            What was written of all counts of profile ``best``.
+            What was written of all counts of profile ``contexts``.
         note : str
             Further text of the commit's message.
 

@@ -1,4 +1,4 @@
-"""Store what smoothing of profile ``best`` needs of all counts of a commit, beside its runs.
+"""Store what smoothing of profile ``contexts`` needs of all counts of a commit, beside its runs.
 
 A group ``repeats`` has a table of each region (`giaann_dask.models.contexts.continuation_counts`), in the form of runs;
 an attribute of the root has their name and the sums over all regions. Commits that lack them are read as a whole.

@@ -2,7 +2,7 @@
 
 A tagged block holds everything that a worker can compute without the preceding blocks: sentences joined to sequences,
 the length filter, cropping, noun merging, the delimiter properties of each token within its own sentence, and symbol
-tables in order of first appearance. Blocks of raw words, for profile ``best``, have every word as a feature.
+tables in order of first appearance. Blocks of raw words, for profile ``contexts``, have every word as a feature.
 
 Blocks are built in `block_building`. Identifiers in the network's dictionaries are in `vocabulary`, columns, which
 depend on stored flags, in `segmentation`, and subwords in `subword_blocks`.

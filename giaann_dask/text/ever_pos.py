@@ -67,7 +67,7 @@ class EverPos:
     the words that are not nouns matter. On the gold tags of EWT's training part, 42.7 % of the
     tokens that are not nouns are delimiters under the words of EWT dev and test, 48.4 % under the
     default (42.2 % under both). The default adds modals ("will" and "can" are also full
-    verbs) and words such as "best", "well", "even", "still", "long" and "own"; it mostly lacks
+    verbs) and words such as "contexts", "well", "even", "still", "long" and "own"; it mostly lacks
     "no", "then" and mistyped words.
 
     Attributes

@@ -43,7 +43,7 @@ class TracedSentence:
     part : str
         Identity of its part of text in the ledger, which `giaann_dask.forget` takes.
     units : int
-        What it added, in strength units; of profile ``best`` how often the word follows the context in it.
+        What it added, in strength units; of profile ``contexts`` how often the word follows the context in it.
     share : float
         The same as a share of the connection's whole strength.
     """
@@ -74,13 +74,13 @@ class TracedConnection:
     Attributes
     ----------
     source, column : str
-        Its source neuron; of profile ``best`` its context, and an empty string.
+        Its source neuron; of profile ``contexts`` its context, and an empty string.
     segment, branch : int
-        Where it ends; of profile ``best`` the kind of context, and 0.
+        Where it ends; of profile ``contexts`` the kind of context, and 0.
     contribution : float
         By how much it raised the token (`giaann_dask.models.results.Reason`).
     units : int
-        Its stored strength, in strength units; of profile ``best`` a count.
+        Its stored strength, in strength units; of profile ``contexts`` a count.
     sequences : int
         How many sequences built it.
     sentences : tuple of TracedSentence
@@ -111,7 +111,7 @@ class TracedToken:
     word, column : str
         The word, and the concept of its column.
     connections : tuple of TracedConnection
-        Largest contribution first; what the prompt itself contributed, in profile ``best``, is left out.
+        Largest contribution first; what the prompt itself contributed, in profile ``contexts``, is left out.
     """
 
     word: str

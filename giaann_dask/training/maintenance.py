@@ -77,8 +77,8 @@ def compact_network(
     store : NetworkStore
         The network.
     keep_commits : int, optional
-        Forget all but the last so many commits; all are kept by default, with their runs. Tables of profile ``best``
-        of others are removed from the user's cache folder here and on all workers.
+        Forget all but the last so many commits; all are kept by default, with their runs. Tables of profile
+        ``contexts`` of others are removed from the user's cache folder here and on all workers.
     observer : callable, optional
         Called with an event for every region that has been added up.
 

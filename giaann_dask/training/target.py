@@ -6,7 +6,6 @@ A first run that fails before its first commit leaves no files.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import SpecificationError, describe_difference, parameter
@@ -70,7 +69,7 @@ class NetworkTarget:
             reader.manifest().require_whole(path)
             if specification.trace:
                 require_index(reader)
-            check_same("specification", _compared(specification), _compared(reader.manifest().specification), path)
+            check_same("specification", specification.describe(), reader.manifest().specification.describe(), path)
             check_same("ever-POS lexicon", ever_pos.identity(), reader.ever_pos().identity(), path)
             stored, wanted = (None if each is None else each.identity() for each in (reader.tokenizer(), tokenizer))
             check_same("tokenizer", wanted, stored, path)
@@ -147,11 +146,6 @@ def open_store(path: Path, branch: str = BRANCH) -> NetworkStore | None:
     store = NetworkStore(path, branch)
     # Nothing was ever committed: creating the network replaces it.
     return None if store.blank() else store
-
-
-def _compared(specification: Specification) -> dict[str, Any]:
-    """Return what two specifications are compared by; flags always, as their default is not what is left out."""
-    return {**specification.as_dict(), "flags": specification.flags}
 
 
 def check_same(what: str, wanted: object, stored: object, path: Path) -> None:

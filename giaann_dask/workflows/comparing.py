@@ -4,8 +4,8 @@ Each profile is trained on the first sentences of the training text, as many as 
 evaluated on the other text. The column `counted` says which tokens a row is about: `raw` is every word of
 every sentence, `v1` and `v2` are the merged tokens that a network of that profile predicts. Rows of one size
 that count alike are about the very same tokens. Each network is compared with n-grams, and v1 and v2 also with the
-rules of best, trained on the same tokens. In all of them the first seed tokens of a sequence are given.
-The weights of best are constants of the profile and are not chosen here. Networks that exist already are
+rules of contexts, trained on the same tokens. In all of them the first seed tokens of a sequence are given.
+The weights of contexts are constants of the profile and are not chosen here. Networks that exist already are
 not trained again. Its options are in `giaann_dask.cli.jobs`.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class ComparisonRow:
     """Accuracy of one profile with one amount of training text.
 
-    `sentences` are those of any length for best, and those that pass the length filter for v1; for v2 there
+    `sentences` are those of any length for contexts, and those that pass the length filter for v1; for v2 there
     are three in a sequence. `connections` are those of the network, or the counts of contexts; figures that
     a row does not have are None. Speed is that of training alone.
     """
@@ -86,14 +86,14 @@ def train(arguments: ComparisonOptions, name: Profile, size: int, client: Client
     return network, Cost(size, (speed, done.connections, bytes_on_disk(folder)))
 
 
-def best_profile(arguments: ComparisonOptions, size: int) -> Iterator[ComparisonRow]:
-    """Yield the rows of best and of the n-grams made of its counts."""
+def contexts_profile(arguments: ComparisonOptions, size: int) -> Iterator[ComparisonRow]:
+    """Yield the rows of contexts and of the n-grams made of its counts."""
     with gd.connect(options=arguments.where) as client:
-        network, cost = train(arguments, "best", size, client)
+        network, cost = train(arguments, "contexts", size, client)
         options = gd.ScoringOptions(baseline="ngram")
         found = network.score(gd.Files(arguments.evaluate), client=client, options=options)
     assert found.baseline is not None
-    yield scored("best", "raw", cost, found.predicted)
+    yield scored("contexts", "raw", cost, found.predicted)
     yield from ngram_rows(found.baseline, "raw", cost, arguments.seed_tokens)
 
 
@@ -109,7 +109,7 @@ def column_profile(arguments: ComparisonOptions, size: int, name: Profile) -> It
     yield ComparisonRow(name, name, cost.sentences, found.prediction_tokens, found.top1, None, None, *cost.figures)
     alone = Cost(cost.sentences, (None, None, None))
     assert beside.pooled is not None
-    yield scored("best", name, alone, beside.pooled.summary(arguments.seed_tokens))
+    yield scored("contexts", name, alone, beside.pooled.summary(arguments.seed_tokens))
     yield from ngram_rows(beside, name, alone, arguments.seed_tokens)
 
 
@@ -130,7 +130,7 @@ def scored(name: str, counted: str, cost: Cost, found: ScoreSummary) -> Comparis
 
 # Another profile needs no more than a function here.
 PROFILES: dict[str, Callable[[ComparisonOptions, int], Iterator[ComparisonRow]]] = {
-    "best": best_profile,
+    "contexts": contexts_profile,
     "v1": lambda arguments, size: column_profile(arguments, size, "v1"),
     "v2": lambda arguments, size: column_profile(arguments, size, "v2"),
 }

@@ -156,7 +156,7 @@ class ComparisonOptions:
         Inputs to train on, and others to evaluate on.
     sizes : tuple of int
         Sentences to train on.
-    profiles : tuple of {"v1", "v2", "best"}
+    profiles : tuple of {"v1", "v2", "contexts"}
         Names of profiles.
     tagger : str
         How words get their part of speech, for profiles v1 and v2.
@@ -178,7 +178,7 @@ class ComparisonOptions:
     train: tuple[str, ...]
     evaluate: tuple[str, ...]
     sizes: tuple[int, ...] = (1_000, 100_000_000)
-    profiles: tuple[Profile, ...] = ("best", "v1", "v2")
+    profiles: tuple[Profile, ...] = ("contexts", "v1", "v2")
     tagger: str = "gold"
     seed_tokens: int = 8
     output: Path

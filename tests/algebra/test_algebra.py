@@ -60,7 +60,7 @@ DOCUMENTS = ["\n\n".join(PARAGRAPHS[at::6]) for at in range(3)]
 RULES: dict[str, dict[str, object]] = {
     "v1": {"flags": "canonical", "regions": 2},
     "v2": {"flags": "canonical", "regions": 2},
-    "best": {"regions": 2},
+    "contexts": {"regions": 2},
 }
 
 
@@ -101,7 +101,7 @@ def networks(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Callab
     def build(profile: str) -> dict[str, gd.Network]:
         folder = tmp_path_factory.mktemp("networks")
         first, second, third = DOCUMENTS
-        kept = {} if profile == "best" else {"placement": "balanced"}
+        kept = {} if profile == "contexts" else {"placement": "balanced"}
         found = {
             "first": train(client, folder / "first", [first], profile),
             "second": train(client, folder / "second", [second], profile, regions=3),
@@ -152,7 +152,7 @@ def predictions(network: gd.Network, client: Client, profile: str) -> list[objec
     """Return what a network answers in every way that does not name its neurons by number."""
     plain = gd.GenerationOptions(max_tokens=8, runners_up=6, reasons=4)
     chosen = [plain]
-    if profile == "best":
+    if profile == "contexts":
         chosen = [plain, replace(plain, sampling=gd.SamplingOptions(temperature=1.2, seed=5))]
     elif profile == "v1":
         rules = [gd.InferenceOptions(timing=timing, sequential=False) for timing in ("none", "biased")]
@@ -161,11 +161,11 @@ def predictions(network: gd.Network, client: Client, profile: str) -> list[objec
     timed = {"seconds", "tokens_per_second", "commit", "rows", "stages"}
     found: list[object] = [network.generate(p, client=client, options=each).tokens for p in PROMPTS for each in chosen]
     for each in chosen[-2:] if profile == "v1" else chosen:
-        rules = gd.EvaluationOptions(inference=each.inference, top_k=(1, 3, 10), bits_per_byte=profile != "best")
+        rules = gd.EvaluationOptions(inference=each.inference, top_k=(1, 3, 10), bits_per_byte=profile != "contexts")
         report = network.evaluate([DOCUMENTS[0][:2000]], client=client, options=rules).as_dict()
         found.append({name: value for name, value in report.items() if name not in timed})
     store = NetworkStore(network.path)
-    wanted = CompletionOptions(tokens=6, candidates=4, columns=0 if profile == "best" else 9)
+    wanted = CompletionOptions(tokens=6, candidates=4, columns=0 if profile == "contexts" else 9)
     with closing(open_engine(client, store.open(store.head()))) as engine:
         parts = [part for prompt in PROMPTS for part in parts_of(engine, prompt, wanted)]
     return [*found, *((part.token, part.columns) for part in parts if isinstance(part, TokenEvent))]
@@ -184,10 +184,10 @@ def test_networks_with_one_digest_predict_the_same(
 
 # What depends on the profile is tested with all of them, the rest with one.
 only_v1 = pytest.mark.parametrize("trained", ["v1"], indirect=True)
-only_best = pytest.mark.parametrize("trained", ["best"], indirect=True)
+only_contexts = pytest.mark.parametrize("trained", ["contexts"], indirect=True)
 
 
-@pytest.mark.parametrize(("trained", "renumber"), [("v1", False), ("v2", True), ("best", False)],
+@pytest.mark.parametrize(("trained", "renumber"), [("v1", False), ("v2", True), ("contexts", False)],
                          indirect=["trained"])  # fmt: skip
 def test_forgetting_equals_never_having_trained(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path, renumber: bool
@@ -204,7 +204,7 @@ def test_forgetting_equals_never_having_trained(
     assert len(report.parts) == len(network._reader.ledger()) - len(after._reader.ledger())
     names = (after.manifest.concepts, after.manifest.features)
     fewest = trained["without second"].manifest
-    if renumber or profile == "best":
+    if renumber or profile == "contexts":
         assert names <= (fewest.concepts, fewest.features)
     else:
         assert names == (network.manifest.concepts, network.manifest.features)
@@ -365,7 +365,7 @@ def test_networks_trained_on_misses_are_no_sums(client: Client, tmp_path: Path) 
     assert gd.forget(network.path, [first], client=client, branch="whole").connections == 0
 
 
-@only_best
+@only_contexts
 def test_what_was_not_trained_cannot_be_forgotten(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path
 ) -> None:
@@ -385,7 +385,7 @@ def test_what_was_not_trained_cannot_be_forgotten(
 def test_text_in_part_cannot_be_forgotten(client: Client, tmp_path: Path) -> None:
     options = gd.TrainingOptions(max_sequences=20)
     network = gd.train(
-        [DOCUMENTS[0]], tmp_path / "net", client=client, specification=specification("best"), options=options
+        [DOCUMENTS[0]], tmp_path / "net", client=client, specification=specification("contexts"), options=options
     )
     with pytest.raises(OptionError, match="1 in part"):
         gd.forget(network, [DOCUMENTS[0]], client=client)
@@ -406,7 +406,7 @@ def test_networks_that_depend_on_order_are_refused(client: Client, tmp_path: Pat
             gd.diff(one, two, client=client, largest=largest)  # type: ignore[arg-type]
 
 
-@only_best
+@only_contexts
 def test_sums_that_would_count_text_twice_are_refused(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path
 ) -> None:
@@ -430,7 +430,7 @@ def test_sums_that_would_count_text_twice_are_refused(
         gd.add([one, other], tmp_path / "sum", client=client)
 
 
-@pytest.mark.parametrize("profile", ["v1", "best"])
+@pytest.mark.parametrize("profile", ["v1", "contexts"])
 def test_text_that_networks_share_is_counted_once(profile: str, client: Client, tmp_path: Path) -> None:
     """As a commit of one of them holds it alone, or as it is given."""
     rule = specification(profile, trace=True)
@@ -452,7 +452,7 @@ def test_text_that_networks_share_is_counted_once(profile: str, client: Client, 
     assert_index_agrees(together._reader)
     # It can be subtracted like any other sum.
     assert gd.forget(together, shared, client=client).digest == trained("c", [one, two]).digest()
-    if profile == "best":
+    if profile == "contexts":
         return
     flat = trained("d", [shared, one])
     with pytest.raises(OptionError, match=r"1 of 2 parts .* no commit of these holds them"):
@@ -469,7 +469,7 @@ def test_text_that_networks_share_is_counted_once(profile: str, client: Client, 
     assert not (tmp_path / "x").exists()
 
 
-@only_best
+@only_contexts
 def test_differences_of_contexts_are_named(trained: dict[str, gd.Network], client: Client) -> None:
     difference = gd.diff(trained["first"], trained["all"], client=client, largest=400)
     words = set(trained["all"]._reader.vocabulary().features)
@@ -640,7 +640,7 @@ def test_a_strength_cannot_become_negative() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"flags": "none"}, {"profile": "best", "flags": "canonical"},
+    "options", [{"flags": "none"}, {"profile": "contexts", "flags": "canonical"},
                 {"profile": "v2", "lif": False, "branches": 4, "branch_order": "random", "flags": "canonical"}]
 )  # fmt: skip
 def test_flags_that_cannot_be_canonical_are_refused(options: dict[str, object]) -> None:
@@ -654,7 +654,7 @@ def test_a_new_network_is_canonical_where_it_can_be() -> None:
     assert gd.Specification().flags == gd.Specification(profile="v2").flags == "canonical"
     random = gd.Specification(profile="v2", lif=False, branches=4, branch_order="random")
     subwords = gd.Specification(profile="v2", tokens="subwords")
-    assert random.flags == subwords.flags == gd.Specification(profile="best").flags == "history"
+    assert random.flags == subwords.flags == gd.Specification(profile="contexts").flags == "history"
     with pytest.raises(SpecificationError, match=r"order of its text; .*of words instead of subwords"):
         subwords.require_order_free("it")
     stored = gd.Specification(flags="history").as_dict()
@@ -723,13 +723,13 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_documents_are_named_by_their_identity(client: Client, tmp_path: Path) -> None:
     """Their text is read where training read it, and is refused with a reason where it is gone."""
-    rule, files = gd.Specification(profile="best", trace=True, regions=1), []
+    rule, files = gd.Specification(profile="contexts", trace=True, regions=1), []
     for number, text in enumerate(DOCUMENTS[:2]):
         files.append(tmp_path / f"{number}.txt")
         files[-1].write_text(text, encoding="utf-8")
     both = gd.train(gd.Files(map(str, files)), tmp_path / "both", client=client, specification=rule)
     alone = gd.train(files[0], tmp_path / "alone", client=client, specification=rule)
-    plain = gd.train(DOCUMENTS[:1], tmp_path / "plain", client=client, profile="best")
+    plain = gd.train(DOCUMENTS[:1], tmp_path / "plain", client=client, profile="contexts")
     identity = both._reader.ledger()[-1].identity.hex()
     sentence = alone.trace(" ".join(DOCUMENTS[0].split()[:4]), max_tokens=1).tokens[0].connections[0].sentences[0]
     assert sentence.part == alone._reader.ledger()[0].identity.hex()
@@ -752,7 +752,7 @@ def test_documents_are_named_by_their_identity(client: Client, tmp_path: Path) -
     assert (report.parts, report.digest) == ((identity,), alone.digest()) == (by_text.parts, by_text.digest)
 
 
-@pytest.mark.parametrize("profile", ["v1", "best"])
+@pytest.mark.parametrize("profile", ["v1", "contexts"])
 def test_parts_of_a_corpus_are_forgotten_by_identity(
     profile: str, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -780,7 +780,7 @@ def test_parts_of_a_corpus_are_forgotten_by_identity(
     assert gd.open(network).digest() == found["digest"] == alone.digest()
 
 
-@only_best
+@only_contexts
 def test_changed_predictions_are_named_and_drawn(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

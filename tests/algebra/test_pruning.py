@@ -25,7 +25,7 @@ from giaann_dask.runs.run import Run
 from giaann_dask.store.export import read_whole
 from giaann_dask.store.manifest import Manifest
 
-RULES: dict[str, dict[str, object]] = {"v1": {"flags": "canonical", "regions": 2}, "best": {"regions": 2}}
+RULES: dict[str, dict[str, object]] = {"v1": {"flags": "canonical", "regions": 2}, "contexts": {"regions": 2}}
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_regions_are_pruned_as_their_sum(strengths: list[int], minimum: int, kee
         words = stays[row] | (kind[row] == 0)
         stays[row] = np.where(kind[row] == EXTENDS, words[kind[row] != EXTENDS].any(), words)
     assert (
-        unpack(prune_runs(minimum, gd.Specification(profile="best"), *packed).connections).target.tolist()
+        unpack(prune_runs(minimum, gd.Specification(profile="contexts"), *packed).connections).target.tolist()
         == target[stays].tolist()
     )
 
@@ -157,10 +157,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         return code, *capsys.readouterr()
 
     whole, pruned = tmp_path / "whole", tmp_path / "pruned"
-    assert (
-        call("train", sample_text(), "--network", whole, "--profile", "best", "--set", "regions=1", "--workers", "0")[0]
-        == 0
-    )
+    options = ("--profile", "contexts", "--set", "regions=1", "--workers", "0")
+    assert call("train", sample_text(), "--network", whole, *options)[0] == 0
     assert call("tag", whole, "first")[0] == 0
     code, out, _ = call("prune", whole, "--keep", "0.5", "--ref", "first", "--out", pruned, "--json")
     found = json.loads(out)

@@ -72,10 +72,10 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, gd.Network]:
     text, options = write_text(folder / "text.txt"), {}
     options["v1"] = gd.TrainingOptions(region_bytes=4_000, commit_sequences=16, batch_sequences=8)
     with gd.connect(workers=0) as client:
-        for profile in ("v1", "v2", "best"):
+        for profile in ("v1", "v2", "contexts"):
             chosen = gd.Specification(profile=profile, regions=2)
             gd.train(text, folder / profile, client=client, specification=chosen, options=options.get(profile))
-    return {profile: gd.Network(folder / profile) for profile in ("v1", "v2", "best")}
+    return {profile: gd.Network(folder / profile) for profile in ("v1", "v2", "contexts")}
 
 
 @pytest.fixture(scope="module")
@@ -356,7 +356,7 @@ def test_of_a_column_only_runs_of_its_region_are_read(network: gd.Network, monke
     assert not read, "read once"
 
 
-@pytest.mark.parametrize("profile", ["v1", "best"])
+@pytest.mark.parametrize("profile", ["v1", "contexts"])
 def test_nothing_is_read_before_it_is_computed(
     networks: dict[str, gd.Network], profile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,8 +374,8 @@ def test_nothing_is_read_before_it_is_computed(
 
 
 def test_counts_of_contexts_of_profile_best(networks: dict[str, gd.Network], tmp_path: Path) -> None:
-    network = networks["best"]
-    exported = network.export(tmp_path / "best")
+    network = networks["contexts"]
+    exported = network.export(tmp_path / "contexts")
     with np.load(exported.connections) as arrays, np.load(exported.neurons) as words:
         frame = network.to_dask_dataframe().compute()
         order = np.lexsort([frame[name] for name in ("target", "kind", "context")])
@@ -389,7 +389,7 @@ def test_counts_of_contexts_of_profile_best(networks: dict[str, gd.Network], tmp
     assert set(nameless["kind_name"]) == {"extends"}
     assert frame["count"][frame["target_name"] == "miller"].sum() > 0
     for use in (lambda: network["miller"], lambda: network.columns):
-        with pytest.raises(OptionError, match="columns of a network of profile best"):
+        with pytest.raises(OptionError, match="columns of a network of profile contexts"):
             use()
 
 

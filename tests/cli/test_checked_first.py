@@ -60,13 +60,13 @@ NO_SEQUENCES = ("--max-sequences 0", "max-sequences is 0")
 REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
     "encode TEXT --out OUT": (
         *(NO_SEQUENCES, *TEXT, *WHERE, *LEXICON, *PROFILE),
-        ("--profile best", "corpus of profile best"),
+        ("--profile contexts", "corpus of profile contexts"),
         ("--out TEXT", "exists already"),
         ("--events none/events", "none/events"),
     ),
     "train TEXT --network OUT": (
         *(NO_SEQUENCES, *TEXT, *WHERE, *DEVICE, *LEXICON, *PROFILE),
-        ("--profile best --ever-pos corpus", "ever-pos with profile best"),
+        ("--profile contexts --ever-pos corpus", "ever-pos with profile contexts"),
         ("--set regions=0", "regions"),
         ("--batch-sequences 0", "batch-sequences is 0"),
         ("--accumulate 0", "accumulate is 0"),
@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--set permanence_decay=1", "permanence"),
         ("--rounds none/rounds", "none/rounds"),
         ("--events none/events", "none/events"),
-        ("--network WORDS --ever-pos corpus", "ever-pos with profile best"),
+        ("--network WORDS --ever-pos corpus", "ever-pos with profile contexts"),
         ("--network WORDS --set regions=3", "as asked for"),
     ),
     "evaluate NET TEXT": (
@@ -102,8 +102,8 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         *(NO_SEQUENCES, *TEXT),
         ("--first-sequence -1", "first-sequence is -1"),
         ("--top-k 0", "top-k has 0"),
-        ("--timing exact", "timing for a network of profile best"),
-        ("--settings train", "settings for a network of profile best"),
+        ("--timing exact", "timing for a network of profile contexts"),
+        ("--settings train", "settings for a network of profile contexts"),
     ),
     "generate NET words": (
         *(*WHERE, *DEVICE, *INFERENCE, *ROWS, TEXT[0]),
@@ -155,9 +155,9 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
 
 @pytest.fixture(scope="module")
 def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A network of profile v1 and one of profile best, by what stands for them above."""
+    """A network of profile v1 and one of profile contexts, by what stands for them above."""
     folder = tmp_path_factory.mktemp("checked")
-    kinds = {"NET": gd.Specification(), "WORDS": gd.Specification(profile="best")}
+    kinds = {"NET": gd.Specification(), "WORDS": gd.Specification(profile="contexts")}
     few = gd.TrainingOptions(max_sequences=5)
     with gd.connect(workers=0) as client:
         for name, kind in kinds.items():

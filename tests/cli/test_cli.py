@@ -122,7 +122,7 @@ def test_a_prompt_that_nothing_follows_says_what_can_be_done(trained: Path, caps
     assert run_here(["generate", str(trained / "net"), "the red rivver"]) == 0
     shown = capsys.readouterr().out
     assert "No trained sentence goes on after 'rivver'" in shown
-    assert "--profile best" in shown
+    assert "--profile contexts" in shown
     assert "'rivver' is not known; similar words are: river" in shown
 
 

@@ -56,7 +56,7 @@ def test_a_host_that_cannot_compile_is_named(compiled: Path, monkeypatch: pytest
     monkeypatch.setattr(compilation._LOG, "warning", lambda form, *given: said.append(form % given))
     monkeypatch.setattr(compilation, "_COMMAND", (sys.executable, "-S", "-c", "raise SystemExit('no room')"))
     with pytest.raises(ClusterError, match=r"compiling on host .* failed: no room"):
-        compile_here(["best"])
+        compile_here(["contexts"])
     # A worker joins its cluster nevertheless.
     asyncio.run(dask_setup(None))  # type: ignore[arg-type]
     assert "nothing was compiled ahead" in said[0]

@@ -29,7 +29,7 @@ from giaann_dask.store.export import read_whole
 from giaann_dask.store.network_store import NetworkStore
 
 COLUMNS = 5
-PROFILES = ["v1", pytest.param("v2", marks=pytest.mark.slow), "best"]
+PROFILES = ["v1", pytest.param("v2", marks=pytest.mark.slow), "contexts"]
 
 
 class Networks:
@@ -133,7 +133,7 @@ def test_figures_are_those_of_the_whole_network(networks: Networks, profile: str
     assert gathered.figures.connections == len(run) == network.manifest.connections
     assert sum(region.connections for region in gathered.regions) == len(run)
     assert gathered.figures.out_degrees.neurons.sum() == len(run.source)
-    best = profile == "best"
+    best = profile == "contexts"
     assert bool(gathered.columns) == bool(gathered.senders) == (not best)
     assert gathered.receivers
     assert all(hub.name != "?" for hub in gathered.receivers)
@@ -150,9 +150,9 @@ def test_figures_are_those_of_the_whole_network(networks: Networks, profile: str
 
 
 def test_a_network_without_columns_is_not_drawn(networks: Networks) -> None:
-    pictures = networks["best"].pictures
+    pictures = networks["contexts"].pictures
     for refused in (pictures.draw, pictures.draw_density, lambda: pictures.predict("the old mill")):
-        with pytest.raises(OptionError, match="profile best"):
+        with pytest.raises(OptionError, match="profile contexts"):
             refused()
 
 
@@ -198,8 +198,8 @@ def test_a_page_has_what_applies_and_needs_nothing_else(networks: Networks, page
     assert not {"script", "link", "iframe"} & set(parts.tags)
     sections = re.findall(r'<section id="(\w+)">', report.html)
     assert sections[:5] == ["growth", "degrees", "strengths", "hubs", "regions"]
-    assert ("density" in sections) == (profile != "best")
-    if profile == "best":
+    assert ("density" in sections) == (profile != "contexts")
+    if profile == "contexts":
         assert "no columns and neurons to draw" in report.html
     assert f"{networks[profile].manifest.connections:,}" in report.html
     assert "prefers-color-scheme: dark" in report.html
@@ -208,7 +208,7 @@ def test_a_page_has_what_applies_and_needs_nothing_else(networks: Networks, page
 
 def test_growth_shows_every_commit_but_that_of_nothing(networks: Networks, pages: Any) -> None:
     assert "Each dot is a commit; 2 of 3 are shown." in pages("v1").html
-    assert "All of it was counted in one commit" in pages("best").html
+    assert "All of it was counted in one commit" in pages("contexts").html
     store = NetworkStore(networks["v1"].path)
     commits = [name for name, _ in store.commits()]
     # Of an older commit, what came after it is not told.
@@ -216,14 +216,14 @@ def test_growth_shows_every_commit_but_that_of_nothing(networks: Networks, pages
     assert [manifest.sequences for manifest in older.growth] == [0, 60]
 
 
-@pytest.mark.parametrize("profile", [pytest.param("v1", marks=pytest.mark.slow), "best"])
+@pytest.mark.parametrize("profile", [pytest.param("v1", marks=pytest.mark.slow), "contexts"])
 def test_the_accuracy_is_that_of_evaluate(networks: Networks, tmp_path: Path, capsys: Any, profile: str) -> None:
     text, path = write_village(tmp_path / "test.txt", 6, seed=3), tmp_path / "a.html"
     network = str(networks[profile].path)
     assert run_command(["report", network, "--out", str(path), "--evaluate", str(text), "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     with gd.connect(workers=0) as client:
-        measured = networks[profile].score if profile == "best" else networks[profile].evaluate
+        measured = networks[profile].score if profile == "contexts" else networks[profile].evaluate
         assert made["top1"] == measured(text, client=client).top1
     page = path.read_text(encoding="utf-8")
     assert f"{made['top1']:.4f}" in page
@@ -234,10 +234,10 @@ def test_the_accuracy_is_that_of_evaluate(networks: Networks, tmp_path: Path, ca
 
 @pytest.mark.slow
 def test_the_same_network_gives_the_same_page(networks: Networks, pages: Any, tmp_path: Path) -> None:
-    first = pages("best").save(tmp_path / "deep" / "a.html").read_bytes()
-    assert networks["best"].report().html.encode() == first
+    first = pages("contexts").save(tmp_path / "deep" / "a.html").read_bytes()
+    assert networks["contexts"].report().html.encode() == first
     with pytest.raises(OptionError, match=r"\.html"):
-        pages("best").save(tmp_path / "a.svg")
+        pages("contexts").save(tmp_path / "a.svg")
 
 
 def test_charts_take_the_colours_of_the_page() -> None:

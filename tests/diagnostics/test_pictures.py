@@ -110,7 +110,7 @@ def test_segments_say_how_far_before_the_target_a_source_stands() -> None:
     ]
     v2 = segment_names(Specification(profile="v2"))
     assert (v2[0], v2[3], v2[4], v2[-1]) == ("3 columns before", "same column", "4 tokens before", "soma")
-    best = Specification(profile="best")
+    best = Specification(profile="contexts")
     assert model_of(best).names(best, Vocabulary()).segments[-1] == "extends"
 
 

@@ -49,7 +49,7 @@ class Case(NamedTuple):
         return f"{self.profile}{'-trace' if self.trace else ''}-{self.kept_by}"
 
 
-ALL = [Case(*each) for each in product(("v1", "v2", "best"), (False, True), KEPT_BY)]
+ALL = [Case(*each) for each in product(("v1", "v2", "contexts"), (False, True), KEPT_BY)]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def keep(network: gd.Network, case: Case, client: Client) -> None:
 def check(case: Case, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     monkeypatch.setattr(table_files, "_LEAST_BYTES", 0)
-    place, columns = folder / "net", case.profile != "best"
+    place, columns = folder / "net", case.profile != "contexts"
     rule = gd.Specification(profile=case.profile, trace=case.trace, regions=2)  # type: ignore[arg-type]
     text, document = write_village(folder / "village.txt", 30), folder / "document.txt"
     document.write_text(DOCUMENT, encoding="utf-8")
@@ -122,7 +122,7 @@ def test_a_purge_removes_what_is_newer_by_the_clock_of_the_store(tmp_path: Path)
 
 
 def test_a_sample_of_purges(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    always = [] if CASES else [Case("best", True, "checkout")]
+    always = [] if CASES else [Case("contexts", True, "checkout")]
     for case in {*drawn(ALL, IN_CI - 1, str), *always}:
         print("again alone:", repeated_by("test_hostile_residue.py", [str(case)]))
         (tmp_path / str(case)).mkdir()

@@ -17,7 +17,7 @@ from support.hostile_matrix import CASES, chance, repeated_by
 pytestmark = pytest.mark.cluster
 
 IN_CI = 1
-PROFILES = ("v1", "v2", "best")
+PROFILES = ("v1", "v2", "contexts")
 # Settings by name; of each, what may be chosen.
 ENVIRONMENT: dict[str, tuple[dict[str, str], ...]] = {
     "hashes": tuple({"PYTHONHASHSEED": seed} for seed in ("0", "1", "4242", "random")),
@@ -124,7 +124,7 @@ def test_every_two_choices_meet() -> None:
 
 def test_a_sample_of_settings_changes_nothing() -> None:
     named = [row for row in rows() if identity(row) in CASES]
-    check(("v1", "best"), named if CASES else [row for row in rows() if row["workers"]][:IN_CI])
+    check(("v1", "contexts"), named if CASES else [row for row in rows() if row["workers"]][:IN_CI])
 
 
 @pytest.mark.slow

@@ -156,7 +156,7 @@ NAMES = (f"mil{OBEYED}ler", f"flo{OBEYED}ur", "mill\x1b")
 PROMPT = f"The old {NAMES[0]} carried the"
 
 
-@pytest.fixture(scope="module", params=["v1", "best"])
+@pytest.fixture(scope="module", params=["v1", "contexts"])
 def obeyed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network whose words have control characters, and whose folder and text have some in their names."""
     where = tmp_path_factory.mktemp("obeyed")

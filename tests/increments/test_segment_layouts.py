@@ -141,7 +141,7 @@ def test_kernels_follow_the_rule(block: EncodedBlock, specification: Specificati
     [
         ({"lif": True}, "profile v2"),
         ({"sentences_per_sequence": 3}, "its only value in profile v1"),
-        ({"profile": "v3"}, "v1, v2, best"),
+        ({"profile": "v3"}, "v1, v2, contexts"),
         ({"profile": "v2", "segment_counts": (0, 0)}, "column segments, feature segments or both"),
         ({"profile": "v2", "segment_counts": (4,)}, "a number of column segments"),
         ({"profile": "v2", "segment_counts": (28, 4)}, "32 in all"),

@@ -43,7 +43,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
     folder = tmp_path_factory.mktemp("evaluated")
     text = write_village(folder / "text.txt", 300)
     with gd.connect(workers=0) as client:
-        gd.train(text, folder / "net", client=client, specification=gd.Specification(profile="best"))
+        gd.train(text, folder / "net", client=client, specification=gd.Specification(profile="contexts"))
     return gd.Network(folder / "net")
 
 
@@ -183,7 +183,7 @@ def test_continuations_of_a_long_context_cost_their_own_words(
 def test_networks_without_probabilities_are_refused(tmp_path: Path) -> None:
     with gd.connect(workers=0) as client:
         gd.train(write_village(tmp_path / "text.txt", 20), tmp_path / "net", client=client)
-    with pytest.raises(OptionError, match="profile best"):
+    with pytest.raises(OptionError, match="profile contexts"):
         GiaannLM(tmp_path / "net")
 
 

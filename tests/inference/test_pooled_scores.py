@@ -1,4 +1,4 @@
-"""Profile ``best``: true probabilities, smoothing as published, and that pooled evidence helps."""
+"""Profile ``contexts``: true probabilities, smoothing as published, and that pooled evidence helps."""
 
 from __future__ import annotations
 

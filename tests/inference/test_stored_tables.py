@@ -37,7 +37,7 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.training.options import TrainingOptions
 
-BEST = gd.Specification(profile="best", regions=3)
+BEST = gd.Specification(profile="contexts", regions=3)
 PROMPT = "The old miller carried the flour to the baker. The zyx"
 KINDS = range(1, 20)
 

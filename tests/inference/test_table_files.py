@@ -1,4 +1,4 @@
-"""Tables of profile best in files: equal to the built ones, built again where files are damaged, and bounded."""
+"""Tables of profile contexts in files: equal to the built ones, built again where files are damaged, and bounded."""
 
 from __future__ import annotations
 

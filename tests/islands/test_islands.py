@@ -39,7 +39,8 @@ PARAGRAPHS = sample_text().read_text(encoding="utf-8").split("\n\n")
 BASE, REST = PARAGRAPHS[:3], PARAGRAPHS[3:24]
 SMALL = gd.TextOptions(reading=ReadOptions(part_characters=1500))
 # Few regions: what merging costs for small texts is tasks.
-RULES = {"v1": {"flags": "canonical", "regions": 1}, "v2": {"flags": "canonical", "regions": 2}, "best": {"regions": 1}}
+CANONICAL = {"flags": "canonical"}
+RULES = {"v1": {**CANONICAL, "regions": 1}, "v2": {**CANONICAL, "regions": 2}, "contexts": {"regions": 1}}
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +178,7 @@ with gd.connect(workers=0) as client:
 
 
 def test_a_merge_that_was_killed_goes_on(client: Client, tmp_path: Path, trained: Callable[[str], Trained]) -> None:
-    made = trained("best")
+    made = trained("contexts")
     owner = made.owner(tmp_path / "net")
     command = [sys.executable, "-c", KILLED, *map(str, (owner, made.island, *made.bundles))]
     assert subprocess.run(command, check=False, timeout=120).returncode == -signal.SIGKILL
@@ -198,7 +199,7 @@ def test_a_merge_goes_on_after_a_worker_was_lost(
     tmp_path: Path, trained: Callable[[str], Trained], stage: str, done: int
 ) -> None:
     """What was sent to a worker is sent again; regions of the network are read again."""
-    made = trained("best")
+    made = trained("contexts")
     owner = made.owner(tmp_path / "net")
     killed: list[int] = []
     with gd.connect(workers=1) as cluster:
@@ -236,7 +237,7 @@ def test_packing_gives_the_same_bytes_on_other_networks(
 
 
 def test_overlap(client: Client, tmp_path: Path, trained: Callable[[str], Trained]) -> None:
-    made = trained("best")
+    made = trained("contexts")
     key = made.folder / "island1.key"
     gd.join_island(made.island, tmp_path / "both")
     halves = [REST[1::3], REST[2::3]]
@@ -313,7 +314,7 @@ def test_what_is_no_sum_is_not_packed(
     made = trained("v1")
     key = made.folder / "island1.key"
     out = tmp_path / "bundle"
-    net = gd.train([REST[0]], tmp_path / "other", client=client, profile="best")
+    net = gd.train([REST[0]], tmp_path / "other", client=client, profile="contexts")
     with pytest.raises(SpecificationError, match="specification of"):
         gd.pack_bundle(net, [REST[0]], out, island=made.island, key=key, client=client)
     rule = gd.Specification(flags="history")

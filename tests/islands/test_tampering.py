@@ -75,11 +75,11 @@ def client() -> Iterator[Client]:
         yield made
 
 
-@pytest.fixture(scope="module", params=["v1", "v2", "best"])
+@pytest.fixture(scope="module", params=["v1", "v2", "contexts"])
 def packed(request: pytest.FixtureRequest, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Packed:
     """A bundle of five groups with their text, and the owner's network, in which nothing is yet."""
     folder, profile = tmp_path_factory.mktemp(request.param), request.param
-    rule = gd.Specification(profile=profile, regions=1, **({} if profile == "best" else {"flags": "canonical"}))
+    rule = gd.Specification(profile=profile, regions=1, **({} if profile == "contexts" else {"flags": "canonical"}))
     for name in ("mill", "forge", "stranger"):
         generate_key(folder / f"{name}.key")
     keys = {name: folder / f"{name}.key.pub" for name in ("mill", "forge")}
@@ -201,7 +201,7 @@ def inflated(rng: random.Random, made: Packed, path: Path) -> Path:
 
 
 def own_strengths(rng: random.Random, made: Packed, path: Path) -> Path:
-    """Make the own strength of a neuron larger, which profile best has none of, or add one there, and sign again.
+    """Make the own strength of a neuron larger, which profile contexts has none of, or add one there, and sign again.
 
     In v1 the lengths do not imply the totals beyond the first segments, so that some of it is found by an audit alone.
     """
@@ -244,7 +244,7 @@ def other_counts(rng: random.Random, made: Packed, path: Path) -> Path:
 
 
 def moving(rng: random.Random, made: Packed, path: Path) -> Path:
-    """Move strength to another connection of the same segment, which only totals of profile best show; sign again."""
+    """Move strength to another connection of the segment, which only totals of profile contexts show; sign again."""
 
     def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
         return group, with_strengths(increments, lambda table: moved(rng, table))
@@ -396,7 +396,7 @@ def with_fields(stored: dict[str, object]) -> Iterator[object]:
         yield from ({**stored, name: value} for value in strange_values(number))
 
 
-@pytest.mark.parametrize("packed", ["best"], indirect=True)
+@pytest.mark.parametrize("packed", ["contexts"], indirect=True)
 def test_malformed_but_signed_bundles_are_refused_with_a_line(packed: Packed, tmp_path: Path) -> None:
     members, path = members_of(packed.bundle), tmp_path / "changed"
     assert fault_of(sign_members(path, members, packed.key), packed.island) == ""
@@ -409,7 +409,7 @@ def test_malformed_but_signed_bundles_are_refused_with_a_line(packed: Packed, tm
             refused(sign_members(path, {**members, name: content}, packed.key), packed.island)
 
 
-@pytest.mark.parametrize("packed", ["best"], indirect=True)
+@pytest.mark.parametrize("packed", ["contexts"], indirect=True)
 def test_no_more_of_a_bundle_is_read_than_it_may_have(
     packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -436,7 +436,7 @@ def test_no_more_of_a_bundle_is_read_than_it_may_have(
         write_members(path, members)
 
 
-@pytest.mark.parametrize("packed", ["best"], indirect=True)
+@pytest.mark.parametrize("packed", ["contexts"], indirect=True)
 def test_what_is_no_ordinary_file_is_no_bundle(
     packed: Packed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -491,8 +491,8 @@ def test_forged_counts_are_refused(packed: Packed, tmp_path: Path) -> None:
 
 
 def test_contexts_are_counted_as_a_text_would() -> None:
-    """Profile best is read by words that are counted alone, too; forged ones made a network that never opened."""
-    rule = gd.Specification(profile="best")
+    """Profile contexts is read by words that are counted alone, too; forged ones made a network that never opened."""
+    rule = gd.Specification(profile="contexts")
     stream = TokenStream.from_documents([[["a", "dog", "and", "a", "cat"], ["the", "dog", "slept"]]])
     counts = GroupCounts(by_status=(2, 0, 0, 0, 0), lengths=((3, 1), (5, 1)))
     whole = count_rows(stream, [CONTEXT_NAMES.index(name) for name in rule.contexts])
@@ -527,7 +527,7 @@ def test_contexts_are_counted_as_a_text_would() -> None:
         check(row, whole.target, moved_strength)
 
 
-@pytest.mark.parametrize("packed", ["best"], indirect=True)
+@pytest.mark.parametrize("packed", ["contexts"], indirect=True)
 def test_a_network_stays_readable_whatever_is_merged(packed: Packed, client: Client, tmp_path: Path) -> None:
     """What only an audit finds is a lie about a text, which a network may not end in an error of."""
 

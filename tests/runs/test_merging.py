@@ -159,7 +159,7 @@ def test_sizes_of_a_run() -> None:
     run = to_run({(1, 2): 3, (1, 4): 1 << 40, (5, 0): 1})
     assert run.nbytes == sum(len(data) for _, data in parts(run)) == 8 * (2 + 3 + 3 + 3)
     assert RunSize(0, 0).empty
-    assert not RunSize(0, 1).empty, "counts of profile best are not of neurons"
+    assert not RunSize(0, 1).empty, "counts of profile contexts are not of neurons"
     assert not RunSize(1, 0).empty
 
 

@@ -24,7 +24,7 @@ WANTED = CompletionOptions(tokens=12, candidates=2)
 OPTIONS = gd.GenerationOptions(max_tokens=12, runners_up=2, reasons=0)
 
 
-@pytest.fixture(scope="module", params=["v1", "v2", "best"])
+@pytest.fixture(scope="module", params=["v1", "v2", "contexts"])
 def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Predictor:
     folder: Path = tmp_path_factory.mktemp("engine")
     text = write_village(folder / "village.txt", 200)

@@ -1,4 +1,4 @@
-"""The package openai, as it is installed, asks servers of networks of profiles best and v2."""
+"""The package openai, as it is installed, asks servers of networks of profiles contexts and v2."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def served(folder: Path, profile: Any) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def best(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("best"), "best") as made:
+    with served(tmp_path_factory.mktemp("contexts"), "contexts") as made:
         yield made
 
 
@@ -82,7 +82,7 @@ def v2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield made
 
 
-@pytest.fixture(params=["best", "v2"])
+@pytest.fixture(params=["contexts", "v2"])
 def any_profile(request: pytest.FixtureRequest) -> Served:
     found: Served = request.getfixturevalue(request.param)
     return found
@@ -148,7 +148,7 @@ def test_what_has_no_effect_is_accepted_with_a_warning(any_profile: Served) -> N
         assert name in warned.headers["warning"]
     assert ("temperature" in warned.headers["warning"]) == (any_profile.model == "v2")
     same = warned.parse().choices[0].message.content == plain.parse().choices[0].message.content
-    assert same or any_profile.model == "best"
+    assert same or any_profile.model == "contexts"
     streamed = raw.create(**fields, **ignored, stream=True)
     assert "top_p" in streamed.headers["warning"]
     assert list(streamed.parse())
@@ -169,7 +169,7 @@ def test_probabilities_are_refused_where_there_are_none(v2: Served) -> None:
     import openai
 
     for ask in (lambda: v2.chat(logprobs=True), lambda: v2.complete(logprobs=1, echo=True)):
-        with pytest.raises(openai.BadRequestError, match="profile best") as caught:
+        with pytest.raises(openai.BadRequestError, match="profile contexts") as caught:
             ask()
         assert caught.value.param == "logprobs"
     assert v2.complete(echo=True, max_tokens=2).choices[0].text.startswith(PROMPT)

@@ -154,7 +154,7 @@ def test_a_model_is_chosen_and_draws_where_it_has_probabilities(browser: Any) ->
         assert "no probability" in text(browser, "candidates-note")
 
         model.select_by_visible_text("drawing")
-        assert text(browser, "network") == "network drawing, profile best, commit COMMIT"
+        assert text(browser, "network") == "network drawing, profile contexts, commit COMMIT"
         assert shown_fields(browser) == {"prompt", "model", "tokens", "temperature", "seed"}
         assert "noun" not in text(browser, "prompt-help")
         assert heads(browser) == ["Word", "Column", "Activation"], "what is shown is of the other model still"

@@ -40,7 +40,7 @@ def client() -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(scope="module", params=["v1", "v2", "best"])
+@pytest.fixture(scope="module", params=["v1", "v2", "contexts"])
 def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CommitReader:
     folder: Path = tmp_path_factory.mktemp("net")
     with gd.connect(workers=0) as client:
@@ -56,8 +56,8 @@ def comparable(parts: list[Part]) -> list[object]:
 
 
 def options_of(reader: CommitReader) -> list[CompletionOptions]:
-    """Return one request for each prompt: the first with columns, and of profile ``best`` drawn words."""
-    if reader.manifest().specification.profile == "best":
+    """Return one request for each prompt: the first with columns, and of profile ``contexts`` drawn words."""
+    if reader.manifest().specification.profile == "contexts":
         return [
             replace(WANTED, tokens=40, sampling=SamplingOptions(temperature=1.0, seed=n)) for n, _ in enumerate(PROMPTS)
         ]
@@ -131,7 +131,7 @@ def event_of(word: str) -> TokenEvent:
     return TokenEvent(0, GeneratedToken(word, word, (), 0, ()), False)
 
 
-@pytest.mark.parametrize("reader", ["best"], indirect=True)
+@pytest.mark.parametrize("reader", ["contexts"], indirect=True)
 def test_cancelled_prompts_end_and_a_closed_engine_takes_none(client: Client, reader: CommitReader) -> None:
     engine = open_worker_engine(client, reader, slots=1, workers=1)
     running = [Collected(engine, prompt, replace(WANTED, tokens=1000)) for prompt in PROMPTS]

@@ -79,7 +79,7 @@ def export(network: gd.Network, folder: Path, name: str) -> bytes:
     return network.export(folder / f"{name}.npz").connections.read_bytes()
 
 
-@pytest.mark.parametrize("rule", [{"flags": "canonical", "trace": True}, {"profile": "best"}])
+@pytest.mark.parametrize("rule", [{"flags": "canonical", "trace": True}, {"profile": "contexts"}])
 def test_a_commit_that_came_second_is_added_to_the_first(rule: dict[str, Any], client: Client, tmp_path: Path) -> None:
     place = f"memory://second/{len(rule)}"
     common = {"client": client, "specification": gd.Specification(**RULE, **rule)}

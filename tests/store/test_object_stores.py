@@ -117,7 +117,7 @@ def export(network: gd.Network, folder: Path, name: str) -> bytes:
 @pytest.mark.cluster
 def test_training_in_a_bucket_equals_training_in_a_folder(requests: Requests, tmp_path: Path) -> None:
     # Networks of profile v1 are in buckets in all other tests.
-    rule, place = gd.Specification(profile="best", **RULE), "s3://bucket/networks/best"
+    rule, place = gd.Specification(profile="contexts", **RULE), "s3://bucket/networks/best"
     with gd.connect(workers=2) as workers:
         for text in (sample_test_text(), write_village(tmp_path / "village.txt", 20)):
             network = gd.train(text, place, client=workers, specification=rule)

@@ -45,7 +45,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Given]:
     made = Given(folder / "one", folder / "two", folder / "one.island")
     with gd.connect(workers=0):
         for path, text in ((made.one, ONE), (made.two, TWO)):
-            gd.train([text], path, profile="best")
+            gd.train([text], path, profile="contexts")
         create_island(made.one, made.island, {"mill": "ab" * 32})
         yield made
 
@@ -55,7 +55,7 @@ def copy(source: Path, out: Path) -> None:
 
 
 MAKERS: dict[str, Callable[[Given, Path], Any]] = {
-    "train": lambda given, out: gd.train([ONE], out, profile="best"),
+    "train": lambda given, out: gd.train([ONE], out, profile="contexts"),
     "add": lambda given, out: gd.add([given.one, given.two], out),
     "prune": lambda given, out: gd.prune(given.one, out, min_strength=1),
     "join": lambda given, out: join_island(given.island, out),
@@ -127,22 +127,24 @@ def test_an_island_whose_file_cannot_be_written_has_no_network(
         patched.setattr("giaann_dask.api.islands.write_island", full)
         for network in (tmp_path / "net", given.one):
             with pytest.raises(StoreWriteError):
-                create_island(network, tmp_path / "a.island", {}, specification=Specification(profile="best"))
+                create_island(network, tmp_path / "a.island", {}, specification=Specification(profile="contexts"))
     assert list(tmp_path.iterdir()) == []
     assert gd.Network(given.one).manifest.sequences, "a network that was there stays"
-    create_island(tmp_path / "net", tmp_path / "a.island", {}, specification=Specification(profile="best", regions=2))
+    create_island(
+        tmp_path / "net", tmp_path / "a.island", {}, specification=Specification(profile="contexts", regions=2)
+    )
 
 
 def test_an_island_that_was_killed_before_its_file_is_made_or_says_how(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    network, left, rule = tmp_path / "net", tmp_path / "left", Specification(profile="best")
+    network, left, rule = tmp_path / "net", tmp_path / "left", Specification(profile="contexts")
     with monkeypatch.context() as patched:
         patched.setattr("giaann_dask.api.islands.write_island", lambda *_: shutil.copytree(network, left))
         create_island(network, tmp_path / "a.island", {}, specification=rule)
     with pytest.raises(SpecificationError, match=r"holds no text.*remove the network, or name a new network"):
         create_island(left, tmp_path / "b.island", {}, specification=Specification())
-    assert create_island(left, tmp_path / "b.island", {}, specification=rule).specification.profile == "best"
+    assert create_island(left, tmp_path / "b.island", {}, specification=rule).specification.profile == "contexts"
 
 
 def begin(place: str) -> NetworkStore:

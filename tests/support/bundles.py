@@ -106,7 +106,7 @@ def with_strengths(
 def moved(rng: random.Random, run: Run, *, unseen: bool = False) -> np.ndarray:
     """Return strengths of which one unit of a connection is moved to another one of the same segment.
 
-    Where that is to be unseen, it is one of the same target, and in profile best outside the chain of contexts.
+    Where that is to be unseen, it is one of the same target, and in profile contexts outside the chain of contexts.
     """
     strength = run.strength.astype(np.int64)
     segment = run.target >> 58

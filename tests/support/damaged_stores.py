@@ -18,7 +18,7 @@ from giaann_dask.errors import GiaannError
 from giaann_dask.store.corpus import EncodedCorpus
 from support.hostile_matrix import chance
 
-NETWORKS = ("v1", "v2", "best")
+NETWORKS = ("v1", "v2", "contexts")
 STORES = (*NETWORKS, "corpus")
 # Of a file, how often each is tried, at other places of the file.
 KINDS = {"flip": 2, "truncate": 1, "empty": 1, "remove": 1, "swap": 1, "append": 1}
@@ -152,7 +152,7 @@ def network_operations(
 
     def evaluate() -> Any:
         network, text = gd.Network(path), stores.folder / "second.txt"
-        if network.specification.profile == "best":
+        if network.specification.profile == "contexts":
             return figures(network.score(text, client=client).as_dict())
         return figures(network.evaluate(text, client=client, options=EvaluationOptions(max_sequences=4)).as_dict())
 

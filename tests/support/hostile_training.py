@@ -42,14 +42,14 @@ def results(folder: Path, profile: str, client: Client, settings: Mapping[str, A
     text = folder / "text.txt"
     text.write_text("\n".join(sample_text().read_text(encoding="utf-8").splitlines()[:LINES]), encoding="utf-8")
     fields = {"profile": profile, **settings.get("specification", {})}
-    if profile == "best":
+    if profile == "contexts":
         # Which has one placement alone.
         fields.pop("placement", None)
     network = trained(folder, text, gd.Specification(**fields), client, settings)
     yield from zip(("connections", "dictionaries", "neurons"), exported(network, folder), strict=True)
     said = network.generate(PROMPT, client=client, options=GenerationOptions(max_tokens=6)).as_dict()
     yield "generate", as_bytes({**said, "commit": None})
-    if profile == "best":
+    if profile == "contexts":
         report = network.score(text, client=client).as_dict()
     else:
         report = network.evaluate(text, client=client, options=EvaluationOptions(max_sequences=10)).as_dict()
@@ -69,8 +69,8 @@ def trained(
     if way == "parts" and specification.sentences_per_sequence > 1:
         way = "text"
     parts = gd.TextOptions(reading=ReadOptions(part_characters=1500)) if way == "parts" else None
-    # There is no corpus of profile best.
-    if way == "corpus" and specification.profile != "best":
+    # There is no corpus of profile contexts.
+    if way == "corpus" and specification.profile != "contexts":
         source = gd.encode(text, folder / "corpus", client=client, specification=specification).path
     training = dict(settings.get("training", {}))
     if "order" in training:

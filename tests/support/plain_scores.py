@@ -1,4 +1,4 @@
-"""Score tokens with profile ``best`` one by one, with dictionaries, adding up in the order that the engine promises."""
+"""Score tokens with profile ``contexts`` one by one, with dictionaries, adding in the order the engine promises."""
 
 from __future__ import annotations
 

@@ -87,9 +87,9 @@ class ScriptedNetwork:
 
 
 class DrawingNetwork(ScriptedNetwork):
-    """Network of profile ``best``: words without columns, of which one is always drawn with the same probability."""
+    """Network of profile ``contexts``: words without columns; one is always drawn with the same probability."""
 
-    profile, has_probabilities = "best", True
+    profile, has_probabilities = "contexts", True
 
     def events(self, number: int, prompt: str, options: GenerationOptions) -> Iterator[TokenEvent | None]:
         for index, word in enumerate(WORDS[: options.max_tokens]):

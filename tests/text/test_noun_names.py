@@ -70,10 +70,10 @@ def test_only_nouns_of_marked_text_are_named_otherwise() -> None:
     assert names[1] == (("a_b", "a_b_tree"), ("sees", "_"), ("a_b", "a_b_tree"))
 
 
-@pytest.fixture(scope="module", params=["v1", "v2", "best"])
+@pytest.fixture(scope="module", params=["v1", "v2", "contexts"])
 def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
     folder = tmp_path_factory.mktemp(request.param)
-    flags = {} if request.param == "best" else {"flags": "canonical"}
+    flags = {} if request.param == "contexts" else {"flags": "canonical"}
     rule = gd.Specification(profile=request.param, trace=True, regions=2, **flags)
     with gd.connect(workers=0) as client:
         return gd.train([PROMPT + ENDING] * 2, folder / "net", client=client, specification=rule)

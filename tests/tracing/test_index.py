@@ -110,9 +110,9 @@ def test_postings_survive_packing(places: set[tuple[int, int, int]], chunk: int)
         assert [each.tolist() for each in read_postings(*row)] == [*of[1:].tolist(), (of[2] % 7).tolist()]
 
 
-@pytest.mark.parametrize("profile", ["v1", "v2", "best"])
+@pytest.mark.parametrize("profile", ["v1", "v2", "contexts"])
 def test_index_follows_the_network(profile: str, client: Client, tmp_path: Path) -> None:
-    options: dict[str, Any] = {} if profile == "best" else {"flags": "canonical"}
+    options: dict[str, Any] = {} if profile == "contexts" else {"flags": "canonical"}
     if profile == "v2":
         options["pos_factors"] = {"VERB": 3.0, "NOUN": 0.5}
     rules = gd.Specification(profile=profile, trace=True, regions=2, **options)
@@ -146,7 +146,7 @@ def test_index_follows_the_network(profile: str, client: Client, tmp_path: Path)
         alone.trace("The old miller")
 
 
-@pytest.mark.parametrize(("profile", "flags"), [("v1", "history"), ("v2", "canonical"), ("best", "history")])
+@pytest.mark.parametrize(("profile", "flags"), [("v1", "history"), ("v2", "canonical"), ("contexts", "history")])
 def test_an_index_made_afterwards_is_that_of_training_with_it(
     profile: Any, flags: Any, client: Client, tmp_path: Path
 ) -> None:

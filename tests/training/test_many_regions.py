@@ -122,7 +122,7 @@ def test_many_regions_begin_with_fewer(costs: dict[int, Costs]) -> None:
     assert costs[1000].network.describe()["regions"] == manifests.FIRST_REGIONS
 
 
-@pytest.mark.parametrize("profile", ["v1", "best"])
+@pytest.mark.parametrize("profile", ["v1", "contexts"])
 def test_exports_do_not_depend_on_regions_and_placement(client: Client, tmp_path: Path, profile: str) -> None:
     found = set()
     settings = [(1, "hash"), (8, "co-occurrence"), (1000, "balanced")]

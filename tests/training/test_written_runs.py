@@ -287,7 +287,7 @@ def test_profile_best_builds_its_tables_from_the_runs_of_a_training(
                 score(gd.Network(tmp_path / "net", event.commit))
 
         network = gd.train(
-            text, tmp_path / "net", client=client, specification=gd.Specification(profile="best", regions=3),
+            text, tmp_path / "net", client=client, specification=gd.Specification(profile="contexts", regions=3),
             text=TEXT, options=OPTIONS, observer=observe,
         )  # fmt: skip
         assert len(network._held) >= len(network.manifest.runs_by_region())
@@ -346,7 +346,7 @@ def close_store() -> None:
 @pytest.mark.cluster
 def test_tables_are_built_on_one_worker_from_the_runs_of_all(tmp_path: Path) -> None:
     """Runs are sent past Dask and are kept nowhere else, and a run that no worker has is read."""
-    rule, text = gd.Specification(profile="best", regions=4), write_village(tmp_path / "a.txt", 600)
+    rule, text = gd.Specification(profile="contexts", regions=4), write_village(tmp_path / "a.txt", 600)
     with gd.connect(workers=2) as client:
         network = gd.train(text, tmp_path / "net", client=client, specification=rule, text=TEXT, options=OPTIONS)
         client.run(close_store)

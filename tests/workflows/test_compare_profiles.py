@@ -15,18 +15,18 @@ COMPARE = ["job", "compare"]
 
 def test_table_csv_and_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train, unseen = str(DATA / "train.conllu.gz"), str(DATA / "test.conllu.gz")
-    common = ["--train", train, "--evaluate", unseen, "--profiles", "best", "--output", str(tmp_path)]
+    common = ["--train", train, "--evaluate", unseen, "--profiles", "contexts", "--output", str(tmp_path)]
     common += ["--workers", "0"]
     assert run([*COMPARE, *common, "--sizes", "30,100000"]) == 0
     assert capsys.readouterr().out == (tmp_path / "profiles.md").read_text(encoding="utf-8")
     with (tmp_path / "profiles.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["profile"], row["sentences"] == "30") for row in rows] == [
-        (profile, size) for size in (True, False) for profile in ("best", "kneser-ney", "backoff")
+        (profile, size) for size in (True, False) for profile in ("contexts", "kneser-ney", "backoff")
     ]
     assert len({row["tokens"] for row in rows}) == 1, "all are scored on the same tokens"
     top1 = {(row["profile"], row["sentences"] == "30"): float(row["top1"]) for row in rows}
-    assert top1["best", False] > top1["backoff", True]
+    assert top1["contexts", False] > top1["backoff", True]
     assert float(rows[3]["perplexity"]) < float(rows[0]["perplexity"]), "more text, less surprise"
     assert (tmp_path / "profiles.png").stat().st_size > 1000
     assert run([*COMPARE, *common[:1], str(tmp_path / "none.txt"), *common[2:]]) == 2

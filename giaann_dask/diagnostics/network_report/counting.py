@@ -107,7 +107,7 @@ class Figures:
     out_degree, out_neurons : ndarray
         Connections that leave a neuron, and how many neurons have so many; int64, ascending.
     senders, receivers : NeuronSums
-        The strongest neurons by what they send, and all by what they receive. In profile ``best`` a
+        The strongest neurons by what they send, and all by what they receive. In profile ``contexts`` a
         receiver is a word.
     by_strength : ndarray
         Connections by the bins of `STRENGTH_EDGES`, int64.

@@ -41,7 +41,7 @@ class Hub(NamedTuple):
     name : str
         Of the concept or the word.
     column : str
-        Concept of its column; empty for a column itself and for a word of profile ``best``.
+        Concept of its column; empty for a column itself and for a word of profile ``contexts``.
     sent, received : int
         Connections that leave it and lead to it; -1 where that is not known.
     strength : float
@@ -83,8 +83,8 @@ class Gathered:
     regions : tuple of RegionSize
         The regions.
     columns, senders, receivers : tuple of Hub
-        Columns with the largest strengths, neurons by what they send, and neurons (of profile ``best``
-        words) by what they receive. Of profile ``best`` there are neither columns nor names of senders.
+        Columns with the largest strengths, neurons by what they send, and neurons (of profile ``contexts``
+        words) by what they receive. Of profile ``contexts`` there are neither columns nor names of senders.
     """
 
     manifest: Manifest

@@ -156,7 +156,7 @@ def report_network(
 def _head(reader: CommitReader, gathered: Gathered) -> str:
     """Return the commit, the rules and the sizes."""
     manifest = gathered.manifest
-    rules = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in manifest.specification.as_dict().items())
+    rules = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in manifest.specification.describe().items())
     values = {
         "connections": f"{manifest.connections:,}",
         "neurons": f"{manifest.neurons:,}" if manifest.neurons else "",

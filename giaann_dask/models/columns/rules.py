@@ -97,7 +97,8 @@ def require_fit(specification: Specification, options: GenerationOptions) -> Inf
     """
     if options.sampling.temperature:
         found = f"{parameter('temperature')} {options.sampling.temperature} for a network of profile"
-        raise OptionError(f"{found} {specification.profile}", "profile best, which has probabilities", "leave it out")
+        expected = "profile contexts, which has probabilities"
+        raise OptionError(f"{found} {specification.profile}", expected, "leave it out")
     rules = fitting_rules(specification, options.inference)
     if options.beam.searches:
         require_v1(rules, "beam search")

@@ -1,1 +1,1 @@
-"""Profile best: true probabilities from counted contexts, and the n-grams they are compared with."""
+"""Profile contexts: true probabilities from counted contexts, and the n-grams they are compared with."""

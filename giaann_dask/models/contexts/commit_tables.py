@@ -1,4 +1,4 @@
-"""Open the tables of a commit of profile ``best`` in tasks, and send them to other processes by name.
+"""Open the tables of a commit of profile ``contexts`` in tasks, and send them to other processes by name.
 
 `giaann_dask.models.contexts.tables` defines the tables, and `giaann_dask.models.contexts.table_files` stores them where
 all processes of a machine map them.

@@ -1,4 +1,4 @@
-"""Sort the counts of profile ``best`` into rows of each kind of context, with words by number (compiled loops).
+"""Sort the counts of profile ``contexts`` into rows of each kind of context, with words by number (compiled loops).
 
 Runs are read one at a time, in any order; each source is in one run only. The connections of a source are those of one
 kind of context, followed by the shorter contexts that it extends. `contexts.tables` makes probabilities of the rows.

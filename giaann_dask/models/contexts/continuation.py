@@ -1,4 +1,4 @@
-"""Continue one text with profile ``best``: the probability of every word, token by token, with reasons.
+"""Continue one text with profile ``contexts``: the probability of every word, token by token, with reasons.
 
 Does not cover: probabilities (`giaann_dask.models.contexts.scores`), opening a commit and many prompts
 (`giaann_dask.models.contexts.predictor`).

@@ -1,6 +1,6 @@
 """Count how often each word followed each context, as integers that add up exactly.
 
-For profile ``best``, each token adds one to (context, word) for every kind of
+For profile ``contexts``, each token adds one to (context, word) for every kind of
 `giaann_dask.models.contexts.kinds.CONTEXTS` that fits into its sentence, and one to (longer context, shorter context)
 for each two neighbours of the chain. The counts are a `Run`, so they are merged, packed, stored and assigned to
 regions (by source) like the connections of any profile. `giaann_dask.models.contexts.tables` turns them into

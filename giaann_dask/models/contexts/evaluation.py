@@ -1,4 +1,4 @@
-"""Evaluate a text with profile ``best`` and n-grams on a cluster: the probability of every token.
+"""Evaluate a text with profile ``contexts`` and n-grams on a cluster: the probability of every token.
 
 Builds tables from the counts of a commit, scores stretches of a text as tasks, and reports the sums. N-grams are made
 of the same counts, or for a network of columns of its own training text, so that they are scored on the very tokens
@@ -53,7 +53,7 @@ def score_network(
     client : Client
         Where tasks run.
     reader : CommitReader
-        The commit to evaluate, of profile ``best``.
+        The commit to evaluate, of profile ``contexts``.
     inputs : sequence of str or MemoryInput
         Text, as for training.
     sources : SourceOptions

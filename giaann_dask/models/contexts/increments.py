@@ -1,4 +1,4 @@
-"""Compute the increments of profile ``best``: counts of contexts by region, from blocks of raw words.
+"""Compute the increments of profile ``contexts``: counts of contexts by region, from blocks of raw words.
 
 Contexts end with their sentence, so sentences can be counted in any order and in any blocks. `contexts` defines the
 contexts, and `counting` counts them.

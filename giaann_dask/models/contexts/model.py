@@ -1,4 +1,4 @@
-"""Define the model of counted contexts, for networks of profile ``best``."""
+"""Define the model of counted contexts, for networks of profile ``contexts``."""
 
 from __future__ import annotations
 

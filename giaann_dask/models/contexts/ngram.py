@@ -1,8 +1,8 @@
 """Score text by n-gram models for comparison: plain backoff, and modified Kneser-Ney smoothing.
 
-Both use the counts of profile ``best`` on the same tokens, and the same scoring code. No library is used: the counts
-exist already, and NLTK's `KneserNeyInterpolated` has a single discount instead of three and answers one query at a
-time. The smoothed model is the chain of `contexts.tables` without further evidence.
+Both use the counts of profile ``contexts`` on the same tokens, and the same scoring code. No library is used: the
+counts exist already, and NLTK's `KneserNeyInterpolated` has a single discount instead of three and answers one query at
+a time. The smoothed model is the chain of `contexts.tables` without further evidence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Continue prompts with a commit of profile ``best``, its tables built in this process or on a cluster.
+"""Continue prompts with a commit of profile ``contexts``, its tables built in this process or on a cluster.
 
 `giaann_dask.models.contexts.commit_tables` opens the tables.
 """
@@ -41,7 +41,7 @@ _KINDS = tuple(kind for kind, weight in enumerate(BEST.weights, 1) if weight)
 
 
 class ContextsPredictor:
-    """A commit of profile ``best`` opened in this process.
+    """A commit of profile ``contexts`` opened in this process.
 
     First tokens are predicted from rows that are read for them, if the commit has what that needs. Meanwhile all tables
     are built in the background: at once for a batch of prompts or a server, and for a single prompt when it has cost as
@@ -50,7 +50,7 @@ class ContextsPredictor:
     Parameters
     ----------
     reader : CommitReader
-        The commit, of profile ``best``.
+        The commit, of profile ``contexts``.
     client : Client, optional
         Of the cluster that builds the tables; without one they are built in this process.
     tables : CommitTables, optional
@@ -122,7 +122,7 @@ class ContextsPredictor:
     @property
     def profile(self) -> str:
         """Profile of the network."""
-        return "best"
+        return "contexts"
 
     @property
     def subwords(self) -> bool:
@@ -164,12 +164,12 @@ class ContextsPredictor:
 def require_fit(options: GenerationOptions) -> None:
     """Raise an `OptionError` if an option is set that only networks of columns have."""
     if options.beam.searches or options.inference.chosen:
-        found = "beam search or rules of inference for a network of profile best"
+        found = "beam search or rules of inference for a network of profile contexts"
         raise OptionError(found, "profile v1 or v2", "leave them out")
 
 
 def contexts_on_workers(client: Client, reader: CommitReader) -> WorkerOpening:
-    """Return how tasks open a commit of profile ``best`` on workers.
+    """Return how tasks open a commit of profile ``contexts`` on workers.
 
     Its tables are built once, by one worker, which stores them where the other workers of its machine map them.
 
@@ -183,7 +183,7 @@ def contexts_on_workers(client: Client, reader: CommitReader) -> WorkerOpening:
     return WorkerOpening(
         contexts_from_tables,
         (*place_of(reader), tables),
-        profile="best",
+        profile="contexts",
         subwords=False,
         has_probabilities=True,
         # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
@@ -192,23 +192,23 @@ def contexts_on_workers(client: Client, reader: CommitReader) -> WorkerOpening:
 
 
 def contexts_for_prompt(reader: CommitReader) -> WorkerOpening:
-    """Return how a task opens a commit of profile ``best`` for one prompt: its tables where they are, else rows."""
+    """Return how a task opens a commit of profile ``contexts`` for one prompt: its tables where they are, else rows."""
     return WorkerOpening(
         contexts_from_store,
         place_of(reader),
-        profile="best",
+        profile="contexts",
         subwords=False,
         has_probabilities=True,
     )
 
 
 def contexts_from_tables(path: str, commit: str, tables: CommitTables) -> ContextsPredictor:
-    """Open a commit of profile ``best`` in a task, given its tables."""
+    """Open a commit of profile ``contexts`` in a task, given its tables."""
     return ContextsPredictor(open_commit(path, commit), tables=tables)
 
 
 def contexts_from_store(path: str, commit: str) -> ContextsPredictor:
-    """Open a commit of profile ``best`` in a task for one prompt."""
+    """Open a commit of profile ``contexts`` in a task for one prompt."""
     if has_tables(path, commit):
         return ContextsPredictor(open_commit(path, commit))
     return _opened_from_store(path, commit)

@@ -1,4 +1,4 @@
-"""Prediction by pooled counts: profile ``best``, with true perplexity and bits per byte.
+"""Prediction by pooled counts: profile ``contexts``, with true perplexity and bits per byte.
 
 Has the weights of each kind of context and their defaults, the scores of a text and their sums. Counts are in
 `giaann_dask.models.contexts.counting`, tables in `giaann_dask.models.contexts.tables` and the compiled pass in

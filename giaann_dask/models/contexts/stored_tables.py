@@ -42,7 +42,7 @@ class _Context(NamedTuple):
 
 
 class StoredTables:
-    """Tables of a commit of profile ``best`` that has stored repeats, row by row.
+    """Tables of a commit of profile ``contexts`` that has stored repeats, row by row.
 
     Parameters
     ----------

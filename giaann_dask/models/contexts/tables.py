@@ -1,4 +1,4 @@
-"""Build the tables from which profile ``best`` predicts words: the evidence of each context for each word.
+"""Build the tables from which profile ``contexts`` predicts words: the evidence of each context for each word.
 
 Counts are read run by run into one table. The probability of a word without context is its share of the distinct
 contexts that it was seen after, not of the tokens (Kneser and Ney 1995). The discounted mass goes to unknown words as

@@ -27,7 +27,7 @@ class ContextTotals(Totals):
     --------
     >>> from giaann_dask.spec import Specification
     >>> one = GroupCounts(by_status=(1, 0, 0, 0, 0), lengths=((3, 1),))
-    >>> totals = ContextTotals(Specification(profile="best"))
+    >>> totals = ContextTotals(Specification(profile="contexts"))
     >>> totals.expected(one)[:5], totals.bound(1000)
     ([3, 3, 2, 1, 0], 3000)
     """
@@ -38,7 +38,7 @@ class ContextTotals(Totals):
 
     def check_pairs(self, counts: GroupCounts) -> None:
         """See `Totals.check_pairs`."""
-        require(not counts.pairs, "no pairs in profile best")
+        require(not counts.pairs, "no pairs in profile contexts")
 
     def expected(self, counts: GroupCounts) -> list[int]:
         """See `Totals.expected`."""
@@ -55,7 +55,7 @@ class ContextTotals(Totals):
 
     def check_keys(self, run: RegionRun, counts: GroupCounts, sizes: tuple[int, int]) -> None:
         """See `Totals.check_keys`."""
-        require(not len(run.neurons), "no own strengths in profile best")
+        require(not len(run.neurons), "no own strengths in profile contexts")
         _check_contexts(run.connections)
 
 

@@ -1,4 +1,4 @@
-"""Score each word of a text with profile ``best``: its probability, and the most probable words at its place.
+"""Score each word of a text with profile ``contexts``: its probability, and the most probable words at its place.
 
 Does not cover: sums over whole corpora on a cluster (`giaann_dask.models.contexts.evaluation`).
 """

@@ -44,7 +44,7 @@ def score_counted(
     specification = reader.manifest().specification
     if options.baseline is not None:
         received = f"{parameter('baseline')} for a network of the model {specification.profile}"
-        raise OptionError(received, "profile best, whose counts n-grams are made of", "leave it out")
+        raise OptionError(received, "profile contexts, whose counts n-grams are made of", "leave it out")
     started = time.perf_counter()
     stream, sequences = read_text(client, inputs, sources, options, observer)
     tokens: int = result(client.submit(len, stream, key=task_key("len", stream.key)))

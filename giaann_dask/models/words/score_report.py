@@ -95,7 +95,7 @@ class Baseline:
     smoothed : TextScores
         Of the modified smoothing of Kneser and Ney.
     pooled : TextScores or None
-        Of profile ``best`` on these tokens, where the baseline does not stand beside it.
+        Of profile ``contexts`` on these tokens, where the baseline does not stand beside it.
     """
 
     backoff: npt.NDArray[np.bool_]
@@ -107,7 +107,7 @@ class Baseline:
         summary = self.smoothed.summary(seed_tokens)
         matches = int(self.backoff[self.smoothed.place >= seed_tokens].sum())
         backoff = {"tokens": summary.tokens, "matches": matches, "top1": matches / summary.tokens}
-        pooled = {} if self.pooled is None else {"best": self.pooled.summary(seed_tokens).as_dict()}
+        pooled = {} if self.pooled is None else {"contexts": self.pooled.summary(seed_tokens).as_dict()}
         return {"backoff": backoff, "kneser_ney": summary.as_dict(), **pooled}
 
     def lines(self, seed_tokens: int) -> list[str]:
@@ -116,12 +116,12 @@ class Baseline:
         if self.pooled is None:
             return lines
         found = self.pooled.summary(seed_tokens)
-        return [*lines, f"profile best       top-1 {found.top1:.4f} of {found.tokens:,} tokens, {found.costs}"]
+        return [*lines, f"profile contexts       top-1 {found.top1:.4f} of {found.tokens:,} tokens, {found.costs}"]
 
 
 @dataclass(frozen=True, repr=False)
 class ScoreReport(Summarised):
-    """Probability of a text by a network of profile ``best``.
+    """Probability of a text by a network of profile ``contexts``.
 
     Attributes
     ----------

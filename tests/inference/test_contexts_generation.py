@@ -1,4 +1,4 @@
-"""Generation with profile ``best``: what scoring finds most probable, anywhere, with reasons that add up."""
+"""Generation with profile ``contexts``: what scoring finds most probable, anywhere, with reasons that add up."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
     folder = tmp_path_factory.mktemp("words")
     text = write_village(folder / "text.txt", 400)
     with gd.connect(workers=0) as client:
-        return gd.train(text, folder / "net", client=client, specification=gd.Specification(profile="best"))
+        return gd.train(text, folder / "net", client=client, specification=gd.Specification(profile="contexts"))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Profile ``best`` through a network: the same counts, tokens and probabilities as its pure functions."""
+"""Profile ``contexts`` through a network: the same counts, tokens and probabilities as its pure functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from giaann_dask.text.read_options import ReadOptions
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "synthetic"
 TRAIN, TEST = DATA / "train.conllu.gz", DATA / "test.conllu.gz"
-RULE = gd.Specification(profile="best")
+RULE = gd.Specification(profile="contexts")
 KINDS = [CONTEXT_NAMES.index(name) for name in RULE.contexts]
 FILES = ("npz", "json", "neurons.npz")
 
@@ -48,7 +48,7 @@ def pure_tables() -> PooledTables:
 
 
 def trained(text: Any, folder: Path, client: Any = None, **options: Any) -> gd.Network:
-    rule = gd.Specification(profile="best", regions=options.pop("regions", 8))
+    rule = gd.Specification(profile="contexts", regions=options.pop("regions", 8))
     part = gd.TextOptions(reading=ReadOptions(part_characters=options.pop("part", 262_144)))
     wanted = gd.TrainingOptions(**options)
     if client is not None:
@@ -81,7 +81,7 @@ def exported(network: gd.Network, folder: Path) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
-    return trained(TRAIN, tmp_path_factory.mktemp("best") / "net")
+    return trained(TRAIN, tmp_path_factory.mktemp("contexts") / "net")
 
 
 def test_specification() -> None:
@@ -89,7 +89,7 @@ def test_specification() -> None:
     weighed = {name for name, weight in zip(NAMES, BEST.weights, strict=True) if weight}
     assert weighed | set(CHAIN_NAMES) == set(RULE.contexts), "what is weighed is counted, and nothing else"
     assert gd.Specification.from_dict(json.loads(json.dumps(RULE.as_dict()))) == RULE
-    assert gd.Specification(profile="best", contexts=reversed(CONTEXT_NAMES)).contexts == CONTEXT_NAMES
+    assert gd.Specification(profile="contexts", contexts=reversed(CONTEXT_NAMES)).contexts == CONTEXT_NAMES
     assert "contexts" not in gd.Specification().as_dict() | gd.Specification(profile="v2").as_dict()
     assert RULE.strengths(np.array([3])).tolist() == [3.0]
 
@@ -112,7 +112,7 @@ def test_specification() -> None:
 )
 def test_options_without_meaning_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(SpecificationError):
-        gd.Specification(**{"profile": "best", **options})
+        gd.Specification(**{"profile": "contexts", **options})
 
 
 def test_a_network_holds_the_counts_of_its_text(network: gd.Network) -> None:
@@ -186,7 +186,7 @@ def test_ngrams_of_the_tokens_that_v1_predicts(tmp_path: Path) -> None:
         with pytest.raises(OptionError, match="profile v1"):
             columns.score(TEST, client=client)
     figures = beside.as_dict(8)
-    assert {figures[name]["tokens"] for name in ("backoff", "kneser_ney", "best")} == {found.prediction_tokens}
+    assert {figures[name]["tokens"] for name in ("backoff", "kneser_ney", "contexts")} == {found.prediction_tokens}
     assert len(beside.smoothed.place) == found.tokens
     assert 0.02 < figures["backoff"]["top1"] < 0.5
     assert len(beside.lines(8)) == 3
@@ -204,7 +204,7 @@ def test_what_needs_columns_is_refused(network: gd.Network, tmp_path: Path) -> N
     ]
     with gd.connect(workers=0) as client:
         for refused in sources:
-            with pytest.raises(GiaannError, match="best"):
+            with pytest.raises(GiaannError, match="contexts"):
                 refused(client)
         corpus = gd.encode(TRAIN, tmp_path / "corpus", client=client, text=gd.TextOptions(tagger="gold"))
         with pytest.raises(SpecificationError, match="raw words"):
@@ -214,7 +214,18 @@ def test_what_needs_columns_is_refused(network: gd.Network, tmp_path: Path) -> N
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path / "net")
-    made = ["train", str(TRAIN), "--network", folder, "--profile", "best", "--set", "contexts=all", "--workers", "0"]
+    made = [
+        "train",
+        str(TRAIN),
+        "--network",
+        folder,
+        "--profile",
+        "contexts",
+        "--set",
+        "contexts=all",
+        "--workers",
+        "0",
+    ]
     measured = ["evaluate", folder, str(TEST), "--workers", "0"]
     for command in (made, [*measured, "--baseline", "ngram"], ["inspect", folder]):
         assert run([*command, "--json"]) == 0
