@@ -71,7 +71,7 @@ def served(folder: Path, profile: Any) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def best(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def contexts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(tmp_path_factory.mktemp("contexts"), "contexts") as made:
         yield made
 
@@ -175,17 +175,17 @@ def test_probabilities_are_refused_where_there_are_none(v2: Served) -> None:
     assert v2.complete(echo=True, max_tokens=2).choices[0].text.startswith(PROMPT)
 
 
-def test_temperature_draws_choices_where_words_have_probabilities(best: Served) -> None:
+def test_temperature_draws_choices_where_words_have_probabilities(contexts: Served) -> None:
     fields: dict[str, Any] = {"n": 3, "temperature": 1.5, "seed": 7, "max_tokens": 6}
-    drawn = [choice.message.content for choice in best.chat(**fields).choices]
+    drawn = [choice.message.content for choice in contexts.chat(**fields).choices]
     assert len(set(drawn)) > 1
-    assert [choice.message.content for choice in best.chat(**fields).choices] == drawn
+    assert [choice.message.content for choice in contexts.chat(**fields).choices] == drawn
 
 
 @pytest.mark.parametrize("temperature", [0, 1.5])
-def test_logprobs_of_generated_tokens(best: Served, temperature: float) -> None:
+def test_logprobs_of_generated_tokens(contexts: Served, temperature: float) -> None:
     fields: dict[str, Any] = {"max_tokens": 5, "temperature": temperature, "seed": 5, "logprobs": 3}
-    choice = best.complete(**fields, extra_body={"candidates": 1}).choices[0]
+    choice = contexts.complete(**fields, extra_body={"candidates": 1}).choices[0]
     given = choice.logprobs
     assert "".join(given.tokens) == choice.text
     assert [choice.text[at : at + len(token)] for at, token in zip(given.text_offset, given.tokens, strict=True)] == (
@@ -197,9 +197,9 @@ def test_logprobs_of_generated_tokens(best: Served, temperature: float) -> None:
         assert top[token] == logprob
         assert len(top) in (3, 4)
         assert temperature or logprob == max(top.values())
-    parts = [part.choices[0].logprobs for part in best.complete(**fields, stream=True)]
+    parts = [part.choices[0].logprobs for part in contexts.complete(**fields, stream=True)]
     assert [token for part in parts if part for token in part.tokens] == given.tokens
-    chat = best.chat(**{**fields, "logprobs": True}, top_logprobs=3).choices[0]
+    chat = contexts.chat(**{**fields, "logprobs": True}, top_logprobs=3).choices[0]
     assert [each.logprob for each in chat.logprobs.content] == given.token_logprobs
     assert "".join(each.token for each in chat.logprobs.content) == chat.message.content
     for each in chat.logprobs.content:
@@ -209,12 +209,12 @@ def test_logprobs_of_generated_tokens(best: Served, temperature: float) -> None:
         assert len(tops) == 3
 
 
-def test_echo_gives_the_log_probability_of_a_text_as_scoring_does(best: Served, tmp_path: Path) -> None:
+def test_echo_gives_the_log_probability_of_a_text_as_scoring_does(contexts: Served, tmp_path: Path) -> None:
     text = "The miller—old as he was—met a zyx.  It was late\n\nThe baker said: “Why?”\n"
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
     with gd.connect(workers=0) as client:
-        known = best.network.score(tmp_path / "text.txt", client=client)
-    choice = best.complete(text, echo=True, max_tokens=0, logprobs=1).choices[0]
+        known = contexts.network.score(tmp_path / "text.txt", client=client)
+    choice = contexts.complete(text, echo=True, max_tokens=0, logprobs=1).choices[0]
     given = choice.logprobs
     assert (choice.text, choice.finish_reason) == (text, "length")
     assert "".join(given.tokens) == text
@@ -224,7 +224,7 @@ def test_echo_gives_the_log_probability_of_a_text_as_scoring_does(best: Served, 
     ]
     assert greedy == known.scores.matches.tolist()
     assert math.exp(-sum(given.token_logprobs) / len(given.tokens)) == pytest.approx(known.every.perplexity)
-    longer = best.complete(text, echo=True, max_tokens=2, logprobs=0).choices[0]
+    longer = contexts.complete(text, echo=True, max_tokens=2, logprobs=0).choices[0]
     assert longer.logprobs.token_logprobs[:-2] == given.token_logprobs
     assert "".join(longer.logprobs.tokens) == longer.text
     assert longer.logprobs.text_offset[-2] == len(text)
