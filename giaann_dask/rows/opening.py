@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from giaann_dask.errors import ClusterError
-from giaann_dask.rows.source import RunRows
+from giaann_dask.rows.source import RowSource, RunRows
 from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.run import Row
 
@@ -42,8 +42,8 @@ def open_in_background(opening: Callable[[], None], what: str) -> threading.Thre
     return thread
 
 
-class OpeningRows:
-    """Rows of a commit whose regions are opened in the background; a `giaann_dask.rows.source.RowSource`.
+class OpeningRows(RowSource):
+    """Rows of a commit whose regions are opened in the background.
 
     Parameters
     ----------
@@ -61,22 +61,9 @@ class OpeningRows:
         self._rows = rows
 
     def row(self, neuron: int) -> Row | None:
-        """Return the row of a neuron, or None without connections.
-
-        Raises
-        ------
-        StoreDamagedError
-            If it cannot be read.
-        """
+        """Return the row of a neuron, or None without connections; see `RowSource.row`."""
         return self._rows.row(neuron)
 
     def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
         """Return the rows of distinct neurons by neuron, as `row` does."""
         return self._rows.rows(neurons)
-
-    def prefetch(self, neurons: Iterable[int]) -> None:
-        """Do nothing, because rows are read when they are requested."""
-
-    @property
-    def own_figures(self) -> None:
-        """Return None, because no row is requested from another process."""

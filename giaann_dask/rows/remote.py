@@ -23,7 +23,7 @@ from giaann_dask.lazy import LazyModule
 from giaann_dask.rows.cache import RowCache, RowCounter, Rows, RowStatistics
 from giaann_dask.rows.messages import NAME, OPERATION, RowProjection, RowRequest, RowResponse
 from giaann_dask.rows.row_options import RowOptions
-from giaann_dask.rows.source import RunRows
+from giaann_dask.rows.source import RowSource, RunRows
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Row, Run
@@ -61,7 +61,7 @@ class RegionKeys:
     options: RowOptions = field(default_factory=RowOptions)
 
 
-class RemoteRows:
+class RemoteRows(RowSource):
     """Rows of a network whose regions are held by workers.
 
     The futures of the regions have to be kept, by the client, as long as rows are asked for.

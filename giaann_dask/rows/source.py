@@ -1,22 +1,24 @@
 """Define the source of a neuron's outgoing connections, and read them from local runs.
 
-Has the protocol by which a session gets rows, its implementation over merged runs in this process, rows merged with
-those of auxiliary neurons, and the conversion of a row's array to a tensor without a copy. Rows of other workers are
-in `giaann_dask.rows.remote`.
+Has the base class of what a session gets rows from, its implementation over merged runs in this process, rows merged
+with those of auxiliary neurons, and the conversion of a row's array to a tensor without a copy. Rows of other workers
+are in `giaann_dask.rows.remote`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.device import torch, upload
 from giaann_dask.keys import FEATURE_MASK, Integers, pack_neuron
+from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Row, Run
@@ -27,9 +29,10 @@ from giaann_dask.text.attachments import Attachments
 _MANY = 4
 
 
-class RowSource(Protocol):
-    """Anything that can answer the row of a source neuron."""
+class RowSource(ABC):
+    """Rows of the neurons of a network that does not change."""
 
+    @abstractmethod
     def row(self, neuron: int) -> Row | None:
         """Return the outgoing connections of a neuron, or None when it has none.
 
@@ -42,12 +45,28 @@ class RowSource(Protocol):
         -------
         Row or None
             Target keys ascending, so sorted by segment, column, feature and branch.
+
+        Raises
+        ------
+        StoreDamagedError
+            If it is read from a store and cannot be.
         """
-        ...  # pragma: no cover
+
+    def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
+        """Return the rows of distinct neurons by neuron, as `row` does."""
+        return {neuron: self.row(neuron) for neuron in neurons}
+
+    def prefetch(self, neurons: Iterable[int]) -> None:  # noqa: B027  # most have nothing to request
+        """Request rows that will be wanted soon, where they are elsewhere, without waiting for them."""
+
+    @property
+    def own_figures(self) -> RowStatistics | None:
+        """Counts of the requests made through this object; None where no row is requested from another process."""
+        return None
 
 
 @dataclass(frozen=True, eq=False)
-class RunRows:
+class RunRows(RowSource):
     """Rows of a network whose regions are held here, one merged run each.
 
     Parameters
@@ -99,13 +118,6 @@ class RunRows:
                 found[neuron] = Row(run.target[begin:end], run.strength[begin:end])
         return found
 
-    def prefetch(self, neurons: Iterable[int]) -> None:
-        """Do nothing, because all rows are here."""
-
-    @property
-    def own_figures(self) -> None:
-        """Return None, because no row is requested."""
-
 
 def as_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
     """Return an array as a tensor, on the CPU without copying it where that is possible.
@@ -139,7 +151,7 @@ def as_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
 _KEPT = 1 << 22
 
 
-class AuxiliaryRows:
+class AuxiliaryRows(RowSource):
     """Rows with the connections of auxiliary neurons added.
 
     Parameters
@@ -170,10 +182,8 @@ class AuxiliaryRows:
         return merge_runs(runs).row(0)
 
     def prefetch(self, neurons: Iterable[int]) -> None:
-        """Ask for rows ahead of need where that can be done; those of members are not among them."""
-        prefetch = getattr(self._rows, "prefetch", None)
-        if prefetch is not None:
-            prefetch(neurons)
+        """Request the network's rows of neurons; those of members are not among them."""
+        self._rows.prefetch(neurons)
 
     def _sum(self, column: int, group: int) -> Row:
         """Return the sum of the rows of an auxiliary neuron's members in a column."""
@@ -182,10 +192,8 @@ class AuxiliaryRows:
             self._sums.move_to_end((column, group))
             return known
         members: list[int] = pack_neuron(column, self._attachments.members_of(group)).tolist()
-        self.prefetch(members)
-        many = getattr(self._rows, "rows", None)
-        found = many(members) if callable(many) else {member: self._rows.row(member) for member in members}
-        total = merge_runs([_as_run(row) for row in found.values() if row is not None]).row(0)
+        found = self._rows.rows(members).values()
+        total = merge_runs([_as_run(row) for row in found if row is not None]).row(0)
         total = Row(np.zeros(0, np.int64), np.zeros(0, np.int64)) if total is None else total
         self._sums[column, group] = total
         self._kept += len(total.target)

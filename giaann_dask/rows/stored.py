@@ -5,10 +5,10 @@ A region is decoded as a whole once its rows have cost as much. `source` has row
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from threading import Lock
 
 from giaann_dask.cluster.regions import open_region, region_places
+from giaann_dask.rows.source import RowSource
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.run import Row, Run
@@ -23,8 +23,8 @@ _ROW_VALUES, _REGION_ROWS = 1 << 14, 12
 KEPT_BYTES = 64 << 20
 
 
-class StoredRows:
-    """Rows of the regions of a commit, read in this process; a `giaann_dask.rows.source.RowSource`.
+class StoredRows(RowSource):
+    """Rows of the regions of a commit, read in this process.
 
     Parameters
     ----------
@@ -40,31 +40,14 @@ class StoredRows:
         self._regions = {region: _StoredRegion(reader, place, whole) for region, place in region_places(reader)}
 
     def row(self, neuron: int) -> Row | None:
-        """Return the row of a neuron, or None without connections.
-
-        Raises
-        ------
-        StoreDamagedError
-            If it cannot be read.
-        """
+        """Return the row of a neuron, or None without connections; see `RowSource.row`."""
         return self._regions[self._placement.region_of(neuron)].row(neuron)
-
-    def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
-        """Return the rows of distinct neurons by neuron, as `row` does."""
-        return {neuron: self.row(neuron) for neuron in neurons}
-
-    def prefetch(self, neurons: Iterable[int]) -> None:
-        """Do nothing, because rows are read when they are requested."""
 
     def release_beyond(self, nbytes: int) -> None:
         """Let decoded frames go where they take more bytes; what is needed of them again is read again."""
         if sum(region.kept_bytes for region in self._regions.values()) > nbytes:
             for region in self._regions.values():
                 region.release()
-
-    @property
-    def own_figures(self) -> None:
-        """Return None, because no row is requested from another process."""
 
 
 class _StoredRegion:

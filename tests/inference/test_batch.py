@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequenc
 from giaann_dask.models.columns.v1.pull_batch import PullBatch, PullSession
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.options import BatchOptions
-from giaann_dask.rows.source import RunRows
+from giaann_dask.rows.source import RowSource, RunRows
 from giaann_dask.runs.run import Row, Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import FilterOptions
@@ -57,7 +57,7 @@ from giaann_dask.text.segmentation import EncodedBlock
 NO_FLAGS = FlagTable(np.zeros(FEATURES, bool), np.full(FEATURES, 0))
 
 
-class CountingRows:
+class CountingRows(RowSource):
     """Rows that are asked for together, with what was asked."""
 
     def __init__(self, rows: RunRows) -> None:
@@ -72,7 +72,7 @@ class CountingRows:
         self.asked.append(list(neurons))
         return self._rows.rows(neurons)
 
-    def prefetch(self, neurons: Sequence[int]) -> None:
+    def prefetch(self, neurons: Iterable[int]) -> None:
         self.ahead.append(list(neurons))
 
 

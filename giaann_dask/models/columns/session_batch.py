@@ -79,7 +79,7 @@ class SessionBatch:
         if prompt.tokens is None:
             raise OptionError("a sequence without tokens to generate", "a prompt", "run sequences with a session")
         session = self._open_session(prompt.flags)
-        self._prefetch(prompt.sequence.neuron.tolist())
+        self._rows.prefetch(prompt.sequence.neuron.tolist())
         length, number = len(prompt.sequence), self._entered
         self._active[number] = _ActiveSequence(
             session.stream(prompt.sequence, prompt.tokens), length, length + prompt.tokens
@@ -93,7 +93,7 @@ class SessionBatch:
 
     def step(self) -> list[Advance]:
         """Do the next steps of all sequences: those of the prompt together with the first after them."""
-        self._prefetch([active.source for active in self._active.values() if active.source is not None])
+        self._rows.prefetch([active.source for active in self._active.values() if active.source is not None])
         found = []
         for number, active in list(self._active.items()):
             traces: list[StepTrace] = []
@@ -106,11 +106,6 @@ class SessionBatch:
             if finished:
                 self.leave(number)
         return found
-
-    def _prefetch(self, neurons: list[int]) -> None:
-        prefetch = getattr(self._rows, "prefetch", None)
-        if prefetch is not None:
-            prefetch(neurons)
 
 
 def _advance(number: int, steps: range, finished: bool, traces: list[StepTrace]) -> Advance:

@@ -6,7 +6,7 @@ and rows that no sequence needs any more are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -14,15 +14,6 @@ from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.models.columns.v1.tables import NONE, RowTable
 from giaann_dask.rows.source import RowSource
 from giaann_dask.runs.run import Row
-
-
-def fetch_rows(source: RowSource, neurons: Sequence[int]) -> list[Row | None]:
-    """Return the rows of neurons, in one request for each owner where the source can do that."""
-    together = getattr(source, "rows", None)
-    if together is None:
-        return [source.row(neuron) for neuron in neurons]
-    found = together(neurons)
-    return [found[neuron] for neuron in neurons]
 
 
 class BatchRows:
@@ -78,16 +69,15 @@ class BatchRows:
         missing = [neuron for neuron in dict.fromkeys(named) if neuron not in self._place]
         self.wanted += len(named)
         if missing:
-            for neuron, row in zip(missing, fetch_rows(self._source, missing), strict=True):
+            for neuron, row in self._source.rows(missing).items():
                 self._add(neuron, row)
         return np.array([self._place[neuron] for neuron in named], np.int64)
 
     def ask_ahead(self, neurons: Iterable[int]) -> None:
-        """Let a source that can do so fetch the rows of neurons that are not held, without waiting for them."""
-        prefetch = getattr(self._source, "prefetch", None)
+        """Request the rows of neurons that are not held, without waiting for them."""
         missing = [neuron for neuron in dict.fromkeys(neurons) if neuron not in self._place]
-        if prefetch is not None and missing:
-            prefetch(missing)
+        if missing:
+            self._source.prefetch(missing)
 
     def let_go(self, used: Integers) -> Integers | None:
         """Drop unused rows when there are too many.
