@@ -26,8 +26,8 @@ from distributed import Client
 import giaann_dask as gd
 from giaann_dask.data import sample_text
 from giaann_dask.models.base import TokenEvent
-from giaann_dask.serving.engine import CompletionOptions, Part
-from giaann_dask.serving.worker_engine import WorkerEngine, open_worker_engine
+from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, PromptEvent
+from giaann_dask.serving.opening import open_engine
 from giaann_dask.store.network_store import NetworkStore
 
 
@@ -45,13 +45,13 @@ def processor_s(client: Client) -> tuple[float, float]:
     return float(sum(workers)), float(server)
 
 
-def run(engine: WorkerEngine, texts: Sequence[str], tokens: int) -> list[list[str]]:
+def run(engine: CompletionEngine, texts: Sequence[str], tokens: int) -> list[list[str]]:
     """Continue prompts all at once; return their words."""
     found: list[list[str]] = [[] for _ in texts]
     left = threading.Semaphore(0)
 
     def report_of(number: int) -> Any:
-        def report(part: Part | Exception | None) -> None:
+        def report(part: PromptEvent | Exception | None) -> None:
             if part is None:
                 left.release()
             elif isinstance(part, TokenEvent) and part.token is not None:
@@ -84,7 +84,7 @@ def main() -> None:
     with gd.connect(workers=max(options.workers)) as client:
         for turn in range(options.rounds):
             for workers in options.workers:
-                with closing(open_worker_engine(client, reader, generation, workers=workers)) as engine:
+                with closing(open_engine(client, reader, generation, workers=workers)) as engine:
                     # Rows come into the caches, and compiled code is loaded.
                     run(engine, texts[:20], options.tokens)
                     before, used = time.perf_counter(), processor_s(client)

@@ -22,13 +22,12 @@ from distributed import Client
 import giaann_dask as gd
 from giaann_dask.data import sample_text
 from giaann_dask.errors import MissingDependencyError, SpecificationError
-from giaann_dask.models.options import StateOptions
+from giaann_dask.models.options import BatchOptions
 from giaann_dask.registry import find_model
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.models import Models
-from giaann_dask.serving.opening import EngineOpener
+from giaann_dask.serving.opening import EngineOpener, SharedClient
 from giaann_dask.serving.options import ServingOptions
-from giaann_dask.serving.reopening import SharedClient
 from giaann_dask.store.network_store import NetworkStore
 
 _DOCUMENTS, _LINES = 4, 12
@@ -189,8 +188,8 @@ class ModelTests:
         testclient = pytest.importorskip("starlette.testclient")
         prompt, store = _prompt(documents), NetworkStore(whole.path)
         generation = gd.GenerationOptions(reasons=0)
-        clients = SharedClient(lambda: client)
-        opener = EngineOpener(clients=clients, generation=generation, slots=2, state=StateOptions(), workers=workers)
+        clients, batch = SharedClient(lambda: client), BatchOptions(slots=2)
+        opener = EngineOpener(clients=clients, generation=generation, batch=batch, workers=workers)
         with closing(Models([opener.source(store.open(whole.commit))])) as models:
             models.open_default()
             with testclient.TestClient(build_app(models, ServingOptions()), "http://127.0.0.1") as http:

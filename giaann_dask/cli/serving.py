@@ -99,10 +99,10 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
         import_optional(package, "serve")
     from giaann_dask.api.cluster import connect
     from giaann_dask.models import model_of
+    from giaann_dask.models.options import BatchOptions
     from giaann_dask.serving.app import build_app
     from giaann_dask.serving.models import Models
-    from giaann_dask.serving.opening import EngineOpener
-    from giaann_dask.serving.reopening import SharedClient
+    from giaann_dask.serving.opening import EngineOpener, SharedClient
     from giaann_dask.serving.server import address_of, bind
     from giaann_dask.serving.server import serve as run_server
     from giaann_dask.store.network_store import NetworkStore
@@ -116,8 +116,7 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     opener = EngineOpener(
         clients=clients,
         generation=generation,
-        slots=options.queue.slots,
-        state=values["state"],
+        batch=BatchOptions(slots=options.queue.slots, state=values["state"]),
         workers=_compute_workers(values, cluster),
     )
     stores = [NetworkStore(place) for _, place in networks]

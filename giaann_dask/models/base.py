@@ -165,8 +165,8 @@ class ContinuationBatch(Protocol):
         ...  # pragma: no cover
 
 
-class OpenedCommit(Protocol):
-    """Identity and capabilities of a commit that is opened for prediction."""
+class Predictor(Protocol):
+    """A commit of a network of any profile, opened in this process."""
 
     @property
     def commit(self) -> str:
@@ -187,10 +187,6 @@ class OpenedCommit(Protocol):
     def has_probabilities(self) -> bool:
         """Whether words have probabilities, by which they can be drawn."""
         ...  # pragma: no cover
-
-
-class Predictor(OpenedCommit, Protocol):
-    """A commit of a network of any profile, opened in this process."""
 
     @property
     def observer(self) -> Observer:
@@ -236,10 +232,6 @@ class WorkerOpening:
         Top-level function that returns the `Predictor`, called with `arguments` in a task.
     arguments : tuple
         Its arguments; futures among them stand for their results.
-    profile : str
-        As of the `Predictor`.
-    subwords, has_probabilities : bool
-        As of the `Predictor`.
     health : callable
         Called with seconds; returns why the network's rows are unavailable now, None if they are available.
     lost : callable
@@ -250,9 +242,6 @@ class WorkerOpening:
 
     task: Callable[..., Predictor]
     arguments: tuple[object, ...]
-    profile: str
-    subwords: bool
-    has_probabilities: bool
     health: Callable[[float], str | None] = lambda within_s: None
     lost: Callable[[], bool] = lambda: False
     where: dict[str, Any] = field(default_factory=dict)

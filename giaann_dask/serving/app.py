@@ -21,14 +21,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from giaann_dask.serving.completions import complete, unknown_model
-from giaann_dask.serving.engine import CompletionEngine
 from giaann_dask.serving.http_errors import HttpError, http_error_of
 from giaann_dask.serving.metrics import CONTENT_TYPE, Metrics
 from giaann_dask.serving.models import Models, ModelSource
 from giaann_dask.serving.options import ServingOptions
 from giaann_dask.serving.request_queue import RequestQueue
 from giaann_dask.serving.traces import trace
-from giaann_dask.text.strings import escaped
 
 _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
@@ -135,7 +133,7 @@ class Handlers:
             "profile": source.profile,
             "probabilities": source.has_probabilities,
             "open": source.name in self._models.open_names,
-            "traced": source.traces,
+            "traced": source.tracer is not None,
             "max_tokens": limits.tokens,
             "max_prompt": limits.prompt_characters,
             "max_candidates": limits.candidates,
@@ -205,19 +203,17 @@ class AuthMiddleware:
         return HttpError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
 
-def build_app(engine: CompletionEngine | Models, options: ServingOptions | None = None) -> Starlette:
-    """Return the ASGI application of an engine, or of several networks.
+def build_app(models: Models, options: ServingOptions | None = None) -> Starlette:
+    """Return the ASGI application of networks.
 
     Parameters
     ----------
-    engine : CompletionEngine or Models
-        Continues prompts.
+    models : Models
+        The networks that continue prompts.
     options : ServingOptions, optional
         The key, limits and timeouts; host, port and connections are the server's.
     """
     chosen = options or ServingOptions()
-    # A folder's name need not be UTF-8, as a response is.
-    models = engine if isinstance(engine, Models) else Models.of(engine, chosen.model_name or escaped(engine.name))
     handlers = Handlers(models, chosen)
     routes = [
         Route("/v1/completions", handlers.completions, methods=["POST"]),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from giaann_dask.models.base import PromptWords, TokenEvent
 from giaann_dask.models.results import Candidate, GeneratedToken, Reason
-from giaann_dask.serving.engine import Part
+from giaann_dask.serving.engine import PromptEvent
 from giaann_dask.serving.logprobs import (
     TokenLogprob,
     chat_logprobs,
@@ -161,7 +161,7 @@ class Choice:
         self._writer = Detokenizer(subwords, spaced=self._spaced)
         self._offset = len(prompt) if request.echo else 0
 
-    def add(self, part: Part) -> CompletionDelta:
+    def add(self, part: PromptEvent) -> CompletionDelta:
         """Return the delta of a part of the generation."""
         delta = self._delta_of(part)
         self.text += delta.text
@@ -173,7 +173,7 @@ class Choice:
                 self.tokens.append(delta.token)
         return delta
 
-    def _delta_of(self, part: Part) -> CompletionDelta:
+    def _delta_of(self, part: PromptEvent) -> CompletionDelta:
         if isinstance(part, PromptWords):
             return self._begin(part)
         text, token = "", None

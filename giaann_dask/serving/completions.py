@@ -75,7 +75,7 @@ class Conversation:
         self._started = time.monotonic()
         self._limit_s = options.timeout_s
         self.deadline = deadline
-        prompts, subwords = request.choices(), lease.source.subwords
+        prompts, subwords = request.choices(), lease.model.source.subwords
         self._choices = [Choice(prompt, request, each.sampling.seed, subwords=subwords) for prompt, each in prompts]
         prefix, kind = ("chatcmpl", "chat.completion") if request.chat else ("cmpl", "text_completion")
         part = "chat.completion.chunk" if request.chat and request.stream else kind
@@ -83,11 +83,11 @@ class Conversation:
             "id": f"{prefix}-{uuid.uuid4().hex}",
             "object": part,
             "created": int(time.time()),
-            "model": lease.source.name,
+            "model": lease.model.source.name,
             **({} if request.seed is None else {"seed": request.seed}),
             **({"max_tokens": request.options.tokens} if request.capped else {}),
         }
-        self._ticket: Ticket = queue.enter(lease.engine, prompts)
+        self._ticket: Ticket = queue.enter(lease.model, prompts)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -233,7 +233,7 @@ async def complete(
     request = (read_chat_request if chat else read_request)(body, options.limits, draws=source.has_probabilities)
     if request.model is not None and request.model not in models:
         raise unknown_model(request.model, models)
-    if request.options.connections and not source.traces:
+    if request.options.connections and source.tracer is None:
         raise wrong_field("connections", "is set", "a network that was trained with --trace, or none")
     try:
         async with asyncio.timeout_at(deadline):

@@ -1,8 +1,8 @@
 """Continue the prompts of a server: one thread steps one batch of an open network of any profile.
 
-Prompts are prepared outside that thread, and those with concept columns, which need the whole activation, advance in
-threads of their own. Does not cover: admission control (`giaann_dask.serving.request_queue`) and reopening a network
-(`giaann_dask.serving.reopening`).
+The engine runs in the server's process or, behind `giaann_dask.serving.remote_engine`, on workers. Prompts are prepared
+outside that thread, and those with concept columns, which need the whole activation, advance in threads of their own.
+Does not cover: admission control (`giaann_dask.serving.request_queue`) and reopening (`giaann_dask.serving.models`).
 """
 
 from __future__ import annotations
@@ -11,23 +11,16 @@ import logging
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from distributed import Client
-
-from giaann_dask.diagnostics.monitoring.reporter import reporter_of
 from giaann_dask.errors import ClusterError, PromptError
-from giaann_dask.models import model_of
-from giaann_dask.models.base import OpenedCommit, Predictor, PreparedText, PromptWords, TokenEvent
-from giaann_dask.models.options import BatchOptions, GenerationOptions, SamplingOptions, StateOptions
-from giaann_dask.models.results import ConnectionKey
+from giaann_dask.models.base import Predictor, PreparedText, PromptWords, TokenEvent
+from giaann_dask.models.options import BatchOptions, GenerationOptions, SamplingOptions
 from giaann_dask.rows.health import LOST
-from giaann_dask.store.commits import CommitReader
-from giaann_dask.tracing.trace import SharedTracer, TracedConnection
 
 # For a response of the cluster to a health check.
 _HEALTH_S = 3.0
@@ -36,6 +29,7 @@ _CLOSE_S = 5.0
 _PREPARING = 2
 # The name of this process among workers.
 SERVER = "server"
+SERVED_BATCH = BatchOptions(slots=32)
 _LOG = logging.getLogger(__name__)
 
 
@@ -77,10 +71,10 @@ class CompletionOptions:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
 
 
-Part = PromptWords | TokenEvent
+PromptEvent = PromptWords | TokenEvent
 # Called from any thread with the words of the prompt, with every event and with an error that ends the generation; at
 # last, and once, with None, when the generation has released its resources.
-Report = Callable[[Part | Exception | None], None]
+Report = Callable[[PromptEvent | Exception | None], None]
 
 
 class EngineRequest:
@@ -93,7 +87,7 @@ class EngineRequest:
     options : CompletionOptions
         How much is requested.
     report : callable
-        Receives its parts; must not raise.
+        Receives its events; must not raise.
     """
 
     def __init__(self, prompt: str, options: CompletionOptions, report: Report) -> None:
@@ -132,28 +126,8 @@ class EngineStatistics:
         return EngineStatistics(steps, self.regenerated + other.regenerated)
 
 
-class CompletionEngine(OpenedCommit, Protocol):
+class CompletionEngine(Protocol):
     """Continues prompts from one commit of a network; used from several threads simultaneously."""
-
-    @property
-    def name(self) -> str:
-        """Name of the network."""
-        ...  # pragma: no cover
-
-    @property
-    def traces(self) -> bool:
-        """Whether the network has an index of its sequences."""
-        ...  # pragma: no cover
-
-    def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
-        """Return connections with the training sentences that built them; may read files.
-
-        Raises
-        ------
-        OptionError
-            If the network has no index.
-        """
-        ...  # pragma: no cover
 
     def health(self) -> str | None:
         """Return why prompts cannot be continued now, None if they can; takes some seconds at most.
@@ -174,6 +148,10 @@ class CompletionEngine(OpenedCommit, Protocol):
         """Start to continue a prompt; returns immediately, and reports errors instead of raising them."""
         ...  # pragma: no cover
 
+    def close(self) -> None:
+        """End all generations after their current steps, waiting for a bounded time; none can be started after that."""
+        ...  # pragma: no cover
+
 
 class Engine:
     """Engine over an open network; later training does not change its commit.
@@ -185,17 +163,10 @@ class Engine:
     ----------
     network : Predictor
         The commit that predicts, of any profile.
-    name : str
-        Name of the network.
     options : GenerationOptions, optional
         Rules of inference, tagger and device.
-    slots : int
-        Prompts that share a step at most.
-    state : StateOptions, optional
-        Memory budget in this process for the whole activation of a prompt with concept columns. Beyond it the state
-        is sharded over the cluster's workers.
-    reader : CommitReader, optional
-        The commit, where connections are to be traced.
+    batch : BatchOptions, optional
+        Prompts that share a step at most, and the memory of the whole activation of a prompt with concept columns.
 
     Raises
     ------
@@ -204,20 +175,12 @@ class Engine:
     """
 
     def __init__(
-        self,
-        network: Predictor,
-        name: str,
-        options: GenerationOptions | None = None,
-        *,
-        slots: int = 32,
-        state: StateOptions | None = None,
-        reader: CommitReader | None = None,
+        self, network: Predictor, options: GenerationOptions | None = None, batch: BatchOptions | None = None
     ) -> None:
-        self._network, self.name = network, name
-        self._tracer = SharedTracer(reader)
+        self._network = network
         self._options = replace(options or GenerationOptions(), reasons=0)
-        self._state = state or StateOptions()
-        self._batch = network.open_batch(self._options, BatchOptions(slots=slots, state=self._state))
+        self._state = (batch or SERVED_BATCH).state
+        self._batch = network.open_batch(self._options, batch or SERVED_BATCH)
         # Taggers load their words when first used; here, so that no request waits for it.
         with suppress(PromptError):
             self._batch.prepare("the word", self._options)
@@ -233,35 +196,6 @@ class Engine:
         self._whole = _ThreadPool("columns", os.cpu_count() or 1)
         self._thread = threading.Thread(target=self._work, name="batch", daemon=True)
         self._thread.start()
-
-    @property
-    def commit(self) -> str:
-        """Identity of the commit that predicts."""
-        return self._network.commit
-
-    @property
-    def profile(self) -> str:
-        """Profile of the network."""
-        return self._network.profile
-
-    @property
-    def has_probabilities(self) -> bool:
-        """Whether words have probabilities, by which they can be drawn."""
-        return self._network.has_probabilities
-
-    @property
-    def subwords(self) -> bool:
-        """Whether tokens are subwords, which contain their own spaces."""
-        return self._network.subwords
-
-    @property
-    def traces(self) -> bool:
-        """Whether the network has an index of its sequences."""
-        return self._tracer.traces
-
-    def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
-        """Return connections with the training sentences that built them; see `CompletionEngine.trace`."""
-        return self._tracer.trace(connections, sentences)
 
     def health(self) -> str | None:
         """Return why prompts cannot be continued now; see `CompletionEngine.health`."""
@@ -289,7 +223,7 @@ class Engine:
         return generation
 
     def close(self) -> None:
-        """End all generations after their current steps, waiting for a bounded time; none can be started after that."""
+        """End all generations; see `CompletionEngine.close`."""
         self._stop(closed_error(self.failure()))
         self._arriving.put(None)
         for pool in (self._preparing, self._whole):
@@ -450,32 +384,3 @@ class _ThreadPool:
             function()
             # Or a thread that waits would keep the last prompt, and with it an engine that is being closed.
             del function
-
-
-def open_engine(
-    client: Client,
-    reader: CommitReader,
-    options: GenerationOptions | None = None,
-    *,
-    slots: int = 32,
-    state: StateOptions | None = None,
-) -> Engine:
-    """Open a commit of any profile in this process for a server; the other parameters are those of `Engine`.
-
-    Parameters
-    ----------
-    client : Client
-        Where the regions are opened, or the tables built; has to stay connected as long as the engine is used.
-    reader : CommitReader
-        The commit that predicts.
-
-    Raises
-    ------
-    ClusterError
-        If the cluster does not open the network in time.
-    """
-    # Reasons need the strengths of rows.
-    chosen = replace(options or GenerationOptions(), reasons=int(reader.manifest().specification.trace))
-    model = model_of(reader.manifest().specification)
-    network = model.open(reader, client=client, options=chosen, observer=reporter_of(client))
-    return Engine(network, reader.path.resolve().name, chosen, slots=slots, state=state, reader=reader)

@@ -1,22 +1,45 @@
 """Open the networks of a server on demand, and close those unused for the longest to stay within a byte budget.
 
-Everything but the opening and closing of engines, which run in threads, is called on the event loop of the server.
+An engine is opened again after its cluster was lost or a defect has stopped it. `Models` is called on the event loop of
+the server, but opens and closes in threads. Does not cover: how an engine is opened (`giaann_dask.serving.opening`),
+and transient failures, as when Dask recomputes lost regions (`giaann_dask.rows.health`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from giaann_dask.cluster import trim_memory
-from giaann_dask.errors import OptionError, parameter
-from giaann_dask.serving.engine import CompletionEngine, EngineStatistics
+from giaann_dask.errors import GiaannError, OptionError, parameter
+from giaann_dask.models.results import ConnectionKey
+from giaann_dask.rows.health import LOST
+from giaann_dask.rows.regions import opened_bytes
+from giaann_dask.serving.engine import (
+    CompletionEngine,
+    CompletionOptions,
+    EngineRequest,
+    EngineStatistics,
+    Report,
+    closed_error,
+)
 from giaann_dask.serving.http_errors import busy
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.text.strings import escaped
+from giaann_dask.tracing.trace import TracedConnection, Tracer
+
+# Between two looks at an engine, and between two attempts to open it.
+_CHECK_S = 2.0
+# For a running check when a network is closed.
+_CLOSE_S = 5.0
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +61,9 @@ class ModelSource:
     nbytes : int
         Estimated bytes in memory while it is open.
     opening : callable
-        Returns a context that opens its engine, and closes it.
-    traces : bool
-        Whether the network has an index of its sequences.
+        Returns a context that opens its engine, of the same commit every time, and closes it.
+    tracer : callable or None
+        Returns what traces connections to the sentences that built them; None for a network without an index.
     """
 
     name: str
@@ -50,37 +73,172 @@ class ModelSource:
     subwords: bool
     nbytes: int
     opening: Callable[[], AbstractContextManager[CompletionEngine]]
-    traces: bool = False
+    tracer: Callable[[], Tracer] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        reader: CommitReader,
+        opening: Callable[[], AbstractContextManager[CompletionEngine]],
+        name: str | None = None,
+    ) -> ModelSource:
+        """Return a commit as a model of a server, named by default as the network's folder.
+
+        Parameters
+        ----------
+        reader : CommitReader
+            The commit that predicts.
+        opening : callable
+            See `ModelSource.opening`.
+        name : str, optional
+            Name of the model in requests.
+        """
+        specification = reader.manifest().specification
+        return cls(
+            # A folder's name need not be UTF-8, as a response is.
+            name=name or escaped(reader.path.resolve().name),
+            commit=reader.commit,
+            profile=specification.profile,
+            has_probabilities=specification.traits.probabilities,
+            subwords=specification.tokens == "subwords",
+            nbytes=opened_bytes(reader),
+            opening=opening,
+            tracer=partial(Tracer, reader) if specification.trace else None,
+        )
 
 
 class ServedModel:
-    """A network of a server, open or not."""
+    """A network of a server, open or not.
 
-    def __init__(self, source: ModelSource) -> None:
+    While it is open, a thread looks whether its cluster was lost or a defect has stopped its engine, and opens it
+    again. Prompts that run at that moment fail, as do those that arrive before it is open again.
+
+    Parameters
+    ----------
+    source : ModelSource
+        The network.
+    check_s : float
+        Seconds between two looks at the engine, and between two attempts to open it.
+    close_s : float
+        Seconds to wait for a running look when the network is closed.
+    """
+
+    def __init__(self, source: ModelSource, *, check_s: float = _CHECK_S, close_s: float = _CLOSE_S) -> None:
         self.source = source
-        self.engine: CompletionEngine | None = None
         self.users, self.used = 0, 0.0
-        self._resources, self._lock = ExitStack(), threading.Lock()
+        self._check_s, self._close_s = check_s, close_s
+        # The first is held while the network is opened or closed, the second while the engine is exchanged.
+        self._lock, self._exchanging = threading.Lock(), threading.Lock()
+        self._engine: CompletionEngine | None = None
+        self._resources = ExitStack()
+        # Counts of engines that are closed, and why there is no engine.
+        self._counts, self._reason = EngineStatistics(), LOST
+        # Set when the network is closed again; None while it is not open.
+        self._closed: threading.Event | None = None
+        self._thread = threading.Thread()
+        self._tracing = threading.Lock()
+        self._tracer: Tracer | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the network is open, or is being opened again."""
+        return self._closed is not None
 
     def open(self) -> float:
         """Open the network, if it is not open; return the seconds that it took."""
         with self._lock:
             began = time.monotonic()
-            if self.engine is None:
-                self.engine = self._resources.enter_context(self.source.opening())
+            if self._closed is None:
+                closed = threading.Event()
+                self._open(closed)
+                self._closed = closed
+                self._thread = threading.Thread(target=self._watch, args=[closed], name="reopen", daemon=True)
+                self._thread.start()
             return time.monotonic() - began
 
-    def close(self) -> EngineStatistics:
-        """Close the network, if it is open; return the counts of its engine."""
+    def close(self) -> None:
+        """End all generations and close the network, if it is open."""
         with self._lock:
-            engine, self.engine = self.engine, None
-            counts = EngineStatistics() if engine is None else engine.statistics()
-            self._resources.close()
+            if self._closed is None:
+                return
+            self._closed.set()
+            self._thread.join(self._close_s)
+            self._closed = self._tracer = None
+            self._drop()
         # Engines and their threads refer to each other, and memory that Python has freed need not be the system's yet.
-        del engine
         gc.collect()
         trim_memory()
-        return counts
+
+    def start(self, prompt: str, options: CompletionOptions, report: Report) -> EngineRequest:
+        """Start to continue a prompt; see `CompletionEngine.start`."""
+        engine = self._engine
+        if engine is not None:
+            return engine.start(prompt, options, report)
+        request = EngineRequest(prompt, options, report)
+        request.end(closed_error(self._reason))
+        return request
+
+    def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
+        """Return connections, without their names, with the training sentences that built them; may read files."""
+        assert self.source.tracer is not None
+        with self._tracing:
+            tracer = self._tracer = self._tracer or self.source.tracer()
+            return [
+                tracer.connection(key, source="", column="", contribution=0.0, sentences=sentences)
+                for key in connections
+            ]
+
+    def health(self) -> str | None:
+        """Return why prompts cannot be continued now; see `CompletionEngine.health`."""
+        engine = self._engine
+        return self._reason if engine is None else engine.health()
+
+    def statistics(self) -> EngineStatistics:
+        """Return the counts of all its engines, also of those that were closed."""
+        with self._exchanging:
+            return self._counts if self._engine is None else self._counts + self._engine.statistics()
+
+    def _open(self, closed: threading.Event) -> None:
+        with ExitStack() as resources:
+            engine = resources.enter_context(self.source.opening())
+            with self._exchanging:
+                # Where the network was closed meanwhile, the engine is closed again.
+                if not closed.is_set():
+                    self._engine, self._resources = engine, resources.pop_all()
+
+    def _drop(self) -> None:
+        """Close the engine, if there is one, and keep its counts."""
+        with self._exchanging:
+            if self._engine is not None:
+                self._counts += self._engine.statistics()
+            self._engine, resources, self._resources = None, self._resources, ExitStack()
+        resources.close()
+
+    def _watch(self, closed: threading.Event) -> None:
+        """Open the network again whenever its engine has failed, until it is closed; the target of a thread."""
+        while not closed.wait(self._check_s):
+            engine = self._engine
+            if engine is not None and (failure := engine.failure()) is not None:
+                self._reason = failure
+                _LOG.warning("%s; the network is opened again as soon as possible", failure)
+                try:
+                    self._drop()
+                except Exception as error:
+                    # Nothing of a lost engine is needed any more; this thread has to continue.
+                    _LOG.info("closing the lost engine failed: %r", error)
+            # Or this thread would keep an engine that is closed.
+            del engine
+            if self._engine is None:
+                self._reopen(closed)
+
+    def _reopen(self, closed: threading.Event) -> None:
+        try:
+            self._open(closed)
+        except Exception as error:
+            # Also errors of Dask while a cluster starts: without this thread the server would respond 503 forever.
+            _LOG.info("the network cannot be opened yet: %s", error if isinstance(error, GiaannError) else repr(error))
+            return
+        _LOG.warning("the network is open again")
 
 
 class ModelReference:
@@ -88,21 +246,19 @@ class ModelReference:
 
     Attributes
     ----------
-    engine : CompletionEngine
-        Its engine.
-    source : ModelSource
+    model : ServedModel
         The network.
     """
 
-    def __init__(self, model: ServedModel, engine: CompletionEngine, released: Callable[[ServedModel], None]) -> None:
-        self.engine, self.source = engine, model.source
-        self._model, self._released, self._held = model, released, True
+    def __init__(self, model: ServedModel, released: Callable[[ServedModel], None]) -> None:
+        self.model = model
+        self._released, self._held = released, True
 
     def release(self) -> None:
         """Let the network be closed, as soon as nobody else uses it; further calls do nothing."""
         if self._held:
             self._held = False
-            self._released(self._model)
+            self._released(self.model)
 
 
 class Models:
@@ -132,26 +288,8 @@ class Models:
             )
         self._budget = budget
         self._opening, self._released = asyncio.Lock(), asyncio.Event()
-        self._closed = EngineStatistics()
         # Called with the seconds of every opening.
         self.observe: Callable[[float], None] = lambda seconds: None
-
-    @classmethod
-    def of(cls, engine: CompletionEngine, name: str) -> Models:
-        """Return the models of a server with one network, which is open, and which the caller closes."""
-        source = ModelSource(
-            name=name,
-            commit=engine.commit,
-            profile=engine.profile,
-            has_probabilities=engine.has_probabilities,
-            subwords=engine.subwords,
-            nbytes=0,
-            opening=lambda: nullcontext(engine),
-            traces=engine.traces,
-        )
-        models = cls([source])
-        models.open_default()
-        return models
 
     @property
     def sources(self) -> list[ModelSource]:
@@ -174,29 +312,28 @@ class Models:
     @property
     def open_names(self) -> list[str]:
         """Names of the networks that are open."""
-        return [name for name, model in self._models.items() if model.engine is not None]
+        return [name for name, model in self._models.items() if model.is_open]
 
     @property
     def open_bytes(self) -> int:
         """Estimated bytes of the networks that are open."""
-        return sum(model.source.nbytes for model in self._models.values() if model.engine is not None)
+        return sum(model.source.nbytes for model in self._models.values() if model.is_open)
 
     def statistics(self) -> EngineStatistics:
         """Return the counts of all engines, also of those that were closed."""
-        engines = [model.engine for model in self._models.values()]
-        return sum((engine.statistics() for engine in engines if engine is not None), self._closed)
+        return sum((model.statistics() for model in self._models.values()), EngineStatistics())
 
     def health(self) -> str | None:
         """Return why prompts of an open network cannot be continued now; see `CompletionEngine.health`."""
-        engines = [model.engine for model in self._models.values()]
-        return next((reason for engine in engines if engine and (reason := engine.health()) is not None), None)
+        opened = [model for model in self._models.values() if model.is_open]
+        return next((reason for model in opened if (reason := model.health()) is not None), None)
 
     def open_default(self) -> None:
         """Open the first network, before the event loop runs."""
         self._models[self.default.name].open()
 
     async def acquire(self, name: str, wait_s: float) -> ModelReference:
-        """Open a network if it is not open, and keep it open until the lease is released.
+        """Open a network if it is not open, and keep it open until the reference is released.
 
         Parameters
         ----------
@@ -214,25 +351,25 @@ class Models:
         # Counted before it is open, so that no other request closes it.
         model.users += 1
         try:
-            while (engine := model.engine) is None:
+            while not model.is_open:
                 async with self._opening:
-                    if model.engine is None:
+                    if not model.is_open:
                         await self._make_space(model, wait_s)
                         self.observe(await asyncio.to_thread(model.open))
         except BaseException:
             self._release(model)
             raise
         model.used = time.monotonic()
-        return ModelReference(model, engine, self._release)
+        return ModelReference(model, self._release)
 
     async def _make_space(self, wanted: ServedModel, wait_s: float) -> None:
         """Close networks that nobody uses, the one unused for the longest first, until another one fits."""
         deadline = asyncio.get_running_loop().time() + wait_s
         while self._budget is not None and self.open_bytes and self.open_bytes + wanted.source.nbytes > self._budget:
             self._released.clear()
-            unused = [model for model in self._models.values() if model.engine is not None and not model.users]
+            unused = [model for model in self._models.values() if model.is_open and not model.users]
             if unused:
-                self._closed += await asyncio.to_thread(min(unused, key=lambda model: model.used).close)
+                await asyncio.to_thread(min(unused, key=lambda model: model.used).close)
                 continue
             try:
                 async with asyncio.timeout_at(deadline):
@@ -248,4 +385,4 @@ class Models:
     def close(self) -> None:
         """Close all networks, after the event loop has ended."""
         for model in self._models.values():
-            self._closed += model.close()
+            model.close()

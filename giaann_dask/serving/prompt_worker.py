@@ -1,7 +1,7 @@
 """Continue prompts of a server on a worker of its cluster, as a Dask actor around an engine.
 
-The server starts prompts and takes their parts by requests that wait for the next ones. Does not cover: the choice of
-workers and what happens when one is lost (`giaann_dask.serving.worker_engine`).
+The server starts prompts and takes their events by requests that wait for the next ones. Does not cover: the choice of
+workers and what happens when one is lost (`giaann_dask.serving.remote_engine`).
 """
 
 from __future__ import annotations
@@ -19,47 +19,25 @@ from distributed import get_worker
 
 from giaann_dask.cluster import trim_memory
 from giaann_dask.models.base import Predictor, TokenEvent
-from giaann_dask.models.options import GenerationOptions, StateOptions
-from giaann_dask.serving.engine import CompletionOptions, Engine, EngineRequest, Part
+from giaann_dask.models.options import BatchOptions, GenerationOptions
+from giaann_dask.serving.engine import CompletionOptions, Engine, EngineRequest, PromptEvent
 
-# Parts that wait to be taken; the engine pauses while there are more.
-_MOST_PARTS = 4096
+# Events that wait to be taken; the engine pauses while there are more.
+_MOST_EVENTS = 4096
 # A server that takes nothing for so long has ended.
 _ABANDONED_S = 60.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineSettings:
-    """Parameters of `Engine` that are the same on every worker.
-
-    Attributes
-    ----------
-    name : str
-        Name of the network.
-    generation : GenerationOptions
-        Rules of inference, tagger and device.
-    slots : int
-        Prompts that share a step at most.
-    state : StateOptions
-        Memory budget of a worker for the whole activation of a prompt with concept columns.
-    """
-
-    name: str
-    generation: GenerationOptions = field(default_factory=lambda: GenerationOptions(reasons=0))
-    slots: int = 32
-    state: StateOptions = field(default_factory=StateOptions)
-
-
 @dataclass(frozen=True)
 class EngineProgress:
-    """Parts and steps of an engine on a worker since the last request.
+    """Events and steps of an engine on a worker since the last request.
 
     Attributes
     ----------
     worker : str
         Name of the worker, which a process that replaces it has, too.
-    parts : tuple
-        Number of a prompt, and its next part, an error that ends it, or None after its last part.
+    events : tuple
+        Number of a prompt, and its next event, an error that ends it, or None after its last event.
     steps : int
         Steps of prompts since the engine was opened.
     failure : str or None
@@ -67,7 +45,7 @@ class EngineProgress:
     """
 
     worker: str
-    parts: tuple[tuple[int, Part | Exception | None], ...]
+    events: tuple[tuple[int, PromptEvent | Exception | None], ...]
     steps: int
     failure: str | None
 
@@ -92,46 +70,46 @@ class Order:
 
 
 class _Outbox:
-    """Bounded queue of parts, from the threads of an engine to the event loop of a worker."""
+    """Bounded queue of events, from the threads of an engine to the event loop of a worker."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[int, Part | Exception | None]] = []
+        self._events: list[tuple[int, PromptEvent | Exception | None]] = []
         self._changed = threading.Condition()
         self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self.closed = False
 
-    def put(self, number: int, part: Part | Exception | None) -> None:
-        """Add a part; wait while there are too many tokens, and close if nobody takes them."""
+    def put(self, number: int, event: PromptEvent | Exception | None) -> None:
+        """Add an event; wait while there are too many tokens, and close if nobody takes them."""
         with self._changed:
             # The event loop, which must not wait, reports no tokens.
-            if isinstance(part, TokenEvent):
-                has_room = self._changed.wait_for(lambda: self.closed or len(self._parts) < _MOST_PARTS, _ABANDONED_S)
+            if isinstance(event, TokenEvent):
+                has_room = self._changed.wait_for(lambda: self.closed or len(self._events) < _MOST_EVENTS, _ABANDONED_S)
                 self.closed = self.closed or not has_room
             if self.closed:
                 return
-            self._parts.append((number, part))
+            self._events.append((number, event))
             if self._waiting is not None:
-                loop, event = self._waiting
-                loop.call_soon_threadsafe(event.set)
+                loop, arrived = self._waiting
+                loop.call_soon_threadsafe(arrived.set)
                 self._waiting = None
 
-    async def take(self, wait_s: float) -> tuple[tuple[int, Part | Exception | None], ...]:
-        """Return all parts; if there are none, wait for some time."""
-        event = asyncio.Event()
+    async def take(self, wait_s: float) -> tuple[tuple[int, PromptEvent | Exception | None], ...]:
+        """Return all events; if there are none, wait for some time."""
+        arrived = asyncio.Event()
         with self._changed:
-            if not self._parts:
-                self._waiting = (asyncio.get_running_loop(), event)
+            if not self._events:
+                self._waiting = (asyncio.get_running_loop(), arrived)
         if self._waiting is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(event.wait(), wait_s)
+                await asyncio.wait_for(arrived.wait(), wait_s)
         with self._changed:
             self._waiting = None
-            parts, self._parts = tuple(self._parts), []
+            events, self._events = tuple(self._events), []
             self._changed.notify_all()
-        return parts
+        return events
 
     def close(self) -> None:
-        """Accept no more parts, and let no thread wait."""
+        """Accept no more events, and let no thread wait."""
         with self._changed:
             self.closed = True
             self._changed.notify_all()
@@ -142,7 +120,9 @@ class PromptWorker:
 
     Parameters
     ----------
-    settings : EngineSettings
+    options : GenerationOptions
+        Of the engine.
+    batch : BatchOptions
         Of the engine.
     task : callable
         `WorkerOpening.task`.
@@ -150,18 +130,18 @@ class PromptWorker:
         `WorkerOpening.arguments`.
     """
 
-    def __init__(self, settings: EngineSettings, task: Callable[..., Predictor], *arguments: object) -> None:
+    def __init__(
+        self, options: GenerationOptions, batch: BatchOptions, task: Callable[..., Predictor], *arguments: object
+    ) -> None:
         self._name = str(get_worker().name)
-        self._engine = Engine(
-            task(*arguments), settings.name, settings.generation, slots=settings.slots, state=settings.state
-        )
+        self._engine = Engine(task(*arguments), options, batch)
         self._outbox = _Outbox()
         self._generations: dict[int, EngineRequest] = {}
         # Dask releases the actor when its future is, as with a client that is gone.
         weakref.finalize(self, _end, self._engine, self._outbox).atexit = False
 
     async def order(self, orders: Sequence[Order]) -> None:
-        """Start prompts, whose parts are reported with their numbers, or cancel them between two steps."""
+        """Start prompts, whose events are reported with their numbers, or cancel them between two steps."""
         for order in orders:
             if order.prompt is not None:
                 report = partial(self._outbox.put, order.number)
@@ -171,11 +151,11 @@ class PromptWorker:
 
     async def take(self, wait_s: float) -> EngineProgress:
         """Return what is new; if nothing is, wait for some time."""
-        parts = await self._outbox.take(wait_s)
-        for number, part in parts:
-            if part is None:
+        events = await self._outbox.take(wait_s)
+        for number, event in events:
+            if event is None:
                 self._generations.pop(number, None)
-        return EngineProgress(self._name, parts, self._engine.steps, self._engine.failure())
+        return EngineProgress(self._name, events, self._engine.steps, self._engine.failure())
 
 
 def _end(engine: Engine, outbox: _Outbox) -> None:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, EngineRequest, Part
+from giaann_dask.serving.engine import CompletionOptions, EngineRequest, PromptEvent
 from giaann_dask.serving.http_errors import HttpError, busy
+from giaann_dask.serving.models import ServedModel
 from giaann_dask.serving.options import QueueOptions
 
 # Weight of the newest generation in the moving average of their times.
@@ -26,10 +27,8 @@ _CLOSE_S = 5.0
 class _Job:
     """One prompt in the queue or in the engine."""
 
-    def __init__(
-        self, ticket: Ticket, engine: CompletionEngine, index: int, prompt: str, options: CompletionOptions
-    ) -> None:
-        self.ticket, self.engine, self.index, self.prompt, self.options = ticket, engine, index, prompt, options
+    def __init__(self, ticket: Ticket, model: ServedModel, index: int, prompt: str, options: CompletionOptions) -> None:
+        self.ticket, self.model, self.index, self.prompt, self.options = ticket, model, index, prompt, options
         self.expiry: asyncio.TimerHandle | None = None
         self.generation: EngineRequest | None = None
         self.started = 0.0
@@ -39,14 +38,14 @@ class Ticket:
     """The prompts of one request in the queue; made by `RequestQueue.enter`, given up with `leave`."""
 
     def __init__(
-        self, queue: RequestQueue, engine: CompletionEngine, prompts: Sequence[tuple[str, CompletionOptions]]
+        self, queue: RequestQueue, model: ServedModel, prompts: Sequence[tuple[str, CompletionOptions]]
     ) -> None:
-        self.jobs = [_Job(self, engine, index, *prompt) for index, prompt in enumerate(prompts)]
+        self.jobs = [_Job(self, model, index, *prompt) for index, prompt in enumerate(prompts)]
         self._queue = queue
-        self._parts: asyncio.Queue[tuple[int, Part | Exception]] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[int, PromptEvent | Exception]] = asyncio.Queue()
 
-    async def next(self) -> tuple[int, Part]:
-        """Return the next part of any of the prompts, with the prompt's index.
+    async def next(self) -> tuple[int, PromptEvent]:
+        """Return the next event of any of the prompts, with the prompt's index.
 
         Raises
         ------
@@ -55,14 +54,14 @@ class Ticket:
         Exception
             What the engine raised.
         """
-        index, part = await self._parts.get()
-        if isinstance(part, Exception):
-            raise part
-        return index, part
+        index, event = await self._events.get()
+        if isinstance(event, Exception):
+            raise event
+        return index, event
 
-    def put(self, index: int, part: Part | Exception) -> None:
-        """Add a part of a prompt."""
-        self._parts.put_nowait((index, part))
+    def put(self, index: int, event: PromptEvent | Exception) -> None:
+        """Add an event of a prompt."""
+        self._events.put_nowait((index, event))
 
     def leave(self, index: int | None = None) -> None:
         """Remove one prompt or all from the queue and end their generations; finished ones stay as they are."""
@@ -100,12 +99,12 @@ class RequestQueue:
         """Number of prompts that wait for a free slot."""
         return len(self._waiting)
 
-    def enter(self, engine: CompletionEngine, prompts: Sequence[tuple[str, CompletionOptions]]) -> Ticket:
+    def enter(self, model: ServedModel, prompts: Sequence[tuple[str, CompletionOptions]]) -> Ticket:
         """Add all prompts of a request, or none.
 
         Parameters
         ----------
-        engine : CompletionEngine
+        model : ServedModel
             Continues them; has to stay open until all have ended or are removed.
         prompts : sequence of (str, CompletionOptions)
             The prompts, each with how much is requested.
@@ -122,7 +121,7 @@ class RequestQueue:
         free = room - self.running - self.waiting
         if len(prompts) > free:
             raise busy(f"{self.running} prompts are continued and {self.waiting} wait", self._advice())
-        ticket = Ticket(self, engine, prompts)
+        ticket = Ticket(self, model, prompts)
         for job in ticket.jobs:
             job.expiry = self._loop.call_later(self.options.wait_s, self._expire, job)
             self._waiting.append(job)
@@ -156,7 +155,7 @@ class RequestQueue:
                     each.expiry.cancel()
             self._running.add(job)
             job.started = time.monotonic()
-            job.generation = job.engine.start(job.prompt, job.options, partial(self._report, job))
+            job.generation = job.model.start(job.prompt, job.options, partial(self._report, job))
 
     def _expire(self, job: _Job) -> None:
         with suppress(ValueError):
@@ -168,15 +167,15 @@ class RequestQueue:
         """Return the seconds until a slot will probably be free, for Retry-After."""
         return min((self.waiting + 1) / self.options.slots * self._mean_s, _LONGEST_ADVICE_S)
 
-    def _report(self, job: _Job, part: Part | Exception | None) -> None:
-        """Deliver a part of a generation to the event loop, from any thread."""
+    def _report(self, job: _Job, event: PromptEvent | Exception | None) -> None:
+        """Deliver an event of a generation to the event loop, from any thread."""
         # The loop is closed where the server has stopped without waiting for this generation.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._receive, job, part)
+            self._loop.call_soon_threadsafe(self._receive, job, event)
 
-    def _receive(self, job: _Job, part: Part | Exception | None) -> None:
-        if part is not None:
-            job.ticket.put(job.index, part)
+    def _receive(self, job: _Job, event: PromptEvent | Exception | None) -> None:
+        if event is not None:
+            job.ticket.put(job.index, event)
             return
         self._running.discard(job)
         seconds = time.monotonic() - job.started

@@ -81,12 +81,12 @@ async def trace(http: Request, models: Models, options: ServingOptions) -> Respo
     name = models.default.name if name is None else name
     if not isinstance(name, str) or name not in models:
         raise wrong_field("model", f"is {shown(name)}", "the name of a network of this server, or none")
-    if not models[name].traces:
+    if models[name].tracer is None:
         raise wrong_field("model", f"is {shown(name)}", "a network that was trained with --trace")
     async with asyncio.timeout(options.timeout_s):
         lease = await models.acquire(name, options.queue.wait_s)
         try:
-            found = await asyncio.to_thread(lease.engine.trace, connections, sentences)
+            found = await asyncio.to_thread(lease.model.trace, connections, sentences)
         finally:
             lease.release()
     data = [

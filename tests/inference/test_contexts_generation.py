@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
-from support.serving_engines import parts_of
+from support.serving_engines import parts_of, served
 from support.village import write_village
 
 import giaann_dask as gd
@@ -27,9 +27,9 @@ from giaann_dask.models.contexts.word_scores import score_text
 from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.predict.continuation import Continuation
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.engine import open_engine
 from giaann_dask.serving.http_errors import HttpError
 from giaann_dask.serving.logprobs import prompt_logprobs
+from giaann_dask.serving.opening import open_engine
 from giaann_dask.serving.options import Limits
 from giaann_dask.serving.requests import read_request
 from giaann_dask.store.network_store import NetworkStore
@@ -210,7 +210,7 @@ def test_choices_of_a_request_differ_and_are_made_again_by_their_seeds(network: 
     with gd.connect(workers=0) as client:
         engine = open_engine(client, reader)
 
-    with closing(engine), TestClient(build_app(engine), "http://127.0.0.1") as http:
+    with closing(engine), TestClient(build_app(served(reader, engine)), "http://127.0.0.1") as http:
 
         def ask(**fields: Any) -> Any:
             body = {"prompt": PROMPT, "max_tokens": 20, "temperature": 2, **fields}
@@ -254,12 +254,9 @@ def test_serving(network: gd.Network) -> None:
         wanted = network.generate(PROMPT, client=client, options=options)
     with closing(engine):
         first, *events = parts_of(engine, PROMPT, replace(asked, columns=3))
-        assert (engine.name, engine.commit, engine.has_probabilities, engine.health()) == (
-            "net",
-            network.commit,
-            True,
-            None,
-        )
+        assert engine.health() is None
+        (source,) = served(reader, engine).sources
+        assert (source.name, source.commit, source.has_probabilities) == ("net", network.commit, True)
     assert first.words == wanted.prompt
     assert all(isinstance(event, TokenEvent) and not event.columns for event in events)
     assert [event.finished for event in events] == [False] * 8 + [True]

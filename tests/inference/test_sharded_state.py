@@ -44,7 +44,8 @@ from giaann_dask.models.columns.v2.options import V2Options, settings
 from giaann_dask.models.options import StateOptions
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
-from giaann_dask.serving.engine import CompletionOptions, open_engine
+from giaann_dask.serving.engine import CompletionOptions
+from giaann_dask.serving.opening import open_engine
 from giaann_dask.store.network_store import NetworkStore
 
 
@@ -223,7 +224,7 @@ def test_a_server_that_may_hold_little_says_the_same(tmp_path: Path) -> None:
         reader = NetworkStore(network.path).open(network.commit)
         found = []
         for limits in (StateOptions(), StateOptions(state_bytes=2000)):
-            with closing(open_engine(client, reader, state=limits)) as engine:
+            with closing(open_engine(client, reader, batch=gd.BatchOptions(state=limits))) as engine:
                 parts = parts_of(engine, prompt, wanted)
                 found.append([part for part in parts if isinstance(part, TokenEvent) and part.token])
     whole, sharded = found

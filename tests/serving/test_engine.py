@@ -16,7 +16,7 @@ from giaann_dask.errors import ClusterError, PromptError
 from giaann_dask.models import model_of
 from giaann_dask.models.base import Predictor, PromptWords, TokenEvent
 from giaann_dask.models.results import GeneratedToken
-from giaann_dask.serving.engine import CompletionOptions, Engine, Part
+from giaann_dask.serving.engine import CompletionOptions, Engine, PromptEvent
 from giaann_dask.store.network_store import NetworkStore
 
 PROMPTS = [f"The {adjective} {noun} carried the" for adjective in ("old", "grey") for noun in ("miller", "dog", "boat")]
@@ -38,11 +38,11 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def engine(opened: Predictor) -> Iterator[Engine]:
     # Fewer slots than prompts, so that some have to wait.
-    with closing(Engine(opened, "net", OPTIONS, slots=3)) as engine:
+    with closing(Engine(opened, OPTIONS, gd.BatchOptions(slots=3))) as engine:
         yield engine
 
 
-def tokens_of(parts: list[Part]) -> list[GeneratedToken]:
+def tokens_of(parts: list[PromptEvent]) -> list[GeneratedToken]:
     assert isinstance(parts[0], PromptWords)
     assert isinstance(parts[-1], TokenEvent)
     assert parts[-1].finished
@@ -94,7 +94,7 @@ def test_a_failed_step_reaches_running_prompts_only(opened: Predictor, monkeypat
     monkeypatch.setattr(batch, "step", step_or_fail)
     monkeypatch.setattr(opened, "open_batch", lambda options, slots: batch)
     failing.set()
-    with closing(Engine(opened, "net", OPTIONS)) as engine:
+    with closing(Engine(opened, OPTIONS)) as engine:
         with pytest.raises(ClusterError, match="no rows"):
             parts_of(engine, PROMPTS[0], WANTED)
         with pytest.raises(PromptError):

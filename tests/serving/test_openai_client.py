@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.serving_engines import served as served_by
 from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.engine import open_engine
+from giaann_dask.serving.opening import open_engine
 from giaann_dask.serving.options import ServingOptions
 from giaann_dask.serving.server import address_of, bind, serve
 from giaann_dask.store.network_store import NetworkStore
@@ -53,10 +54,11 @@ def served(folder: Path, profile: Any) -> Iterator[Served]:
     with gd.connect(workers=0) as client:
         gd.train(text, folder / "net", client=client, specification=gd.Specification(profile=profile))
         store = NetworkStore(folder / "net")
-        engine = open_engine(client, store.open(store.head()))
-        options = ServingOptions(port=0, drain_s=1.0, model_name=profile)
+        reader = store.open(store.head())
+        engine = open_engine(client, reader)
+        options = ServingOptions(port=0, drain_s=1.0)
         with bind(options) as bound:
-            app = build_app(engine, options)
+            app = build_app(served_by(reader, engine, profile), options)
             thread = threading.Thread(
                 target=serve, args=(app, bound, options), kwargs={"stop": stop, "ready": ready.set}
             )

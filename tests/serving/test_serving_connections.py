@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from support.serving_engines import ScriptedEngine
+from support.serving_engines import ScriptedEngine, models_of
 
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.connections import connection_limit
@@ -83,7 +83,9 @@ def served(**options: Any) -> Iterator[Served]:
     chosen = ServingOptions(port=0, drain_s=1.0, **options)
     with bind(chosen) as bound:
         thread = threading.Thread(
-            target=serve, args=(build_app(engine, chosen), bound, chosen), kwargs={"stop": stop, "ready": ready.set}
+            target=serve,
+            args=(build_app(models_of(engine), chosen), bound, chosen),
+            kwargs={"stop": stop, "ready": ready.set},
         )
         thread.start()
         assert ready.wait(WAIT_S)

@@ -9,13 +9,13 @@ import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 from starlette.testclient import TestClient
-from support.serving_engines import ScriptedEngine
+from support.serving_engines import ScriptedEngine, models_of
 
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
@@ -28,7 +28,7 @@ JSON = {"Content-Type": "application/json"}
 
 @contextmanager
 def serving(engine: ScriptedEngine, **options: Any) -> Iterator[TestClient]:
-    app = build_app(engine, ServingOptions(**options))
+    app = build_app(models_of(engine), ServingOptions(**options))
     with TestClient(app, "http://127.0.0.1", raise_server_exceptions=False) as client:
         yield client
 
@@ -373,7 +373,7 @@ def test_a_request_that_exceeds_its_timeout_is_cancelled(engine: ScriptedEngine,
 @pytest.mark.parametrize("running", [False, True])
 def test_a_client_that_disconnects_cancels_its_generation(engine: ScriptedEngine, stream: bool, running: bool) -> None:
     """Calls the application as a server does, where a disconnect can be sent."""
-    app = build_app(engine, ServingOptions(queue=QueueOptions(slots=1)))
+    app = build_app(models_of(engine), ServingOptions(queue=QueueOptions(slots=1)))
     body = json.dumps({**SLOW, "stream": stream}).encode()
 
     async def ask(gone: asyncio.Event) -> None:
@@ -414,8 +414,8 @@ def test_a_client_that_disconnects_cancels_its_generation(engine: ScriptedEngine
 @pytest.mark.parametrize("columns", [0, 1])
 def test_closing_ends_running_generations_and_all_threads(columns: int) -> None:
     before = threading.active_count()
-    engine = ScriptedEngine()
-    with serving(engine, timeout_s=0.05, queue=QueueOptions(slots=3)) as client:
+    engine, options = ScriptedEngine(), ServingOptions(timeout_s=0.05, queue=QueueOptions(slots=3))
+    with closing(models_of(engine)) as models, TestClient(build_app(models, options), "http://127.0.0.1") as client:
         client.post(PATH, json={**SLOW, "columns": columns})
     assert engine.network.ended.acquire(timeout=30)
     engine.close()

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, nullcontext
-from functools import partial
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
 from support.browsers import NEEDS_BROWSER, WIDTHS, errors, keep_picture, open_browser, overlapping, set_width
-from support.serving_engines import DrawingNetwork, ScriptedEngine
+from support.serving_engines import DrawingNetwork, ScriptedEngine, models_of
 
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.models import Models, ModelSource
 from giaann_dask.serving.options import Limits, ServingOptions
 from giaann_dask.serving.server import address_of, bind, serve
 
@@ -40,7 +38,7 @@ def browser(driver: Any) -> Any:
 @contextmanager
 def serving(*engines: ScriptedEngine, **fields: Any) -> Iterator[str]:
     options, stop, ready = ServingOptions(port=0, drain_s=5, **fields), threading.Event(), threading.Event()
-    served = engines[0] if len(engines) == 1 else Models([source_of(engine) for engine in engines])
+    served = models_of(*engines)
     with bind(options) as bound, ExitStack() as opened:
         for engine in engines:
             opened.enter_context(closing(engine))
@@ -56,11 +54,6 @@ def serving(*engines: ScriptedEngine, **fields: Any) -> Iterator[str]:
                 engine.network.released.set()
             stop.set()
             thread.join(60)
-
-
-def source_of(engine: ScriptedEngine) -> ModelSource:
-    known = {name: getattr(engine, name) for name in ("name", "commit", "profile", "has_probabilities", "subwords")}
-    return ModelSource(**known, nbytes=0, traces=engine.traces, opening=partial(nullcontext, engine))
 
 
 def wait(browser: Any, condition: Any) -> Any:

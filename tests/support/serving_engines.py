@@ -1,20 +1,24 @@
-"""An engine over a scripted network for tests of the server: no network, but all that one can do to an engine."""
+"""Engines for tests of the server: over a scripted network that does all that one can do to an engine, and served."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
+from contextlib import nullcontext
 from functools import partial
 from queue import SimpleQueue
+from typing import Any
 
 from giaann_dask.errors import ClusterError, PromptError
 from giaann_dask.events import ignore
 from giaann_dask.models.base import ActiveColumn, PreparedText, TokenEvent
 from giaann_dask.models.options import BatchOptions, GenerationOptions, SamplingOptions, StateOptions
 from giaann_dask.models.results import Candidate, ConnectionKey, GeneratedToken, Reason
-from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Engine, Part
-from giaann_dask.tracing.trace import TracedConnection, TracedSentence
+from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Engine, PromptEvent
+from giaann_dask.serving.models import Models, ModelSource, ServedModel
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.tracing.trace import TracedConnection, TracedSentence, Tracer
 
 WORDS = ["to", "the", "baker", "before", "the", "sun_rise", "and", "home"]
 STEP_S = 0.002
@@ -173,25 +177,50 @@ class ScriptedEngine(Engine):
     """Engine over a scripted network."""
 
     def __init__(self, network: ScriptedNetwork | None = None, name: str = "scripted", slots: int = 32) -> None:
-        self.network = network or ScriptedNetwork()
-        super().__init__(self.network, name, slots=slots)
-
-    @property
-    def traces(self) -> bool:
-        return self.network.traced
-
-    def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
-        if not self.traces:
-            return super().trace(connections, sentences)
-        found = TracedSentence(7, "books/<a>.txt", 1, 3, 1200, "The <b>miller</b> sings.", "", "ab" * 16, 4, 0.5)
-        return [TracedConnection("", "", key.segment, key.branch, 0.0, 8, 2, (found,)) for key in connections]
+        self.network, self.name = network or ScriptedNetwork(), name
+        super().__init__(self.network, batch=BatchOptions(slots=slots))
 
     def close(self) -> None:
         self.network.released.set()
         super().close()
 
 
-def parts_of(engine: CompletionEngine, prompt: str, options: CompletionOptions) -> list[Part]:
+class ScriptedTracer(Tracer):
+    """Tracer that finds the same sentence for every connection."""
+
+    def __init__(self) -> None:
+        pass
+
+    def connection(self, key: ConnectionKey, **named: Any) -> TracedConnection:
+        found = TracedSentence(7, "books/<a>.txt", 1, 3, 1200, "The <b>miller</b> sings.", "", "ab" * 16, 4, 0.5)
+        return TracedConnection("", "", key.segment, key.branch, 0.0, 8, 2, (found,))
+
+
+def source_of(engine: ScriptedEngine) -> ModelSource:
+    """Return a scripted engine, which the caller closes, as a model of a server."""
+    names = ("commit", "profile", "has_probabilities", "subwords")
+    return ModelSource(
+        name=engine.name,
+        nbytes=0,
+        opening=partial(nullcontext, engine),
+        tracer=ScriptedTracer if engine.network.traced else None,
+        **{name: getattr(engine.network, name) for name in names},
+    )
+
+
+def models_of(*engines: ScriptedEngine) -> Models:
+    """Return scripted engines as the models of a server, the first of them open."""
+    models = Models([source_of(engine) for engine in engines])
+    models.open_default()
+    return models
+
+
+def served(reader: CommitReader, engine: Engine, name: str | None = None) -> Models:
+    """Return an engine of a commit, which the caller closes, as the only model of a server."""
+    return Models([ModelSource.of(reader, partial(nullcontext, engine), name)])
+
+
+def parts_of(engine: CompletionEngine | ServedModel, prompt: str, options: CompletionOptions) -> list[PromptEvent]:
     """Return all parts of a generation; raise its error."""
     return Collected(engine, prompt, options).result()
 
@@ -199,12 +228,12 @@ def parts_of(engine: CompletionEngine, prompt: str, options: CompletionOptions) 
 class Collected:
     """A generation whose parts are collected."""
 
-    def __init__(self, engine: CompletionEngine, prompt: str, options: CompletionOptions) -> None:
-        self._parts: SimpleQueue[Part | Exception | None] = SimpleQueue()
+    def __init__(self, engine: CompletionEngine | ServedModel, prompt: str, options: CompletionOptions) -> None:
+        self._parts: SimpleQueue[PromptEvent | Exception | None] = SimpleQueue()
         self.generation = engine.start(prompt, options, self._parts.put)
 
-    def result(self, timeout_s: float = 60.0) -> list[Part]:
-        found: list[Part] = []
+    def result(self, timeout_s: float = 60.0) -> list[PromptEvent]:
+        found: list[PromptEvent] = []
         error: Exception | None = None
         while (part := self._parts.get(timeout=timeout_s)) is not None:
             if isinstance(part, Exception):

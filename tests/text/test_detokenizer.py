@@ -12,7 +12,7 @@ from giaann_dask.models.columns.prompts import word_and_column
 from giaann_dask.models.results import Candidate, GeneratedToken, ScoredWord
 from giaann_dask.predict.continuation import Continuation
 from giaann_dask.serving.completion_deltas import Choice
-from giaann_dask.serving.engine import CompletionOptions, Part
+from giaann_dask.serving.engine import CompletionOptions, PromptEvent
 from giaann_dask.serving.logprobs import prompt_logprobs
 from giaann_dask.serving.requests import CompletionRequest
 from giaann_dask.text.detokenizer import Detokenizer, detokenize
@@ -42,7 +42,7 @@ def test_continuations_and_choices_have_the_same_text() -> None:
     assert words.text == "big dog big_dog"
     assert "subwords" not in words.as_dict()
     choice = Choice("a", CompletionRequest(prompts=("a",), options=CompletionOptions(tokens=9)), subwords=True)
-    parts: list[Part] = [PromptWords(("a",)), *(TokenEvent(0, token, False) for token in generated)]
+    parts: list[PromptEvent] = [PromptWords(("a",)), *(TokenEvent(0, token, False) for token in generated)]
     parts.append(TokenEvent(0, None, True))
     pieces = [choice.add(part).text for part in parts]
     assert choice.text == "".join(pieces) == told.text

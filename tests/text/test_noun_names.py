@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from lm_eval.api.instance import Instance
 from starlette.testclient import TestClient
 from support.examples import examples
+from support.serving_engines import served
 
 import giaann_dask as gd
 from giaann_dask.api.lm_eval import GiaannLM
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.engine import open_engine
+from giaann_dask.serving.opening import open_engine
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.block_building import BlockBuilder, merge_nouns
 from giaann_dask.text.blocks import FilterOptions
@@ -112,7 +113,7 @@ def test_a_server_writes_and_stops_at_them(network: gd.Network) -> None:
     body = {"prompt": PROMPT, "max_tokens": 8, "candidates": 2, "stop": "open_file", "echo": True}
     if not network.specification.traits.columns:
         body["logprobs"] = 1
-    with closing(engine), TestClient(build_app(engine), "http://127.0.0.1") as http:
+    with closing(engine), TestClient(build_app(served(reader, engine)), "http://127.0.0.1") as http:
         (choice,) = http.post("/v1/completions", json=body).json()["choices"]
     assert choice["text"] == PROMPT + ENDING[: ENDING.index("open_file")]
     assert choice["giaann"]["tokens"][0]["text"] == choice["giaann"]["tokens"][0]["candidates"][0]["text"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,10 @@ from giaann_dask.errors import OptionError
 from giaann_dask.predict.continuation import Continuation
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import unpack
-from giaann_dask.serving.engine import CompletionOptions, open_engine
+from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.http_errors import HttpError
+from giaann_dask.serving.models import ModelSource, ServedModel
+from giaann_dask.serving.opening import open_engine
 from giaann_dask.serving.options import Limits
 from giaann_dask.serving.traces import read_trace_request
 from giaann_dask.tracing.index import TraceIndex
@@ -168,7 +171,7 @@ def test_engine_names_connections_and_traces_them(network: gd.Network, client: C
         keys, sentences = read_trace_request(body, Limits())
         assert keys == [reason.connection for reason in token.reasons]
         expected = network.trace(PROMPT, max_tokens=1, sentences=1).tokens[0].connections[:3]
-        found = engine.trace(keys, sentences)
+        found = ServedModel(ModelSource.of(network._reader, lambda: nullcontext(engine))).trace(keys, sentences)
         assert [each.sentences for each in found] == [each.sentences for each in expected]
     finally:
         engine.close()

@@ -213,9 +213,6 @@ def columns_on_workers(client: Client, reader: CommitReader, options: Generation
     return WorkerOpening(
         columns_from_regions,
         (str(reader.path), reader.commit, handle.regions.argument, projection, kinds, flags),
-        profile=handle.specification.profile,
-        subwords=handle.specification.tokens == "subwords",
-        has_probabilities=False,
         health=handle.health,
         lost=handle.lost,
         where=handle.regions.submit_kwargs,
@@ -235,9 +232,6 @@ def columns_for_prompt(client: Client, reader: CommitReader, options: Generation
     return WorkerOpening(
         columns_from_store,
         (str(reader.path), reader.commit, kinds, submit_flags(client, reader, kinds)),
-        profile=specification.profile,
-        subwords=specification.tokens == "subwords",
-        has_probabilities=False,
     )
 
 

@@ -183,9 +183,6 @@ def contexts_on_workers(client: Client, reader: CommitReader) -> WorkerOpening:
     return WorkerOpening(
         contexts_from_tables,
         (*place_of(reader), tables),
-        profile="contexts",
-        subwords=False,
-        has_probabilities=True,
         # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
         lost=lambda: tables.key not in client.futures,
     )
@@ -196,9 +193,6 @@ def contexts_for_prompt(reader: CommitReader) -> WorkerOpening:
     return WorkerOpening(
         contexts_from_store,
         place_of(reader),
-        profile="contexts",
-        subwords=False,
-        has_probabilities=True,
     )
 
 

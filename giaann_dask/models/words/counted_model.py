@@ -137,13 +137,9 @@ class CountedModel(WordModel):
     def open_on_workers(self, client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
         """See `Model.open_on_workers`."""
         regions = open_regions(client, reader, options.rows)
-        specification = reader.manifest().specification
         return WorkerOpening(
             counted_from_regions,
             (str(reader.path), reader.commit, regions.argument),
-            profile=specification.profile,
-            subwords=False,
-            has_probabilities=True,
             where=regions.submit_kwargs,
             health=lambda within_s: None if regions.keys is None else find_fault(client, regions.keys, within_s),
             lost=lambda: regions.keys is not None and is_lost(client, regions.keys),
@@ -160,9 +156,6 @@ class CountedModel(WordModel):
         return WorkerOpening(
             counted_from_store,
             (str(reader.path), reader.commit),
-            profile=reader.manifest().specification.profile,
-            subwords=False,
-            has_probabilities=True,
         )
 
     def evaluate(

@@ -24,14 +24,16 @@ from giaann_dask.models.base import PromptWords, TokenEvent
 from giaann_dask.models.options import SamplingOptions
 from giaann_dask.models.results import GeneratedToken
 from giaann_dask.rows.row_options import RowOptions
-from giaann_dask.serving.engine import CompletionOptions, Part, open_engine
-from giaann_dask.serving.worker_engine import _Session, open_worker_engine
+from giaann_dask.serving.engine import CompletionOptions, PromptEvent
+from giaann_dask.serving.opening import open_engine
+from giaann_dask.serving.remote_engine import RemoteEngine, _Session
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 
 pytestmark = pytest.mark.cluster
 PROMPTS = [f"The {adjective} {noun} carried the" for adjective in ADJECTIVES[:4] for noun in NOUNS[:2]]
 WANTED = CompletionOptions(tokens=12, candidates=2)
+ONE_SLOT = gd.BatchOptions(slots=1)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,15 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return store.open(store.head())
 
 
-def comparable(parts: list[Part]) -> list[object]:
+def opened(
+    client: Client, reader: CommitReader, *options: Any, workers: int | None = None, **batch: Any
+) -> RemoteEngine:
+    engine = open_engine(client, reader, *options, workers=workers, **batch)
+    assert isinstance(engine, RemoteEngine)
+    return engine
+
+
+def comparable(parts: list[PromptEvent]) -> list[object]:
     """Return parts without the numbers of prompts, which each engine has its own of."""
     return [part if isinstance(part, PromptWords) else replace(part, number=0) for part in parts]
 
@@ -67,7 +77,7 @@ def options_of(reader: CommitReader) -> list[CompletionOptions]:
 @pytest.fixture(scope="module")
 def known(reader: CommitReader) -> list[list[object]]:
     """Return what an engine in this process answers."""
-    with gd.connect(workers=0) as local, closing(open_engine(local, reader, slots=3)) as engine:
+    with gd.connect(workers=0) as local, closing(open_engine(local, reader, batch=gd.BatchOptions(slots=3))) as engine:
         running = [Collected(engine, *each) for each in zip(PROMPTS, options_of(reader), strict=True)]
         return [comparable(each.result()) for each in running]
 
@@ -75,7 +85,7 @@ def known(reader: CommitReader) -> list[list[object]]:
 def test_workers_answer_as_one_process(client: Client, reader: CommitReader, known: list[list[object]]) -> None:
     # Regions are replicated in the other test.
     options = gd.GenerationOptions(rows=RowOptions(mode="remote"))
-    with closing(open_worker_engine(client, reader, options)) as engine:
+    with closing(opened(client, reader, options)) as engine:
         assert engine.health() is None
         running = [Collected(engine, *each) for each in zip(PROMPTS, options_of(reader), strict=True)]
         assert [comparable(each.result()) for each in running] == known
@@ -89,13 +99,13 @@ def test_prompts_of_a_killed_worker_begin_again_on_another(
     client: Client, reader: CommitReader, known: list[list[object]]
 ) -> None:
     asked = [*zip(PROMPTS, options_of(reader), strict=True)]
-    with closing(open_worker_engine(client, reader, slots=1)) as engine:
+    with closing(opened(client, reader, batch=ONE_SLOT)) as engine:
         pids = client.run(os.getpid)
         others: list[Collected] = []
-        parts: SimpleQueue[Part | Exception | None] = SimpleQueue()
+        parts: SimpleQueue[PromptEvent | Exception | None] = SimpleQueue()
         started = threading.Event()
 
-        def report(part: Part | Exception | None) -> None:
+        def report(part: PromptEvent | Exception | None) -> None:
             """Start the other prompts at the first token, and kill the worker that this thread takes parts from."""
             parts.put(part)
             if isinstance(part, TokenEvent) and not others:
@@ -114,7 +124,7 @@ def test_prompts_of_a_killed_worker_begin_again_on_another(
 
 
 def test_parts_that_come_again_are_left_out_and_compared() -> None:
-    passed: list[Part | Exception | None] = []
+    passed: list[PromptEvent | Exception | None] = []
     session = _Session(0, "the old", WANTED, passed.append)
     words = [PromptWords(("the", "old")), *(event_of(word) for word in ("miller", "carried", "flour"))]
     assert [session.receive(part) for part in words[:3]] == [True] * 3
@@ -133,7 +143,7 @@ def event_of(word: str) -> TokenEvent:
 
 @pytest.mark.parametrize("reader", ["contexts"], indirect=True)
 def test_cancelled_prompts_end_and_a_closed_engine_takes_none(client: Client, reader: CommitReader) -> None:
-    engine = open_worker_engine(client, reader, slots=1, workers=1)
+    engine = opened(client, reader, batch=ONE_SLOT, workers=1)
     running = [Collected(engine, prompt, replace(WANTED, tokens=1000)) for prompt in PROMPTS]
     for each in running:
         each.generation.cancel()
@@ -143,5 +153,5 @@ def test_cancelled_prompts_end_and_a_closed_engine_takes_none(client: Client, re
     engine.close()
     with pytest.raises(gd.errors.ClusterError, match="closed"):
         Collected(engine, PROMPTS[0], WANTED).result()
-    with pytest.raises(OptionError, match="compute_workers is 0"):
-        open_worker_engine(client, reader, workers=0)
+    with pytest.raises(OptionError, match="compute_workers is -1"):
+        opened(client, reader, workers=-1)

@@ -1,9 +1,9 @@
-"""Continue the prompts of a server on the compute workers of its cluster; this process admits them and sends tokens.
+"""Forward the prompts of a server to engines on the compute workers of its cluster.
 
 Each worker has an engine of its own over the same commit. A prompt goes to the worker with the fewest. When a worker is
 lost, its prompts begin again on another one: words are predicted, or drawn with the same seed, in the same way, so the
 tokens that were passed on already come again and are left out. Does not cover: the engine of a worker
-(`giaann_dask.serving.prompt_worker`), and reopening after the scheduler was lost (`giaann_dask.serving.reopening`).
+(`giaann_dask.serving.prompt_worker`), and reopening after the scheduler was lost (`giaann_dask.serving.models`).
 """
 
 from __future__ import annotations
@@ -14,30 +14,32 @@ import threading
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import result, roles_of, timeout_s
-from giaann_dask.diagnostics.monitoring.reporter import reporter_of
 from giaann_dask.errors import ClusterError, OptionError, parameter
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
-from giaann_dask.models import model_of
 from giaann_dask.models.base import PromptWords, TokenEvent, WorkerOpening
-from giaann_dask.models.options import GenerationOptions, StateOptions
-from giaann_dask.models.results import ConnectionKey
+from giaann_dask.models.options import BatchOptions, GenerationOptions
 from giaann_dask.rows.health import LOST
-from giaann_dask.serving.engine import CompletionOptions, EngineRequest, EngineStatistics, Part, Report, closed_error
-from giaann_dask.serving.prompt_worker import EngineProgress, EngineSettings, Order, PromptWorker
-from giaann_dask.store.commits import CommitReader
-from giaann_dask.tracing.trace import SharedTracer, TracedConnection
+from giaann_dask.serving.engine import (
+    CompletionOptions,
+    EngineRequest,
+    EngineStatistics,
+    PromptEvent,
+    Report,
+    closed_error,
+)
+from giaann_dask.serving.prompt_worker import EngineProgress, Order, PromptWorker
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-# How long a worker waits for the next part before it says that there is none.
+# How long a worker waits for the next event before it says that there is none.
 _POLL_S = 1.0
 # Between two looks at the workers of the cluster, and before a worker that failed is tried again.
 _LOOK_S, _RETRY_S = 1.0, 10.0
@@ -66,18 +68,18 @@ class _Session(EngineRequest):
             worker.cancel(self.number)
 
     def begin_again(self) -> None:
-        """Expect all parts from the first one on."""
+        """Expect all events from the first one on."""
         self.worker, self._repeated, self.waiting_since = None, 0, time.monotonic()
 
-    def receive(self, part: Part) -> bool:
-        """Pass a part on, unless it was passed on before; return whether it was new.
+    def receive(self, event: PromptEvent) -> bool:
+        """Pass an event on, unless it was passed on before; return whether it was new.
 
         Raises
         ------
         ClusterError
-            If a part that comes again differs.
+            If an event that comes again differs.
         """
-        word = part.token.word if isinstance(part, TokenEvent) and part.token is not None else None
+        word = event.token.word if isinstance(event, TokenEvent) and event.token is not None else None
         if self._repeated < len(self._passed):
             if self._passed[self._repeated] != word:
                 raise ClusterError(
@@ -89,7 +91,7 @@ class _Session(EngineRequest):
             return False
         self._passed.append(word)
         self._repeated += 1
-        self.report(part)
+        self.report(event)
         return True
 
 
@@ -147,30 +149,28 @@ class _Worker:
         return False
 
     def take(self, limit_s: float) -> EngineProgress:
-        """Return parts and steps of the worker since the last request."""
+        """Return events and steps of the worker since the last request."""
         progress: EngineProgress = self.actor.take(_POLL_S).result(timeout=_POLL_S + limit_s)
         return progress
 
 
-class WorkerEngine:
-    """Engine whose prompts are continued by the compute workers of a cluster; see `CompletionEngine`.
+class RemoteEngine:
+    """Proxy of the engines on the compute workers of a cluster; see `CompletionEngine`.
 
     Parameters
     ----------
     client : Client
         Of the cluster; has to stay connected as long as the engine is used.
-    commit : str
-        The commit that predicts.
     opening : WorkerOpening
-        How workers open it.
-    settings : EngineSettings
+        How workers open the commit that predicts.
+    options : GenerationOptions
+        Of the engine of each worker.
+    batch : BatchOptions
         Of the engine of each worker.
     workers : int, optional
         Most workers to use; by default all that compute.
     observer : callable, optional
         Called when prompts begin, advance and end.
-    reader : CommitReader, optional
-        The commit, where connections are to be traced; this process does that.
 
     Raises
     ------
@@ -183,13 +183,12 @@ class WorkerEngine:
     def __init__(
         self,
         client: Client,
-        commit: str,
         opening: WorkerOpening,
-        settings: EngineSettings,
+        options: GenerationOptions,
+        batch: BatchOptions,
         *,
         workers: int | None = None,
         observer: Observer = ignore,
-        reader: CommitReader | None = None,
     ) -> None:
         if workers is not None and workers < 1:
             raise OptionError(
@@ -197,10 +196,8 @@ class WorkerEngine:
                 "1 or more",
                 f"leave {parameter('compute_workers')} out to use all workers",
             )
-        self._client, self._opening, self._settings, self._observer = client, opening, settings, observer
-        self.name, self.commit, self.profile = settings.name, commit, opening.profile
-        self.has_probabilities, self.subwords = opening.has_probabilities, opening.subwords
-        self._most, self._tracer = workers, SharedTracer(reader)
+        self._client, self._opening, self._observer = client, opening, observer
+        self._options, self._batch, self._most = options, batch, workers
         self._numbers, self._identity = itertools.count(), uuid.uuid4().hex
         self._lock = threading.Lock()
         self._workers: dict[str, _Worker] = {}
@@ -215,15 +212,6 @@ class WorkerEngine:
             self.close()
             raise
         threading.Thread(target=self._watch, name="workers", daemon=True).start()
-
-    @property
-    def traces(self) -> bool:
-        """Whether the network has an index of its sequences."""
-        return self._tracer.traces
-
-    def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
-        """Return connections with the training sentences that built them; see `CompletionEngine.trace`."""
-        return self._tracer.trace(connections, sentences)
 
     def health(self) -> str | None:
         """Return why prompts cannot be continued now; see `CompletionEngine.health`."""
@@ -302,12 +290,12 @@ class WorkerEngine:
 
     def _submit(self, address: str) -> Future:
         key = f"{PromptWorker.__name__}-{self._identity}-{next(self._numbers)}"
-        arguments = (self._settings, self._opening.task, *self._opening.arguments)
+        arguments = (self._options, self._batch, self._opening.task, *self._opening.arguments)
         return self._client.submit(PromptWorker, *arguments, key=key, workers=[address], actor=True)
 
     def _run(self, worker: _Worker) -> None:
-        """Take the parts of one worker's prompts until it has left; the target of a thread."""
-        limit_s = self._settings.generation.rows.request_s
+        """Take the events of one worker's prompts until it has left; the target of a thread."""
+        limit_s = self._options.rows.request_s
         try:
             if not worker.open():
                 return
@@ -345,31 +333,31 @@ class WorkerEngine:
         with self._lock:
             self._steps[progress.worker] += progress.steps - worker.steps
             worker.steps = progress.steps
-        for number, part in progress.parts:
+        for number, event in progress.events:
             session = worker.sessions.get(number)
             if session is None:
                 continue
-            if part is None:
+            if event is None:
                 self._end(worker, session)
-            elif isinstance(part, Exception):
-                session.report(part)
+            elif isinstance(event, Exception):
+                session.report(event)
             else:
-                self._pass(worker, session, part)
+                self._pass(worker, session, event)
 
-    def _pass(self, worker: _Worker, session: _Session, part: Part) -> None:
-        """Pass a part of a prompt on; end the prompt if it cannot be continued as before."""
+    def _pass(self, worker: _Worker, session: _Session, event: PromptEvent) -> None:
+        """Pass an event of a prompt on; end the prompt if it cannot be continued as before."""
         try:
-            new = session.receive(part)
+            new = session.receive(event)
         except ClusterError as error:
             worker.cancel(session.number)
             session.report(error)
             self._end(worker, session)
             return
-        if new and isinstance(part, PromptWords):
+        if new and isinstance(event, PromptWords):
             session.entered = True
             self._observer(PromptsAdvanced(entered=1))
-        elif new and isinstance(part, TokenEvent):
-            self._observer(PromptsAdvanced(tokens=int(part.token is not None)))
+        elif new and isinstance(event, TokenEvent):
+            self._observer(PromptsAdvanced(tokens=int(event.token is not None)))
 
     def _end(self, worker: _Worker, session: _Session) -> None:
         with self._lock:
@@ -416,7 +404,7 @@ class WorkerEngine:
 
     def _expire(self) -> None:
         """End prompts that were cancelled, or have waited too long, while there was no worker."""
-        rows = self._settings.generation.rows
+        rows = self._options.rows
         limit_s = rows.timeout_s + rows.request_s
         with self._lock:
             waited = time.monotonic() - limit_s
@@ -433,46 +421,3 @@ def _no_worker(seconds: float) -> ClusterError:
         "compute workers that stay alive",
         "look at the workers' logs and memory, then ask again",
     )
-
-
-def open_worker_engine(
-    client: Client,
-    reader: CommitReader,
-    options: GenerationOptions | None = None,
-    *,
-    slots: int = 32,
-    state: StateOptions | None = None,
-    workers: int | None = None,
-) -> WorkerEngine:
-    """Open a commit of any profile on the compute workers of a cluster, for a server.
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster; has to stay connected as long as the engine is used.
-    reader : CommitReader
-        The commit that predicts.
-    options : GenerationOptions, optional
-        Rules of inference, tagger, device and how rows are fetched.
-    slots : int
-        Prompts that share a step of one worker at most.
-    state : StateOptions, optional
-        Memory budget in a worker for the whole activation of a prompt with concept columns.
-    workers : int, optional
-        Most workers to use; by default all that compute.
-
-    Raises
-    ------
-    ClusterError
-        If the cluster does not open the network in time.
-    OptionError
-        If the options do not fit the network.
-    """
-    # Reasons need the strengths of rows.
-    chosen = replace(options or GenerationOptions(), reasons=int(reader.manifest().specification.trace))
-    settings = EngineSettings(
-        name=reader.path.resolve().name, generation=chosen, slots=slots, state=state or StateOptions()
-    )
-    opening = model_of(reader.manifest().specification).open_on_workers(client, reader, chosen)
-    observer = reporter_of(client)
-    return WorkerEngine(client, reader.commit, opening, settings, workers=workers, observer=observer, reader=reader)
