@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from multiprocessing import parent_process
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,9 +27,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 # Said once where functions are compiled; seconds for which no other process says it, and the file that tells them.
 _COMPILING = "giaann-dask: compiling for this installation, which takes about a minute, once (giaann-dask compile)\n"
-_LATELY_S, _MARK = 300, "giaann-compiling"
+_LATELY_S, _MARK = 3600, "giaann-compiling"
+_BAR_WIDTH = 30
 # What loads each function of `compiled`.
 _COMPILED: list[Callable[[], None]] = []
+# Those that have been called.
+_READY: list[Callable[[], None]] = []
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -144,25 +148,50 @@ def load_registries() -> None:
 
 
 @contextmanager
-def _saying_what_takes_long() -> Iterator[None]:
-    """Say on a terminal when a function is compiled in the block, not where its code is read from the cache."""
+def _compile_notice(done: int, total: int) -> Iterator[None]:
+    """Say on standard error that a function is compiled in the block, not where its code is read from the cache.
+
+    That is one line, and on a terminal a progress bar below it, which goes when the function is compiled.
+
+    Parameters
+    ----------
+    done, total : int
+        Functions that are ready, and those of all modules that are imported.
+    """
     from numba.core import event
 
     class Compiling(event.Listener):  # type: ignore[misc]
         def on_start(self, event: object) -> None:
-            if sys.stderr is not None and sys.stderr.isatty() and _is_first():
-                sys.stderr.write(_COMPILING)
+            if sys.stderr is not None:
+                if _is_first():
+                    sys.stderr.write(_COMPILING)
+                self._draw(f"compiling {'#' * (_BAR_WIDTH * done // total):-<{_BAR_WIDTH}} {done} of {total}")
 
         def on_end(self, event: object) -> None:
-            pass
+            self._draw("")
+
+        def _draw(self, bar: str) -> None:
+            # Not where a command draws bars, which replace the stream, and not from several processes into one line.
+            stream = sys.stderr
+            if stream is not None and stream is sys.__stderr__ and stream.isatty() and parent_process() is None:
+                stream.write(f"\r\033[K{bar}")
+                stream.flush()
 
     with event.install_listener("numba:compile", Compiling()):
         yield
 
 
+def _on_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def _is_first() -> bool:
-    """Return whether no process has compiled into this cache lately: workers compile at the same time."""
-    mark = code_cache() / _MARK
+    """Return whether no process has compiled into this cache lately: workers compile at the same time.
+
+    Where the stream is no terminal, workers have logs of their own, so that the user's process says it, too.
+    """
+    own = "" if _on_terminal() else ".process" if parent_process() is None else ".worker"
+    mark = code_cache() / f"{_MARK}{own}"
     try:
         if mark.exists() and time.time() - mark.stat().st_mtime < _LATELY_S:
             return False
@@ -203,11 +232,12 @@ def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 # Another thread may have compiled it in the meantime.
                 if not ready:
                     load_registries()
-                    with _saying_what_takes_long():
+                    with _compile_notice(len(_READY), len(_COMPILED)):
                         for signature in signatures:
                             dispatcher.compile(signature)
                     dispatcher.disable_compile()
                     ready = True
+                    _READY.append(load)
 
         @functools.wraps(function)
         def call(*arguments: P.args, **named: P.kwargs) -> R:

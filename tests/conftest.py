@@ -14,6 +14,8 @@ from support.examples import QUICK, THOROUGH
 from support.village import SENTENCES, SMALL_PARTS, Undisturbed, write_village
 
 import giaann_dask as gd
+from giaann_dask.lazy import _MARK
+from giaann_dask.user_cache import code_cache
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -45,6 +47,14 @@ def _logging_as_it_was() -> Iterator[None]:
         and (each.handlers or each.level or each.disabled or not each.propagate)
     ]
     assert (changed, root.level, root.disabled, root.manager.disable) == ([], logging.WARNING, False, 0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiling_is_said_already() -> None:
+    """Let no test find in standard error that another one, or a process of it, has to compile."""
+    code_cache().mkdir(parents=True, exist_ok=True)
+    for stream in ("", ".process", ".worker"):
+        (code_cache() / f"{_MARK}{stream}").touch()
 
 
 @pytest.fixture(autouse=True)

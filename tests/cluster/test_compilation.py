@@ -62,31 +62,47 @@ def test_a_host_that_cannot_compile_is_named(compiled: Path, monkeypatch: pytest
     assert "nothing was compiled ahead" in said[0]
 
 
-def test_compiling_is_said_once_on_a_terminal_where_code_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "notebook"])
+def test_compiling_is_said_once_where_code_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("giaann_dask.lazy._COMPILED", [])
+    monkeypatch.setattr("giaann_dask.lazy._READY", [])
     source = tmp_path / "kernels_of_a_test.py"
     names = ("first", "second")
     functions = (f"@compiled('int64(int64)')\ndef {name}(a):\n    return a + 1\n" for name in names)
     source.write_text("from giaann_dask.lazy import compiled\n" + "\n".join(functions), encoding="utf-8")
 
-    class Terminal(io.StringIO):
+    class Stream(io.StringIO):
         def isatty(self) -> bool:
-            return True
+            return terminal
 
     def said() -> str:
-        module, stream = runpy.run_path(str(source), run_name=source.stem), Terminal()
-        monkeypatch.setattr(sys, "stderr", stream)
+        module, stream = runpy.run_path(str(source), run_name=source.stem), Stream()
+        for name in ("stderr", "__stderr__"):
+            monkeypatch.setattr(sys, name, stream)
         assert [module[name](1) for name in names] == [2, 2]
+        assert capsys.readouterr().out == ""
         return stream.getvalue()
 
-    (line,) = said().splitlines()
+    line, _, bars = said().partition("\n")
     assert "giaann-dask compile" in line
-    (tmp_path / "cache" / lazy._MARK).unlink()
+    drawn = bars.split("\r\033[K")
+    shown = [f"compiling {'-' * 30} 0 of 2", f"compiling {'#' * 15}{'-' * 15} 1 of 2"]
+    assert drawn == (["", shown[0], "", shown[1], ""] if terminal else [""])
+    for mark in (tmp_path / "cache").glob(f"{lazy._MARK}*"):
+        mark.unlink()
     assert said() == "", "the code is cached"
+
+
+def test_workers_say_it_once_in_their_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert [lazy._is_first() for _ in range(2)] == [True, False]
+    monkeypatch.setattr(lazy, "parent_process", lambda: object())
+    assert [lazy._is_first() for _ in range(2)] == [True, False]
 
 
 _THREADS_LOAD = """
