@@ -172,10 +172,10 @@ def _compile_notice(done: int, total: int) -> Iterator[None]:
 
         def _draw(self, bar: str) -> None:
             # Not where a command draws bars, which replace the stream, and not from several processes into one line.
-            stream = sys.stderr
-            if stream is not None and stream is sys.__stderr__ and stream.isatty() and parent_process() is None:
-                stream.write(f"\r\033[K{bar}")
-                stream.flush()
+            is_own = sys.stderr is sys.__stderr__ and parent_process() is None
+            if is_own and _on_terminal():
+                sys.stderr.write(f"\r\033[K{bar}")
+                sys.stderr.flush()
 
     with event.install_listener("numba:compile", Compiling()):
         yield

@@ -7,10 +7,11 @@ The figures are computed by `giaann_dask.models.columns.evaluation`.
 from __future__ import annotations
 
 import base64
-import html
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
 
 from giaann_dask.diagnostics.pictures.files import SUFFIXES, rendered, save_figure
 from giaann_dask.errors import OptionError
@@ -18,7 +19,7 @@ from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
 from giaann_dask.models.columns.evaluation.accuracy import StepGroup
 from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
-from giaann_dask.printable import xml_text
+from giaann_dask.printable import printable, xml_text
 from giaann_dask.representations import bar
 from giaann_dask.storage import write_file
 
@@ -32,30 +33,6 @@ REPORT_SUFFIXES = (".html", *SUFFIXES)
 _SHADES = ("#1f5f99", "#3b82c4", "#6aa7dc", "#9cc6ea", "#c7dff4")
 _INK, _FAINT = "#1c2430", "#66727f"
 _LEAST_SCALE = 0.05
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>{title}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; color: #1c2430; background: #fff }}
-body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
-h1 {{ font-size: 1.5rem }}
-h2 {{ font-size: 1.15rem; margin: 2rem 0 .5rem }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
-th, td {{ text-align: right; padding: .15rem .9rem .15rem 0; border-bottom: 1px solid #e3e7ec }}
-th:first-child, td:first-child {{ text-align: left }}
-img {{ max-width: 100%; height: auto }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-{body}
-</body>
-</html>
-"""
 
 
 def draw_evaluation(report: EvaluationReport) -> Figure:
@@ -133,12 +110,11 @@ def evaluation_page(report: EvaluationReport) -> str:
         content = base64.b64encode(rendered(figure, "png")).decode("ascii")
         return f'<img alt="Accuracy by place and by part of speech" src="data:image/png;base64,{content}">'
 
-    page = _PAGE.format(title="Evaluation of a GIAANN network", body="\n".join(evaluation_body(report, picture)))
-    return xml_text(page)
+    return render("evaluation.html", title="Evaluation of a GIAANN network", **accuracy_values(report, picture))
 
 
-def evaluation_body(report: EvaluationReport, picture: Callable[[Figure], str]) -> list[str]:
-    """Return the paragraphs, the picture and the tables of an evaluation as HTML.
+def accuracy_values(report: EvaluationReport, picture: Callable[[Figure], str]) -> dict[str, Any]:
+    """Return what the template ``accuracy.html`` shows: rules, a picture, and tables by place and part of speech.
 
     Parameters
     ----------
@@ -148,29 +124,37 @@ def evaluation_body(report: EvaluationReport, picture: Callable[[Figure], str]) 
         Returns a figure as HTML.
     """
     accuracy = report.accuracy
-    rules = ", ".join(f"{name} {value}" for name, value in vars(report.options).items())
-    skipped = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in report.skipped.items())
-    return [
-        f"<p>Commit <code>{html.escape(report.commit)}</code>; {html.escape(rules)}.</p>",
-        report.summary().html(),
-        f"<p>Sequences that were skipped: {html.escape(skipped)}.</p>" if skipped else "",
-        f"<div>{picture(draw_evaluation(report))}</div>",
-        *_table("By the index of the token in its sequence, counted from 0", accuracy.by_position, accuracy.top_k),
-        *_table("By the part of speech of the token", accuracy.by_part, accuracy.top_k),
-    ]
+    return {
+        "report": report,
+        "rules": ", ".join(f"{name} {value}" for name, value in vars(report.options).items()),
+        "skipped": ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in report.skipped.items()),
+        "picture": Markup(picture(draw_evaluation(report))),
+        "tables": [
+            ("By the index of the token in its sequence, counted from 0", accuracy.by_position),
+            ("By the part of speech of the token", accuracy.by_part),
+        ],
+        "heads": ["", *(f"top-{k}" for k in accuracy.top_k), "without candidates", "steps"],
+        "top_k": accuracy.top_k,
+    }
 
 
-def _table(title: str, groups: Sequence[StepGroup], top_k: Sequence[int]) -> list[str]:
-    """Return a heading and a table of groups."""
-    heads = ["", *(f"top-{k}" for k in top_k), "without candidates", "steps"]
-    lines = [f"<h2>{html.escape(title)}</h2>", "<table>"]
-    lines.append("<tr>" + "".join(f'<th scope="col">{head}</th>' for head in heads) + "</tr>")
-    for group in groups:
-        cells = [html.escape(group.name), bar(group.share(top_k[0]))]
-        cells += [f"{100 * group.share(k):.1f} %" for k in top_k[1:]]
-        cells += [f"{100 * group.share_without_candidates:.1f} %", f"{group.steps:,}"]
-        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    return [*lines, "</table>"]
+def render(template: str, **values: Any) -> str:
+    """Return a page of a template in ``diagnostics/templates``.
+
+    Values are escaped, for HTML and where a terminal or a page would obey them (`giaann_dask.printable`).
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("giaann_dask.diagnostics"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
+    environment.filters["percent"] = lambda share: f"{100 * share:.1f} %"
+    return xml_text(environment.get_template(template).render(bar=bar, **values))
 
 
 def _draw_groups(axes: Axes, groups: Sequence[StepGroup], top_k: Sequence[int], title: str) -> None:

@@ -20,7 +20,7 @@ from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, both, ran
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.diagnostics.evaluation_report import draw_evaluation
+from giaann_dask.diagnostics.evaluation_report import accuracy_values, draw_evaluation, render
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.models.columns.evaluation.accuracy import Predictions, StepCounts, match_ranks
@@ -290,6 +290,15 @@ def test_the_report_for_programs_and_people(reports: dict[str, EvaluationReport]
     assert lines[0].split()[:4] == ["token", "top-1", "top-3", "top-10"]
     assert len(lines) == 2 + len(report.accuracy.by_position) + len(report.accuracy.by_part)
     assert "top-10" in str(report)
+
+
+def test_pages_escape_what_they_show(reports: dict[str, EvaluationReport]) -> None:
+    values = accuracy_values(reports["ranks"], lambda figure: "<svg/>")
+    page = render("evaluation.html", title="a <b> \x1b[2J", **{**values, "rules": "<i>\u202e", "skipped": "&"})
+    assert "<title>a &lt;b&gt; \\x1b[2J</title>" in page
+    assert "&lt;i&gt;\\u202e" in page
+    assert "skipped: &amp;." in page
+    assert "<div><svg/></div>" in page
 
 
 def test_one_page_needs_no_other_file(reports: dict[str, EvaluationReport], tmp_path: Path) -> None:

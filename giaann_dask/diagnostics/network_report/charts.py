@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from giaann_dask.diagnostics.network_report.counting import STRENGTH_EDGES, Degrees, Figures
 from giaann_dask.diagnostics.network_report.gathering import RegionSize
@@ -72,7 +73,7 @@ def as_svg(figure: Figure, name: str, label: str) -> str:
         rest = re.sub(before, after, rest)
     for colour, variable in _VARIABLES.items():
         rest = rest.replace(colour, f"var(--{variable})")
-    return f"{head}>{rest}"
+    return Markup(f"{head}>{rest}")
 
 
 def draw_growth(growth: Sequence[Manifest]) -> Figure:
@@ -251,7 +252,7 @@ def draw_density_pictures(figures: Figures, concepts: int) -> str:
     ]
     light, dark = (f"data:image/png;base64,{content}" for content in pictures)
     wanted = "screen and (prefers-color-scheme: dark)"
-    return (
+    return Markup(
         f'<picture><source media="{wanted}" srcset="{dark}">'
         f'<img alt="Connections by source and target column" src="{light}"></picture>'
     )
