@@ -27,12 +27,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 # Said once where functions are compiled; seconds for which no other process says it, and the file that tells them.
 _COMPILING = "giaann-dask: compiling for this installation, which takes about a minute, once (giaann-dask compile)\n"
-_LATELY_S, _MARK = 3600, "giaann-compiling"
+_LATELY_S, MARK = 3600, "giaann-compiling"
 _BAR_WIDTH = 30
-# What loads each function of `compiled`.
-_COMPILED: list[Callable[[], None]] = []
-# Those that have been called.
-_READY: list[Callable[[], None]] = []
+# What loads each function of `compiled`, and whether it has been called.
+_COMPILED: dict[Callable[[], None], bool] = {}
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -163,7 +161,7 @@ def _compile_notice(done: int, total: int) -> Iterator[None]:
     class Compiling(event.Listener):  # type: ignore[misc]
         def on_start(self, event: object) -> None:
             if sys.stderr is not None:
-                if _is_first():
+                if is_first_to_compile():
                     sys.stderr.write(_COMPILING)
                 self._draw(f"compiling {'#' * (_BAR_WIDTH * done // total):-<{_BAR_WIDTH}} {done} of {total}")
 
@@ -185,13 +183,13 @@ def _on_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def _is_first() -> bool:
+def is_first_to_compile() -> bool:
     """Return whether no process has compiled into this cache lately: workers compile at the same time.
 
     Where the stream is no terminal, workers have logs of their own, so that the user's process says it, too.
     """
     own = "" if _on_terminal() else ".process" if parent_process() is None else ".worker"
-    mark = code_cache() / f"{_MARK}{own}"
+    mark = code_cache() / f"{MARK}{own}"
     try:
         if mark.exists() and time.time() - mark.stat().st_mtime < _LATELY_S:
             return False
@@ -232,12 +230,12 @@ def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 # Another thread may have compiled it in the meantime.
                 if not ready:
                     load_registries()
-                    with _compile_notice(len(_READY), len(_COMPILED)):
+                    with _compile_notice(sum(_COMPILED.values()), len(_COMPILED)):
                         for signature in signatures:
                             dispatcher.compile(signature)
                     dispatcher.disable_compile()
                     ready = True
-                    _READY.append(load)
+                    _COMPILED[load] = True
 
         @functools.wraps(function)
         def call(*arguments: P.args, **named: P.kwargs) -> R:
@@ -246,7 +244,7 @@ def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
             result: R = dispatcher(*arguments, **named)
             return result
 
-        _COMPILED.append(load)
+        _COMPILED[load] = False
         return call
 
     return decorate

@@ -14,7 +14,7 @@ from support.examples import QUICK, THOROUGH
 from support.village import SENTENCES, SMALL_PARTS, Undisturbed, write_village
 
 import giaann_dask as gd
-from giaann_dask.lazy import _MARK
+from giaann_dask.lazy import MARK
 from giaann_dask.user_cache import code_cache
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,7 +54,7 @@ def _compiling_is_said_already() -> None:
     """Let no test find in standard error that another one, or a process of it, has to compile."""
     code_cache().mkdir(parents=True, exist_ok=True)
     for stream in ("", ".process", ".worker"):
-        (code_cache() / f"{_MARK}{stream}").touch()
+        (code_cache() / f"{MARK}{stream}").touch()
 
 
 @pytest.fixture(autouse=True)

@@ -68,8 +68,7 @@ def test_compiling_is_said_once_where_code_is_missing(
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("giaann_dask.lazy._COMPILED", [])
-    monkeypatch.setattr("giaann_dask.lazy._READY", [])
+    monkeypatch.setattr("giaann_dask.lazy._COMPILED", {})
     source = tmp_path / "kernels_of_a_test.py"
     names = ("first", "second")
     functions = (f"@compiled('int64(int64)')\ndef {name}(a):\n    return a + 1\n" for name in names)
@@ -92,7 +91,7 @@ def test_compiling_is_said_once_where_code_is_missing(
     drawn = bars.split("\r\033[K")
     shown = [f"compiling {'-' * 30} 0 of 2", f"compiling {'#' * 15}{'-' * 15} 1 of 2"]
     assert drawn == (["", shown[0], "", shown[1], ""] if terminal else [""])
-    for mark in (tmp_path / "cache").glob(f"{lazy._MARK}*"):
+    for mark in (tmp_path / "cache").glob(f"{lazy.MARK}*"):
         mark.unlink()
     assert said() == "", "the code is cached"
 
@@ -100,9 +99,9 @@ def test_compiling_is_said_once_where_code_is_missing(
 def test_workers_say_it_once_in_their_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert [lazy._is_first() for _ in range(2)] == [True, False]
+    assert [lazy.is_first_to_compile() for _ in range(2)] == [True, False]
     monkeypatch.setattr(lazy, "parent_process", lambda: object())
-    assert [lazy._is_first() for _ in range(2)] == [True, False]
+    assert [lazy.is_first_to_compile() for _ in range(2)] == [True, False]
 
 
 _THREADS_LOAD = """
@@ -122,7 +121,7 @@ def load(function):
     except Exception as error:
         failed.append(repr(error))
 
-threads = [threading.Thread(target=load, args=(function,)) for function in _COMPILED[:6]]
+threads = [threading.Thread(target=load, args=(function,)) for function in [*_COMPILED][:6]]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
 assert len(threads) == 6
