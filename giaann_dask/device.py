@@ -25,8 +25,19 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import torch as torch
+    from numba import cuda
+
+    gpu = cuda
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")
+
+
+def __getattr__(name: str) -> object:
+    """Return numba's compiler of kernels as ``gpu``; a kernel's module needs it and no stand-in."""
+    if name == "gpu":
+        return import_module("numba.cuda")
+    raise AttributeError(name)
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -225,6 +236,21 @@ def download_arrays(tensors: Sequence[torch.Tensor]) -> list[npt.NDArray[Any]]:
         found[place] = whole[begin:end].view(torch.empty(0, dtype=tensors[place].dtype).numpy().dtype)
         begin = end
     return [found[place] for place in range(len(tensors))]
+
+
+def require_kernels() -> None:
+    """Raise an `OptionError` where numba cannot use the CUDA device that PyTorch has found."""
+    if not import_module("numba.cuda").is_available():
+        raise OptionError(
+            f"{parameter('device')} is 'cuda', but numba finds no CUDA device here",
+            "numba-cuda for the driver's version of CUDA",
+            f"install the extra cuda, or choose {parameter('device')} cpu",
+        )
+
+
+def free_device_bytes() -> float:
+    """Return how many bytes of the device that kernels use are free; numba's simulator has no end."""
+    return float(import_module("numba.cuda").current_context().get_memory_info().free)
 
 
 def device_bytes() -> int:

@@ -13,6 +13,9 @@ from hypothesis import HealthCheck, settings
 from support.examples import QUICK, THOROUGH
 from support.village import SENTENCES, SMALL_PARTS, Undisturbed, write_village
 
+# Kernels of a device run in numba's simulator, which it chooses before it is imported.
+os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")
+
 import giaann_dask as gd
 from giaann_dask.lazy import MARK
 from giaann_dask.user_cache import code_cache

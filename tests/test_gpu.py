@@ -1,6 +1,7 @@
 """Sums of pairs and the steps of inference are the same bytes on a device as on the CPU.
 
-Every test runs on a simulated device, and with the marker ``gpu`` on a real one. Needs the
+Tensors are tested on a simulated device and the kernel of inference in numba's simulator; with the marker ``gpu``, both
+on a real device. Needs the
 checkout and the packages that the Makefile lists for ``gpu-check``, so that it can be carried to a machine with a GPU.
 """
 
@@ -10,7 +11,9 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -23,8 +26,10 @@ from giaann_dask.device import select_device
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.models.columns.batch import Prompt, run_prompts
 from giaann_dask.models.columns.connections import connect_batch
+from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.v1 import device_steps
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.options import BatchOptions
@@ -125,10 +130,31 @@ def test_what_summing_a_region_moves() -> None:
     assert max(moved) < 7, "bytes for a connection, which takes 12 as it is counted"
 
 
-def network(seed: int, specification: Specification) -> tuple[RunRows, Integers, np.random.Generator]:
+def network(seed: int, specification: Specification, size: int) -> tuple[RunRows, Integers, np.random.Generator]:
     rng = np.random.default_rng(seed)
-    neurons = np.unique(pack_neuron(rng.integers(0, 4, 12), rng.integers(0, FEATURES, 12)))
+    neurons = np.unique(pack_neuron(rng.integers(0, 4, size), rng.integers(0, FEATURES, size)))
     return RunRows([random_run(rng, specification, neurons, 0.4)], lambda _: 0), neurons, rng
+
+
+@pytest.fixture(params=["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Return counts of launches; numba's simulator takes a thread of Python for each of a block's, so few of them."""
+    simulated = bool(numba.config.ENABLE_CUDASIM)
+    if simulated != (request.param == "simulated") or not (simulated or torch.cuda.is_available()):
+        pytest.skip("needs numba's simulator" if request.param == "simulated" else "needs a CUDA device")
+    counts: Counter[str] = Counter()
+    launch = device_steps.DeviceSteps.launch
+    monkeypatch.setattr(device_steps, "KEPT_ROWS", {})
+    if simulated:
+        monkeypatch.setattr(device_steps, "BLOCK_THREADS", 3)
+
+    def counted(self: Any, slots: Any, which: Integers, *arguments: Any) -> Any:
+        counts["launches"] += 1
+        counts["sequences"] += len(which)
+        return launch(self, slots, which, *arguments)
+
+    monkeypatch.setattr(device_steps.DeviceSteps, "launch", counted)
+    return counts
 
 
 def steps_of_batch(
@@ -146,30 +172,93 @@ def steps_of_batch(
     return steps
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        *(("simulated", options) for options in OPTIONS_OF_INFERENCE[::11]),
-        *(pytest.param("cuda", options, marks=pytest.mark.gpu) for options in OPTIONS_OF_INFERENCE),
-    ],
-    ids=str,
-)
-def test_steps_of_a_batch_on_a_device(kind: str, options: InferenceOptions) -> None:
-    repetitions, longest = (6, 20) if kind == "cuda" else (1, 10)
+def prompts_of(rng: np.random.Generator, neurons: Integers, count: int, longest: int) -> list[Prompt]:
+    """Return prompts whose equally active candidates may be in the order of names."""
+    names = Vocabulary(*(rng.permutation(100)[:size].astype(str) for size in (4, FEATURES)), (), ())
+    order = NameOrder.of(names) if rng.random() < 0.5 else NameOrder()
+    some = random_prompts(rng, neurons, longest)[:count]
+    return [dataclasses.replace(each, flags=dataclasses.replace(each.flags, order=order)) for each in some]
+
+
+DEVICE_OF_KERNEL = torch.device("cuda", 0)
+
+
+def assert_as_compiled(specification: Specification, rows: RunRows, prompts: list[Prompt], options: Any) -> None:
+    expected = steps_of_batch(specification, rows, prompts, options, None)
+    found = steps_of_batch(specification, rows, prompts, options, DEVICE_OF_KERNEL)
+    for number in range(len(prompts)):
+        assert_same(expected[number], found[number])
+
+
+# All timings, activations and feeds that golden files have.
+@pytest.mark.parametrize("options", OPTIONS_OF_INFERENCE[::7], ids=str)
+def test_steps_of_a_batch_on_a_device(kernel: Counter[str], options: InferenceOptions) -> None:
+    number = OPTIONS_OF_INFERENCE.index(options)
+    specification = SPECIFICATIONS[number % 2]
+    rows, neurons, rng = network(number, specification, 6)
+    assert_as_compiled(specification, rows, prompts_of(rng, neurons, 2, specification.seed_tokens + 2), options)
+    assert kernel["launches"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", OPTIONS_OF_INFERENCE, ids=str)
+def test_steps_of_large_batches_on_a_device(options: InferenceOptions) -> None:
+    if numba.config.ENABLE_CUDASIM or not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
     for specification in SPECIFICATIONS:
-        rows, neurons, rng = network(5, specification)
-        prompts = [prompt for _ in range(repetitions) for prompt in random_prompts(rng, neurons, longest)]
-        with device_of(kind) as (device, _):
-            found = steps_of_batch(specification, rows, prompts, options, device)
-        expected = steps_of_batch(specification, rows, prompts, options, None)
+        rows, neurons, rng = network(OPTIONS_OF_INFERENCE.index(options), specification, 12)
+        prompts = [prompt for _ in range(12) for prompt in prompts_of(rng, neurons, 7, 20)]
+        # All in the order of one network, as a batch has them.
+        order = prompts[0].flags.order
+        same = [dataclasses.replace(each, flags=dataclasses.replace(each.flags, order=order)) for each in prompts]
+        assert_as_compiled(specification, rows, same, options)
+
+
+def test_rows_beyond_the_memory_of_a_device(kernel: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    specification = SPECIFICATIONS[1]
+    rows, neurons, rng = network(4, specification, 6)
+    prompts = prompts_of(rng, neurons, 3, 8)
+    expected = steps_of_batch(specification, rows, prompts, None, None)
+    every, largest = 8 * len(rows.runs[0]), 8 * int(np.diff(rows.runs[0].pointer).max())
+    fetched, launched = [], []
+    for limit in (every, every - 8, 2 * largest, 0):
+        kernel.clear()
+        held = device_steps.DeviceRows(specification.segments, limit)
+        monkeypatch.setattr(device_steps, "kept_rows", lambda rows, segments, held=held: held)
+        found = steps_of_batch(specification, rows, prompts, None, DEVICE_OF_KERNEL)
         for number in range(len(prompts)):
             assert_same(expected[number], found[number])
+        fetched.append(held.fetched)
+        launched.append(kernel["launches"])
+    # Each row comes once where all fit; else some again, and a sequence whose own do not fit is left to the processor.
+    assert fetched[0] < max(fetched)
+    assert launched[-1] == 0 < launched[0]
+
+
+def test_a_step_of_a_batch_is_one_launch_and_rows_stay(kernel: Counter[str]) -> None:
+    specification = SPECIFICATIONS[1]
+    rows, neurons, rng = network(7, specification, 6)
+    flags = FlagTable(np.ones(FEATURES, bool), np.full(FEATURES, -1))
+    launches = []
+    for count in (1, 3):
+        kernel.clear()
+        given = PreparedSequence(neuron=rng.choice(neurons, 7), noun=np.ones(7, bool), number=0)
+        steps_of_batch(specification, rows, [Prompt(sequence=given, flags=flags)] * count, None, DEVICE_OF_KERNEL)
+        assert kernel["sequences"] == count * kernel["launches"]
+        launches.append(kernel["launches"])
+    assert launches == [1, 1], "all steps whose sources are given"
+    (held,) = device_steps.KEPT_ROWS.values()
+    before = held.fetched
+    steps_of_batch(specification, rows, [Prompt(sequence=given, flags=flags)], None, DEVICE_OF_KERNEL)
+    assert held.fetched == before
+    del rows
+    assert not device_steps.KEPT_ROWS
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_pushed_state_on_a_device(kind: str) -> None:
     for number, options in enumerate(OPTIONS_OF_INFERENCE[::9]):
-        rows, neurons, rng = network(number, SPECIFICATIONS[0])
+        rows, neurons, rng = network(number, SPECIFICATIONS[0], 12)
         flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES))
         sequence = PreparedSequence(neuron=rng.choice(neurons, 14), noun=rng.random(14) < 0.4, number=1)
         traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])
@@ -178,26 +267,6 @@ def test_the_pushed_state_on_a_device(kind: str) -> None:
             session.run_sequence(sequence, observer=traces[0].append)
         Session(SPECIFICATIONS[0], rows, flags, options=options).run_sequence(sequence, observer=traces[1].append)
         assert [trace.result for trace in traces[0]] == [trace.result for trace in traces[1]]
-
-
-def test_what_steps_of_a_batch_move() -> None:
-    specification, tokens = SPECIFICATIONS[0], 12
-    rows, neurons, rng = network(7, specification)
-    flags = FlagTable(np.ones(FEATURES, bool), np.full(FEATURES, -1))
-    counts = []
-    for prompts in (2, 16):
-        given = [rng.choice(neurons, tokens) for _ in range(prompts)]
-        sequences = [PreparedSequence(neuron=its, noun=np.ones(tokens, bool), number=0) for its in given]
-        batch = [Prompt(sequence=sequence, flags=flags) for sequence in sequences]
-        with device_of("simulated") as (device, found):
-            steps_of_batch(specification, rows, batch, None, device, slots=prompts)
-        counts.append(found)
-    # Eight times as many prompts need as many transfers, and the host waits as often for the device.
-    for name in ("uploads", "downloads"):
-        assert counts[0][name] == counts[1][name] <= 2 * tokens, name
-    assert all(found["synchronisations"] <= 5 * tokens for found in counts)
-    # What comes back for a token: candidates, their values, and how many each prompt has.
-    assert counts[1]["downloaded"] <= 16 * tokens * (16 * len(neurons) + 32)
 
 
 def test_operands_on_different_devices_are_an_error() -> None:

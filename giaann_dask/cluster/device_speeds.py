@@ -19,7 +19,7 @@ from giaann_dask.user_cache import private_cache, user_cache
 _LOG = logging.getLogger(__name__)
 _FILE = "device-speeds.json"
 # What the speed of a stage depends on, besides the machine.
-_PACKAGES = ("giaann-dask", "torch", "numba", "numpy", "distributed", "dask-cuda")
+_PACKAGES = ("giaann-dask", "torch", "numba", "numba-cuda", "numpy", "distributed", "dask-cuda")
 
 
 def describe_machine() -> str:

@@ -44,8 +44,8 @@ class Places(SchedulerPlugin):  # type: ignore[misc]
 
 @pytest.fixture(autouse=True)
 def device(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (tasks, rules):
-        monkeypatch.setattr(module, "select_device", lambda name: None if name == "cpu" else torch.device("cpu"))
+    monkeypatch.setattr(tasks, "select_device", lambda name: None if name == "cpu" else torch.device("cpu"))
+    monkeypatch.setattr(rules, "select_device", lambda name: None)
 
 
 def started(*resources: dict[str, float]) -> Iterator[tuple[Client, Places]]:

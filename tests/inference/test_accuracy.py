@@ -61,16 +61,15 @@ def random_block(rng: np.random.Generator, neurons: np.ndarray, sequences: int) 
 
 def recorded(session: Any, block: EncodedBlock, ranks: int) -> tuple[Predictions, list[StepTrace]]:
     records, traces = StepRecords(block, ranks, probability=ranks > 1), []
-
-    def observe(trace: StepTrace) -> None:
-        traces.append(trace)
-        records.observe(trace)
-
     for q in range(len(block)):
         tokens = slice(block.offsets[q], block.offsets[q + 1])
         neuron = pack_neuron(block.column[tokens], block.feature[tokens])
         sequence = PreparedSequence(neuron=neuron, noun=block.feature[tokens] == 0, number=block.first_sequence + q)
-        records.add(q, session.run_sequence(sequence, observer=observe if ranks > 1 else None))
+        its: list[StepTrace] = []
+        outcome = session.run_sequence(sequence, observer=its.append if ranks > 1 else None)
+        records.begin(q)
+        records.add(q, outcome.steps, {trace.result.index: trace.candidates for trace in its if trace.candidates})
+        traces += its
     return records.predictions(), traces
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import event, given
 from hypothesis import strategies as st
 from support.conformance import golden_run, inference_files
@@ -19,7 +18,6 @@ from support.golden_steps import (
     EWT_SAMPLE,
     SYN_FOLDER,
     BatchFollower,
-    TensorFollower,
     alone,
     follow,
     split_rows,
@@ -39,7 +37,6 @@ from giaann_dask.models.columns.evaluation.predicting import (
     PredictionRule,
     StepRecords,
     infer,
-    predict_together,
     prepared_sequences,
 )
 from giaann_dask.models.columns.flags import flags_of
@@ -88,7 +85,6 @@ class CountingRows(RowSource):
         BatchOptions, slots=st.integers(1, 5), held_bytes=st.sampled_from([0, 3000, 1 << 30]), ahead=st.booleans()
     ),
     st.integers(1, 5),
-    st.sampled_from([None, torch.device("cpu")]),
 )
 def test_the_same_steps_as_alone(
     seed: int,
@@ -99,7 +95,6 @@ def test_the_same_steps_as_alone(
     longest: int,
     batch: BatchOptions,
     regions: int,
-    device: torch.device | None,
 ) -> None:
     rng = np.random.default_rng(seed)
     neurons = np.unique(pack_neuron(rng.integers(0, 3, size), rng.integers(0, FEATURES, size)))
@@ -107,7 +102,7 @@ def test_the_same_steps_as_alone(
     prompts = random_prompts(rng, neurons, longest)
     whole = RunRows([run], lambda _: 0)
     found: dict[int, list[StepTrace]] = {}
-    one = PullBatch(specification, split_rows(run, regions), options=options, batch=batch, device=device)
+    one = PullBatch(specification, split_rows(run, regions), options=options, batch=batch)
     finished = []
     for advance in run_prompts(one, prompts):
         found.setdefault(advance.number, []).extend(advance.traces)
@@ -130,17 +125,6 @@ def test_synthetic_steps(path: Path, syn_run: Run) -> None:
     follow(path, syn_run, BatchFollower)
 
 
-@pytest.mark.parametrize("path", inference_files(SYN_FOLDER)[::16], ids=lambda path: path.name[6:-9])
-def test_a_sample_of_synthetic_steps_as_tensors(path: Path, syn_run: Run) -> None:
-    follow(path, syn_run, TensorFollower)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", inference_files(SYN_FOLDER), ids=lambda path: path.name[6:-9])
-def test_synthetic_steps_as_tensors(path: Path, syn_run: Run) -> None:
-    follow(path, syn_run, TensorFollower)
-
-
 @pytest.mark.parametrize("name", EWT_FOLDERS)
 def test_ewt_sample(name: str, shared_folder: Path) -> None:
     folder = shared_folder / "golden" / "v1" / name
@@ -149,16 +133,13 @@ def test_ewt_sample(name: str, shared_folder: Path) -> None:
         follow(folder / file, run, BatchFollower)
 
 
-# As tensors it takes more than a minute of processor time, of which a busy machine may give it a tenth.
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", [BatchFollower, TensorFollower])
 @pytest.mark.parametrize("name", EWT_FOLDERS)
-def test_ewt_steps(name: str, shared_folder: Path, kind: type[BatchFollower]) -> None:
+def test_ewt_steps(name: str, shared_folder: Path) -> None:
     folder = shared_folder / "golden" / "v1" / name
     run = golden_run(folder)
     for path in inference_files(folder):
-        follow(path, run, kind)
+        follow(path, run, BatchFollower)
 
 
 def dense_rows(seed: int = 3) -> tuple[np.ndarray, Run]:
@@ -293,18 +274,22 @@ def test_sessions_give_what_generate_gives(village_network: gd.Network) -> None:
 
 @pytest.mark.parametrize("kept", [{}, {"ranks": 5, "probability": True}])
 @pytest.mark.parametrize("feed", ["target", "prediction"])
-def test_an_evaluation_as_tensors_is_the_same(village_network: gd.Network, feed: Any, kept: dict[str, Any]) -> None:
+def test_an_evaluation_of_batches_is_that_one_by_one(
+    village_network: gd.Network, feed: Any, kept: dict[str, Any]
+) -> None:
     block, flags = village_block(village_network)
     regions = [open_region(*place) for _, place in region_places(village_network._reader)]
     placement, specification = village_network._reader.placement(), village_network.manifest.specification
     rule = PredictionRule(specification=specification, options=InferenceOptions(feed=feed), **kept)
     expected = infer(block, (3, 40), flags, placement, regions, rule)
     records = StepRecords(block, rule.ranks, probability=rule.probability)
-    device, rows = torch.device("cpu"), RunRows.placed(placement, regions)
-    batch = PullBatch(
-        specification, rows, options=InferenceOptions(feed=feed), batch=BatchOptions(slots=9), device=device
-    )
-    predict_together(batch, prepared_sequences(block, (3, 40)), flags, records)
+    session = Session(specification, RunRows.placed(placement, regions), flags, options=rule.options)
+    for place, sequence in prepared_sequences(block, (3, 40)):
+        traces: list[StepTrace] = []
+        outcome = session.run_sequence(sequence, observer=traces.append)
+        records.begin(place)
+        candidates = {trace.result.index: trace.candidates for trace in traces if trace.candidates is not None}
+        records.add(place, outcome.steps, candidates)
     found = records.predictions()
     assert len(found.predicted) > 20
     for name in (field.name for field in fields(expected)):

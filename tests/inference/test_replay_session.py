@@ -5,21 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-import torch
 from hypothesis import event, given
 from hypothesis import strategies as st
 from support.examples import examples
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, both, random_run
 
 from giaann_dask.keys import pack_neuron
-from giaann_dask.models.columns.rules import open_session
 from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.models.columns.v1 import pull_batch
-from giaann_dask.rows.source import RunRows
-from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -40,7 +34,6 @@ def require_the_same_steps(
     fullness: float,
     size: int,
     length: int,
-    device: torch.device | None = None,
 ) -> None:
     rng = np.random.default_rng(seed)
     neurons = np.unique(pack_neuron(rng.integers(0, 3, size), rng.integers(0, FEATURES, size)))
@@ -50,7 +43,7 @@ def require_the_same_steps(
     flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES), order=order)
     neuron = rng.choice(neurons, length)
     sequence = PreparedSequence(neuron=neuron, noun=rng.random(length) < 0.4, number=1)
-    pushed, pulled = both(run, flags, specification, options, device)
+    pushed, pulled = both(run, flags, specification, options)
     traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])
     stops = [x.run_sequence(sequence, observer=t.append).stop for x, t in zip((pushed, pulled), traces, strict=True)]
     assert stops[0] == stops[1]
@@ -70,19 +63,3 @@ def require_the_same_steps(
 @given(NETWORKS)
 def test_the_same_steps_as_pushing(network: tuple[Any, ...]) -> None:
     require_the_same_steps(*network)
-
-
-@examples(6)
-@given(NETWORKS)
-def test_the_same_steps_as_tensors(network: tuple[Any, ...]) -> None:
-    require_the_same_steps(*network, torch.device("cpu"))
-
-
-def test_other_devices_take_the_steps_as_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    flags = FlagTable(np.zeros(1, bool), np.full(1, -1))
-    rows, asked = RunRows([Run.empty()], lambda _: 0), list[torch.device]()
-    monkeypatch.setattr(pull_batch, "TensorSteps", lambda _, device: asked.append(device))
-    for device in (None, torch.device("cpu"), torch.device("meta")):
-        session = open_session(SPECIFICATIONS[0], rows, flags, options=InferenceOptions(), device=device)
-        session.generate(PreparedSequence(neuron=np.array([0]), noun=np.array([True]), number=0), 1)
-    assert asked == [torch.device("meta")]

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.models.columns.batch import Advance, Prompt, run_prompts
@@ -219,14 +218,10 @@ def alone(prompt: Prompt, specification: Specification, rows: RunRows, options: 
 class BatchFollower(Follower):
     """Follows all sentences of a golden file at once, a few under way, with the regions split."""
 
-    device: torch.device | None = None
-
     def __init__(self, path: Path, run: Run) -> None:
         super().__init__(path, run)
         rows, options = split_rows(run, 3), BatchOptions(slots=7, held_bytes=20_000, ahead=False)
-        self.batch = PullBatch(
-            self.session.specification, rows, options=self.options, batch=options, device=self.device
-        )
+        self.batch = PullBatch(self.session.specification, rows, options=self.options, batch=options)
 
     def follow(self) -> Any:
         """Compare all sentences; return the totals."""
@@ -262,9 +257,3 @@ class BatchFollower(Follower):
 
     def _compare_state(self, record: dict[str, Any], trace: StepTrace, where: str) -> None:
         assert trace.state is None, where
-
-
-class TensorFollower(BatchFollower):
-    """The same with the steps of all sequences done together, as tensors."""
-
-    device = torch.device("cpu")

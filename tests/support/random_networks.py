@@ -6,7 +6,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-import torch
 
 from giaann_dask.keys import pack_target
 from giaann_dask.models.columns.batch import Prompt
@@ -52,17 +51,11 @@ def random_prompts(rng: np.random.Generator, neurons: np.ndarray, longest: int) 
     return prompts
 
 
-def both(
-    run: Run,
-    flags: FlagTable,
-    specification: Specification,
-    options: InferenceOptions,
-    device: torch.device | None = None,
-) -> tuple[Any, Any]:
+def both(run: Run, flags: FlagTable, specification: Specification, options: InferenceOptions) -> tuple[Any, Any]:
     rows = RunRows([run], lambda neuron: 0)
     return (
         Session(specification, rows, flags, options=options),
-        PullSession(specification, rows, flags, options=options, device=device),
+        PullSession(specification, rows, flags, options=options),
     )
 
 

@@ -6,7 +6,7 @@ Implementations: `giaann_dask.models.columns.v1.pull_batch` and `giaann_dask.mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -50,8 +50,8 @@ class Advance:
         Steps that were done, the one included at which a sequence ended for lack of a prediction.
     finished : bool
         Whether this was the last of it.
-    results : tuple of StepResult
-        Their records.
+    results : sequence of StepResult
+        Their records, which batches with arrays make when they are read.
     pointer, neuron, value : ndarray
         Candidates: those of the i-th step are ``pointer[i]:pointer[i + 1]`` of `neuron` (neuron keys) and of
         `value`; int64, int64, float32.
@@ -62,7 +62,7 @@ class Advance:
     number: int
     steps: range
     finished: bool
-    results: tuple[StepResult, ...]
+    results: Sequence[StepResult]
     pointer: Integers
     neuron: Integers
     value: npt.NDArray[np.float32]

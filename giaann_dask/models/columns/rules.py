@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from giaann_dask.device import DeviceName, select_device, tensor_device, torch
+from giaann_dask.device import DeviceName, require_kernels, select_device, tensor_device, torch
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.models.columns.batch import Batch
 from giaann_dask.models.columns.session_batch import SessionBatch
@@ -121,14 +121,17 @@ def require_v1(rules: InferenceRules, what: str) -> InferenceOptions:
 def prompt_device(name: DeviceName) -> torch.device | None:
     """Return the device of the name that steps are computed on, None for the CPU.
 
-    ``auto`` stands for the CPU: compiled steps of a few prompts take less time than the many operations of a device.
+    ``auto`` stands for the CPU: compiled steps of a few prompts take less time than a launch and its transfers.
 
     Raises
     ------
     OptionError
-        If there is no such device here.
+        If there is no such device here, or numba cannot compile for it.
     """
-    return select_device("cpu" if name == "auto" else name)
+    device = select_device("cpu" if name == "auto" else name)
+    if device is not None:
+        require_kernels()
+    return device
 
 
 def open_session(
@@ -193,8 +196,8 @@ def open_batch(
 ) -> Batch:
     """Return an empty batch that follows some rules; the parameters are those of `PullBatch` and `ShardedSession`.
 
-    On the CPU steps are compiled; on other devices all sequences of profile ``v1`` take them together. With a beam that
-    searches, each sequence looks ahead in a session of its own.
+    Steps are compiled for the CPU; on a device one kernel does those of all sequences of profile ``v1``. With a beam
+    that searches, each sequence looks ahead in a session of its own.
     """
     if beam is not None and beam.searches:
         rules = require_v1(options, "beam search")

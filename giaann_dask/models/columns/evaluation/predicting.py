@@ -1,27 +1,32 @@
 """Predict the tokens of the sequences of a block, as a task of an evaluation, and record the predictions.
 
-On the CPU compiled steps advance one sequence after the other; on other devices all sequences advance together as
-tensors. Rows of given sources are requested ahead. `evaluation.evaluation` submits the tasks.
+Sequences of profile `v1` advance in batches: on the CPU by compiled steps, on a device all together by one kernel.
+Others follow one another in a session. Rows of given sources are requested ahead. `evaluation.evaluation` submits the
+tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.device import DeviceName, one_thread, torch
-from giaann_dask.keys import pack_neuron
-from giaann_dask.models.columns.batch import Prompt, run_prompts
+from giaann_dask.device import DeviceName, one_thread
+from giaann_dask.keys import Integers, pack_neuron
+from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.evaluation.accuracy import NO_PREDICTION, Predictions
 from giaann_dask.models.columns.evaluation.code_length import token_probability
-from giaann_dask.models.columns.rules import InferenceRules, open_session, prompt_device
+from giaann_dask.models.columns.rules import InferenceRules, prompt_device
 from giaann_dask.models.columns.state.candidates import Candidates
+from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, SequenceResult, StepResult, StepTrace
-from giaann_dask.models.columns.v1.pull_batch import PullBatch
+from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
+from giaann_dask.models.columns.v1.pull_batch import PullBatch, StepTable
+from giaann_dask.models.columns.v1.tables import GOES_ON, NONE
+from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.options import BatchOptions
 from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.messages import RowProjection
@@ -51,11 +56,8 @@ class StepRecords:
         self._block = block
         self._ranks = ranks
         self._shares: list[float] | None = [] if probability else None
-        self._found: dict[int, Candidates] = {}
-        self._best: dict[int, npt.NDArray[np.int64]] = {}
-        # Of each step: sequence, position, predicted neuron, candidates.
-        self._steps: list[tuple[int, int, int, int]] = []
-        self._token: list[int] = []
+        # Of each step: sequence, position, predicted neuron, candidates, token.
+        self._steps: list[Integers] = [np.zeros((0, 5), np.int64)]
         self._runners_up: list[npt.NDArray[np.int64]] = []
         self._tokens = self._stopped = 0
 
@@ -64,61 +66,82 @@ class StepRecords:
         """Whether the candidates of steps are looked at."""
         return self._ranks > 1 or self._shares is not None
 
-    def observe(self, trace: StepTrace) -> None:
-        """Record the best candidates of a step of the current sequence; an observer of sessions.
+    def begin(self, place: int) -> None:
+        """Count the tokens of a sequence, given its place in the block."""
+        self._tokens += int(self._block.offsets[place + 1] - self._block.offsets[place])
 
-        Where only the best one is kept, which results tell as well, there is nothing to observe.
-        """
-        if trace.candidates is not None:
-            if self._shares is not None:
-                self._found[trace.result.index] = trace.candidates
-            self._best[trace.result.index] = trace.candidates.ranked(self._ranks)[0]
-
-    def add(self, place: int, outcome: SequenceResult) -> None:
-        """Add the steps of a sequence.
+    def add(self, place: int, steps: Sequence[StepResult], candidates: Mapping[int, Candidates]) -> None:
+        """Add the steps of a sequence, and where they are looked at the candidates by step.
 
         Parameters
         ----------
         place : int
             Of the sequence in the block.
-        outcome : SequenceResult
-            Its steps.
+        steps : sequence of StepResult
+            All that it has.
+        candidates : mapping of int to Candidates
+            By the index of a step.
         """
-        low, high = int(self._block.offsets[place]), int(self._block.offsets[place + 1])
-        number = self._block.first_sequence + place
-        self._tokens += high - low
-        self._stopped += outcome.stop is not None
-        for step in outcome.steps:
-            if step.seed or step.next is None:
-                continue
-            predicted = NO_PREDICTION if step.predicted is None else step.predicted
-            self._steps.append((number, step.index, predicted, step.candidates))
-            self._token.append(low + step.index)
-            if self._ranks > 1:
-                self._runners_up.append(self._others(step))
-            if self._shares is not None:
-                self._shares.append(self._share(step.index, low + step.index))
-        self._best.clear()
-        self._found.clear()
+        self._stopped += steps[-1].end is not None
+        kept = [step for step in steps if not step.seed and step.next is not None]
+        predicted = [NO_PREDICTION if step.predicted is None else step.predicted for step in kept]
+        index = np.array([step.index for step in kept], np.int64)
+        self._keep(np.full(len(kept), place), index, np.array(predicted, np.int64), [step.candidates for step in kept])
+        if self.observing:
+            for step, its in zip(kept, predicted, strict=True):
+                self._observe(candidates.get(step.index), its, int(self._block.offsets[place]) + step.index)
 
-    def _others(self, step: StepResult) -> npt.NDArray[np.int64]:
-        """Return the candidates after the predicted one; none where it was rejected, as all are then."""
-        others = np.full(self._ranks - 1, NO_PREDICTION, np.int64)
-        if step.predicted is not None:
-            best = self._best[step.index]
-            rest = best[best != step.predicted][: self._ranks - 1]
-            others[: len(rest)] = rest
-        return others
+    def add_together(self, table: StepTable, places: Integers, order: NameOrder) -> None:
+        """Add steps of many sequences.
 
-    def _share(self, index: int, token: int) -> float:
-        """Return the probability of a token; 0 where a step had no candidates."""
-        found, block = self._found.get(index), self._block
-        return token_probability(found, _neuron(block, token)) if found is not None else 0.0
+        Parameters
+        ----------
+        table : StepTable
+            The steps, with their candidates where these are looked at.
+        places : ndarray
+            Places of the sequences in the block, int64.
+        order : NameOrder
+            Which of equal candidates is the first.
+        """
+        self._stopped += int(((table.following == NONE) & (table.stop != GOES_ON)).sum())
+        kept = np.flatnonzero(~table.seed & (table.following != NONE))
+        place, index = places[table.number[kept]], table.index[kept]
+        predicted = np.where(table.predicted[kept] == NONE, NO_PREDICTION, table.predicted[kept])
+        self._keep(place, index, predicted, table.candidates[kept])
+        if self.observing:
+            token = self._block.offsets[place] + index
+            for at, its, number in zip(kept.tolist(), predicted.tolist(), token.tolist(), strict=True):
+                here = slice(table.pointer[at], table.pointer[at + 1])
+                some = table.candidates[at] > 0
+                self._observe(
+                    Candidates(table.neuron[here], table.found[here], order) if some else None, its, int(number)
+                )
+
+    def _keep(self, place: Integers, index: Integers, predicted: Integers, candidates: npt.ArrayLike) -> None:
+        sequence, token = self._block.first_sequence + place, self._block.offsets[place] + index
+        self._steps.append(np.stack([sequence, index, predicted, np.asarray(candidates, np.int64), token], axis=1))
+
+    def _observe(self, found: Candidates | None, predicted: int, token: int) -> None:
+        """Record the candidates of a step after the predicted one, and the probability of its token.
+
+        There are none where the predicted one was rejected, as all are then.
+        """
+        if self._ranks > 1:
+            others = np.full(self._ranks - 1, NO_PREDICTION, np.int64)
+            if predicted != NO_PREDICTION and found is not None:
+                best = found.ranked(self._ranks)[0]
+                rest = best[best != predicted][: self._ranks - 1]
+                others[: len(rest)] = rest
+            self._runners_up.append(others)
+        if self._shares is not None:
+            self._shares.append(token_probability(found, _neuron(self._block, token)) if found is not None else 0.0)
 
     def predictions(self, rows: RowStatistics | None = None) -> Predictions:
         """Return the collected predictions, with the figures of the rows read."""
-        block, token = self._block, np.array(self._token, np.int64)
-        columns = np.array(self._steps, np.int64).reshape(-1, 4)
+        block, columns = self._block, np.concatenate(self._steps)
+        order = np.lexsort((columns[:, 1], columns[:, 0]))
+        columns = columns[order]
+        token = columns[:, 4]
         words = block.surface[token].tolist()
         return Predictions(
             sequence=columns[:, 0].copy(),
@@ -128,11 +151,11 @@ class StepRecords:
             surface=tuple(block.surfaces[word] if word >= 0 else "" for word in words),
             part=(block.flags[token] >> POS_SHIFT).astype(np.uint8),
             candidates=columns[:, 3].copy(),
-            runners_up=np.array(self._runners_up, np.int64).reshape(len(token), self._ranks - 1),
+            runners_up=np.array(self._runners_up, np.int64).reshape(len(token), self._ranks - 1)[order],
             tokens=self._tokens,
             stopped=self._stopped,
             rows=rows,
-            probability=None if self._shares is None else np.array(self._shares, np.float64),
+            probability=None if self._shares is None else np.array(self._shares, np.float64)[order],
         )
 
 
@@ -183,18 +206,34 @@ def infer(
     records = StepRecords(block, rule.ranks, probability=rule.probability)
     device = prompt_device(rule.device)
     with one_thread():
-        if device is not None and isinstance(rule.options, InferenceOptions):
+        if isinstance(rule.options, InferenceOptions):
+            asked = rule.options.feed == "target" and device is None
             batch = PullBatch(
                 rule.specification,
                 rows,
                 options=rule.options,
-                batch=BatchOptions(slots=max(1, span[1] - span[0])),
+                batch=BatchOptions(slots=SEQUENCES_AHEAD if asked else max(1, span[1] - span[0])),
                 device=device,
+                traced=records.observing,
             )
-            predict_together(batch, prepared_sequences(block, span), flags, records)
+            predict_together(
+                batch, _asking_ahead(rows, block, span) if asked else prepared_sequences(block, span), flags, records
+            )
         else:
-            _predict_one_by_one(rows, block, span, (flags, records, rule), device)
+            session = V2Session(rule.specification, rows, flags, options=rule.options, device=device)
+            asking = rule.options.feed == "target"
+            for place, sequence in _asking_ahead(rows, block, span) if asking else prepared_sequences(block, span):
+                found: dict[int, Candidates] = {}
+                outcome = session.run_sequence(sequence, observer=partial(_note, found) if records.observing else None)
+                records.begin(place)
+                records.add(place, outcome.steps, found)
     return records.predictions(rows.own_figures)
+
+
+def _note(found: dict[int, Candidates], trace: StepTrace) -> None:
+    """Note the candidates of a step; an observer of sessions."""
+    if trace.candidates is not None:
+        found[trace.result.index] = trace.candidates
 
 
 def prepared_sequences(block: EncodedBlock, span: tuple[int, int]) -> Iterator[tuple[int, PreparedSequence]]:
@@ -214,33 +253,30 @@ def predict_together(
     batch: PullBatch, sequences: Iterator[tuple[int, PreparedSequence]], flags: FlagTable, records: StepRecords
 ) -> None:
     """Predict sequences in a batch; keep the records that they would leave one by one, in the same order."""
-    placed = list(sequences)
-    traces: dict[int, list[StepTrace]] = {number: [] for number in range(len(placed))}
-    for advance in run_prompts(batch, (Prompt(sequence=sequence, flags=flags) for _, sequence in placed)):
-        traces[advance.number].extend(advance.traces)
-    for (place, _), its in zip(placed, traces.values(), strict=True):
-        for trace in its if records.observing else ():
-            records.observe(trace)
-        results = tuple(trace.result for trace in its)
-        records.add(place, SequenceResult(results, results[-1].end))
+    places, more = list[int](), True
+    while more or len(batch):
+        while more and batch.free_slots:
+            place, sequence = next(sequences, (0, None))
+            more = sequence is not None
+            if sequence is not None:
+                records.begin(place)
+                places.append(place)
+                batch.enter(Prompt(sequence=sequence, flags=flags))
+        table = batch.step_together()
+        if table is not None:
+            records.add_together(table, np.array(places, np.int64), flags.order)
 
 
-def _predict_one_by_one(
-    rows: RunRows | RemoteRows,
-    block: EncodedBlock,
-    span: tuple[int, int],
-    rest: tuple[FlagTable, StepRecords, PredictionRule],
-    device: torch.device | None,
-) -> None:
-    flags, records, rule = rest
-    session = open_session(rule.specification, rows, flags, options=rule.options, device=device)
+def _asking_ahead(
+    rows: RunRows | RemoteRows, block: EncodedBlock, span: tuple[int, int]
+) -> Iterator[tuple[int, PreparedSequence]]:
+    """Yield sequences of a block, requesting the rows of the next ones."""
     asked = span[0]
     for place, sequence in prepared_sequences(block, span):
-        while rule.options.feed == "target" and asked <= place:
+        while asked <= place:
             _fetch_ahead(rows, block, asked, span[1])
             asked += SEQUENCES_AHEAD
-        outcome = session.run_sequence(sequence, observer=records.observe if records.observing else None)
-        records.add(place, outcome)
+        yield place, sequence
 
 
 def _fetch_ahead(rows: RunRows | RemoteRows, block: EncodedBlock, first: int, last: int) -> None:

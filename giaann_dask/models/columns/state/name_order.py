@@ -70,6 +70,21 @@ class NameOrder:
         """The names for compiled code, which has other types for read-only arrays, such as those of other processes."""
         return NameTable(np.require(self.text, requirements="W"), np.require(self.end, requirements="W"), self.concepts)
 
+    @cached_property
+    def ranks(self) -> tuple[Integers, Integers]:
+        """Ranks of the concepts by their names, and of the features, a concept's own neuron first.
+
+        One element each where neurons are in the order of their keys, which no rank decides then.
+        """
+        found = []
+        for begin, count in ((0, self.concepts), (self.concepts, len(self.end) - self.concepts)):
+            names = [self._name(begin + number) for number in range(count)]
+            rank = np.zeros(max(count, 1), np.int64)
+            rank[sorted(range(count), key=names.__getitem__)] = np.arange(count)
+            found.append(rank)
+        found[1][0] = -1
+        return found[0], found[1]
+
     def first(self, neuron: Integers, value: npt.NDArray[np.floating]) -> int:
         """Return the place of the first neuron of those with the largest value; the parameters are those of `best`."""
         return int(self.best(neuron, value, 1)[0])

@@ -1,8 +1,8 @@
 """Advance the sequences of a batch with the pull engine of profile ``v1``: the same steps as one by one.
 
 The slots of a batch, the sequences that enter and leave, one fetch of rows for all distinct sources of a step, and the
-records of the steps. Does not cover: the step itself (`giaann_dask.models.columns.v1.kernels`,
-`giaann_dask.models.columns.v1.tensors`), the reference implementation of its rules
+steps as arrays. Does not cover: the step itself (`giaann_dask.models.columns.v1.kernels`, on a device
+`giaann_dask.models.columns.v1.device_steps`), the reference implementation of its rules
 (`giaann_dask.models.columns.v1.session`), and words (`giaann_dask.predict.sessions`).
 
 Sequences share nothing but the fetch of rows, so that the steps of each do not depend on what else is in the batch.
@@ -10,10 +10,10 @@ Sequences share nothing but the fetch of rows, so that the steps of each do not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -38,15 +38,106 @@ from giaann_dask.models.columns.state.session import Choice
 from giaann_dask.models.columns.v1.cached_rows import BatchRows
 from giaann_dask.models.columns.v1.kernels import advance
 from giaann_dask.models.columns.v1.session import Session
-from giaann_dask.models.columns.v1.tables import INTERNAL, NO_CONNECTIONS, NONE, KernelRules, empty_slots, widened
-from giaann_dask.models.columns.v1.tensors import TensorSteps
+from giaann_dask.models.columns.v1.tables import (
+    INTERNAL,
+    NO_CONNECTIONS,
+    NONE,
+    KernelRules,
+    empty_slots,
+    step_pairs,
+    widened,
+)
 from giaann_dask.models.options import BatchOptions
 from giaann_dask.rows.source import RowSource
 from giaann_dask.runs.run import join_ranges
 from giaann_dask.spec import FEATURE_BITS, Specification
 
+if TYPE_CHECKING:
+    from giaann_dask.models.columns.v1.device_steps import DeviceSteps
+
 _MODES: tuple[Mode | None, ...] = (None, "delimiter", "internal")
 _STOPS: tuple[StopReason | None, ...] = (None, "no connections", "no candidates", "rejected")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StepTable:
+    """Steps of a batch as arrays, sequence by sequence.
+
+    Attributes
+    ----------
+    number : ndarray
+        Which of the sequences that entered each step is of, int64.
+    index, seed, source, column_time, activity, mode, candidates, ties, value, predicted, stop, following : ndarray
+        As in `StepResult`, where numbers stand for names and `NONE` for none.
+    pointer, neuron, found : ndarray
+        Candidates: those of the i-th step are ``pointer[i]:pointer[i + 1]`` of `neuron` (neuron keys) and of `found`
+        (values); int64, int64, float32.
+    bounds : ndarray
+        Where the steps of each sequence begin, and the end, int64.
+    finished : ndarray
+        Whether these are the last steps of the sequence, bool.
+    """
+
+    number: Integers
+    index: Integers
+    seed: npt.NDArray[np.bool_]
+    source: Integers
+    column_time: npt.NDArray[np.integer]
+    activity: npt.NDArray[np.integer]
+    mode: npt.NDArray[np.integer]
+    candidates: npt.NDArray[np.integer]
+    ties: npt.NDArray[np.integer]
+    value: npt.NDArray[np.float32]
+    predicted: Integers
+    stop: npt.NDArray[np.integer]
+    following: Integers
+    pointer: Integers
+    neuron: Integers
+    found: npt.NDArray[np.float32]
+    bounds: Integers
+    finished: npt.NDArray[np.bool_]
+
+    def result(self, at: int) -> StepResult:
+        """Return one step as a record."""
+        index, seed, stop = int(self.index[at]), bool(self.seed[at]), int(self.stop[at])
+        candidates, predicted, following = (
+            int(array[at]) for array in (self.candidates, self.predicted, self.following)
+        )
+        return StepResult(
+            index=index,
+            seed=seed,
+            source=int(self.source[at]),
+            column_time=int(self.column_time[at]),
+            activity=int(self.activity[at]) if index else None,
+            mode=None if seed or stop == NO_CONNECTIONS else _MODES[self.mode[at]],
+            candidates=candidates,
+            ties=int(self.ties[at]),
+            value=float(self.value[at]) if candidates else None,
+            predicted=None if predicted == NONE else predicted,
+            stop=_STOPS[stop],
+            next=None if following == NONE else following,
+        )
+
+
+class _Results(Sequence[StepResult]):
+    """Records of some steps of a table, made when they are read."""
+
+    def __init__(self, table: StepTable, steps: range) -> None:
+        self._table, self._steps = table, steps
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @overload
+    def __getitem__(self, at: int) -> StepResult: ...  # pragma: no cover
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[StepResult]: ...  # pragma: no cover
+
+    def __getitem__(self, at: int | slice) -> StepResult | Sequence[StepResult]:
+        """Return a record, or some."""
+        found = self._steps[at]
+        return _Results(self._table, found) if isinstance(found, range) else self._table.result(found)
 
 
 @dataclass(eq=False)
@@ -55,7 +146,6 @@ class _ActiveSequence:
 
     number: int
     prompt: Prompt
-    end: int
 
 
 class PullBatch:
@@ -73,13 +163,15 @@ class PullBatch:
     batch : BatchOptions, optional
         How many sequences advance together.
     device : torch.device, optional
-        Where the steps of all sequences are done together, as tensors; by default compiled code does them on the
-        CPU, one sequence after the other.
+        Where one kernel does the steps of all sequences together; by default compiled code does them on the CPU, one
+        sequence after the other.
+    traced : bool
+        Whether the candidates of steps are kept, where they have to come from a device.
 
     Attributes
     ----------
     held : BatchRows
-        Rows in use, with counts of those wanted and fetched.
+        Rows in use on the CPU, with counts of those wanted and fetched.
     """
 
     def __init__(
@@ -90,15 +182,22 @@ class PullBatch:
         options: InferenceOptions | None = None,
         batch: BatchOptions | None = None,
         device: torch.device | None = None,
+        traced: bool = True,
     ) -> None:
         self.options, self.batch = options or InferenceOptions(), batch or BatchOptions()
         self._specification = specification
         self._rules = KernelRules.of(specification, self.options)
         self.held = BatchRows(rows, specification.segments, self.batch.held_bytes)
         self._order = NameOrder()
-        self._tensors = None if device is None else TensorSteps(self._rules, device)
+        self._device_steps: DeviceSteps | None = None
+        if device is not None:
+            from giaann_dask.models.columns.v1.device_steps import DeviceSteps
+
+            self._device_steps = DeviceSteps(self._rules, rows, traced=traced)
         self._slots = empty_slots(self.batch.slots, 32)
         self._active: dict[int, _ActiveSequence] = {}
+        # By slot: number in the batch and in the text, and the step after the last.
+        self._number, self._sequence, self._end = np.zeros((3, self.batch.slots), np.int64)
         self._free = list(range(self.batch.slots))[::-1]
         self._entered = 0
 
@@ -133,7 +232,8 @@ class PullBatch:
         self._order = prompt.flags.order
         self._rules = self._rules._replace(names=self._order.table)
         self._slots.feeds[slot] = feeds
-        self._active[slot] = _ActiveSequence(self._entered, prompt, end)
+        self._active[slot] = _ActiveSequence(self._entered, prompt)
+        self._number[slot], self._sequence[slot], self._end[slot] = self._entered, prompt.sequence.number, end
         self._entered += 1
         return self._entered - 1
 
@@ -151,35 +251,61 @@ class PullBatch:
         list of Advance
             One for each sequence under way, in the order of their slots; those finished have left.
         """
+        table = self.step_together()
+        if table is None:
+            return []
+        found, bounds = [], table.bounds.tolist()
+        for first, last, finished in zip(bounds[:-1], bounds[1:], table.finished.tolist(), strict=True):
+            found.append(
+                Advance(
+                    int(table.number[first]),
+                    range(int(table.index[first]), int(table.index[first]) + last - first),
+                    finished,
+                    _Results(table, range(first, last)),
+                    table.pointer[first : last + 1],
+                    table.neuron,
+                    table.found,
+                    self._order,
+                )
+            )
+        return found
+
+    def step_together(self) -> StepTable | None:
+        """Do the next steps of all sequences as `step` does; return them as arrays, None for an empty batch."""
         slots, which = self._slots, np.array(sorted(self._active), np.int64)
         if not len(which):
-            return []
-        until = np.array([self._until(slot) for slot in which.tolist()], np.int64)
-        self._find_rows(which, until)
-        begin = slots.done[which]
-        if self._tensors is None:
-            pointer, neuron, value = advance(slots, which, until, self.held.table, self._rules)
+            return None
+        seeds, done, last = slots.seeds[which], slots.done[which], self._end[which]
+        until = np.minimum(np.maximum(done, seeds) + 1, last)
+        if self.batch.ahead:
+            until = np.where(slots.feeds[which], until, last)
+        if self._device_steps is None:
+            pointer, neuron, found = self._advance(which, until)
         else:
-            pointer, neuron, value = self._tensors.advance(slots, which, until, self.held, self._order)
-        done = slots.done[which]
+            pointer, neuron, found = self._device_steps.advance(slots, which, until, self._order, self._advance)
         # A step at which a sequence ends for lack of a prediction is recorded and not done.
-        end = done + (done < until)
-        results = iter(self._results(*_pairs(which, begin, end)))
-        asked = np.cumsum(until - begin) - (until - begin)
-        lines = zip(which.tolist(), begin.tolist(), end.tolist(), (done < until).tolist(), asked.tolist(), strict=True)
-        found, following = [], list[int]()
-        for slot, first, last, stopped, at in lines:
-            active, its = self._active[slot], tuple(islice(results, last - first))
-            finished = stopped or last == active.end
-            bounds = pointer[at : at + last - first + 1]
-            found.append(Advance(active.number, range(first, last), finished, its, bounds, neuron, value, self._order))
-            if finished:
-                self._release(slot)
-            elif slots.feeds[slot] and its[-1].predicted is not None:
-                self._set_mode(slot, last, its[-1].predicted)
-                following.append(its[-1].predicted)
+        stopped = slots.done[which] < until
+        end = slots.done[which] + stopped
+        finished = stopped | (end == last)
+        # Steps that were asked for and not done have no candidates.
+        asked = np.cumsum(until - done) - (until - done)
+        candidates = np.append(pointer[join_ranges(asked, end - done)], pointer[-1])
+        table = self._table(which, done, end, (candidates, neuron, found, finished))
+        going = which[~finished & slots.feeds[which]]
+        source = slots.source[going, slots.done[going]]
+        self._set_modes(going, source)
+        for slot in which[finished].tolist():
+            self._release(slot)
         # They are under way while the caller looks at what was predicted.
-        self.held.ask_ahead(following)
+        (self._device_steps or self.held).ask_ahead(source.tolist())
+        return table
+
+    def _advance(self, which: Integers, until: Integers) -> tuple[Integers, Integers, npt.NDArray[np.float32]]:
+        """Do steps of some slots with compiled code."""
+        self._find_rows(which, until)
+        found: tuple[Integers, Integers, npt.NDArray[np.float32]] = advance(
+            self._slots, which, until, self.held.table, self._rules
+        )
         return found
 
     def feed(self, number: int, neuron: int) -> None:
@@ -189,18 +315,17 @@ class PullBatch:
                 last = int(self._slots.done[slot])
                 self._slots.source[slot, last] = neuron
                 self._slots.activity[slot, last] = NONE
-                self._set_mode(slot, last, neuron)
+                self._set_modes(np.array([slot]), np.array([neuron]))
 
-    def _set_mode(self, slot: int, step: int, source: int) -> None:
-        prompt = self._active[slot].prompt
-        self._slots.mode[slot, step] = _MODES.index(prompt.flags.mode(source & FEATURE_MASK, prompt.sequence.number))
-
-    def _until(self, slot: int) -> int:
-        active, slots = self._active[slot], self._slots
-        done = int(slots.done[slot])
-        if not slots.feeds[slot] and self.batch.ahead:
-            return active.end
-        return min(max(done, int(slots.seeds[slot])) + 1, active.end)
+    def _set_modes(self, which: Integers, source: Integers) -> None:
+        """Set the modes of the next sources of some slots."""
+        slots, kinds = self._slots, dict[int, list[int]]()
+        for at, slot in enumerate(which.tolist()):
+            kinds.setdefault(id(self._active[slot].prompt.flags), []).append(at)
+        for places in kinds.values():
+            its = which[places]
+            flags, feature = self._active[int(its[0])].prompt.flags, source[places] & FEATURE_MASK
+            slots.mode[its, slots.done[its]] = _modes(flags, feature, self._sequence[its])
 
     def _fill(self, slot: int, prompt: Prompt, seeds: int, known: int) -> None:
         """Fill the tables with the given part of a sequence: its sources up to and including the step `known`."""
@@ -225,47 +350,51 @@ class PullBatch:
             for slot in which.tolist():
                 line = slots.row[slot, 1 : slots.done[slot]]
                 line[line >= 0] = moved[line[line >= 0]]
-        line, step = _pairs(which, np.maximum(slots.done[which], 1), until)
+        line, step = step_pairs(which, np.maximum(slots.done[which], 1), until)
         slots.row[line, step] = self.held.places(slots.source[line, step])
 
     def _release(self, slot: int) -> None:
         del self._active[slot]
         self._free.append(slot)
 
-    def _results(self, line: Integers, step: Integers) -> Iterator[StepResult]:
-        """Return the records of steps by their slots."""
-        slots = self._slots
+    def _table(
+        self,
+        which: Integers,
+        begin: Integers,
+        end: Integers,
+        found: tuple[Integers, Integers, npt.NDArray[np.float32], npt.NDArray[np.bool_]],
+    ) -> StepTable:
+        """Return steps of some slots as a table."""
+        slots, (line, step) = self._slots, step_pairs(which, begin, end)
         seed = step < slots.seeds[line]
         following = np.where(seed | ~slots.feeds[line], slots.source[line, step + 1], slots.predicted[line, step])
-        columns = (
-            *(step, seed, slots.source[line, step], np.where(step > 0, slots.nouns[line, step - 1], 0)),
-            *(array[line, step] for array in (slots.activity, slots.mode, slots.candidates, slots.ties)),
-            *(slots.value[line, step], slots.predicted[line, step], slots.stop[line, step], following),
+        return StepTable(
+            number=self._number[line],
+            index=step,
+            seed=seed,
+            source=slots.source[line, step],
+            column_time=np.where(step > 0, slots.nouns[line, step - 1], 0),
+            activity=slots.activity[line, step],
+            mode=slots.mode[line, step],
+            candidates=slots.candidates[line, step],
+            ties=slots.ties[line, step],
+            value=slots.value[line, step],
+            predicted=slots.predicted[line, step],
+            stop=slots.stop[line, step],
+            following=following,
+            pointer=found[0],
+            neuron=found[1],
+            found=found[2],
+            bounds=np.append(0, np.cumsum(end - begin)),
+            finished=found[3],
         )
-        for index, is_seed, source, time, activity, mode, candidates, ties, value, predicted, stop, after in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
-            yield StepResult(
-                index=index,
-                seed=is_seed,
-                source=source,
-                column_time=time,
-                activity=activity if index else None,
-                mode=None if is_seed or stop == NO_CONNECTIONS else _MODES[mode],
-                candidates=candidates,
-                ties=ties,
-                value=value if candidates else None,
-                predicted=None if predicted == NONE else predicted,
-                stop=_STOPS[stop],
-                next=None if after == NONE else after,
-            )
 
 
 class PullSession(Session):
     """Advances one sequence at a time as a batch of one, which computes only the neurons that can win.
 
     The parameters and every value of every result are those of `Session`; traces have no state. Without a device
-    the steps are compiled; on a device they are done as tensors. It may serve any number of sequences, from one thread.
+    the steps are compiled for the CPU, with one for it. It may serve any number of sequences, from one thread.
     """
 
     def run_sequence(
@@ -306,13 +435,7 @@ class PullSession(Session):
         return PullBatch(self.specification, self.rows, options=self.options, batch=one, device=self._given_device)
 
 
-def _pairs(slot: Integers, begin: Integers, end: Integers) -> tuple[Integers, Integers]:
-    """Return slot and step of every step from `begin` to before `end` of some slots."""
-    counts = np.maximum(end - begin, 0)
-    return np.repeat(slot, counts), join_ranges(begin, counts)
-
-
-def _modes(flags: FlagTable, feature: Integers, number: int) -> npt.NDArray[np.int8]:
+def _modes(flags: FlagTable, feature: Integers, number: int | Integers) -> npt.NDArray[np.int8]:
     """Return the mode of every feature, as `FlagTable.mode` has it, by its place in `_MODES`."""
     since = flags.probable_since[feature]
     internal = np.where((since >= 0) & (since <= number), 0, INTERNAL)

@@ -15,6 +15,7 @@ from giaann_dask.keys import Integers
 from giaann_dask.models.columns.state.activation import drives_of
 from giaann_dask.models.columns.state.name_order import NameOrder, NameTable
 from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.runs.run import join_ranges
 from giaann_dask.spec import Specification
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -133,6 +134,12 @@ class Slots(NamedTuple):
     seeds: Integers
     given: Integers
     feeds: npt.NDArray[np.bool_]
+
+
+def step_pairs(slot: Integers, begin: Integers, end: Integers) -> tuple[Integers, Integers]:
+    """Return slot and step of every step from `begin` to before `end` of some slots."""
+    counts = np.maximum(end - begin, 0)
+    return np.repeat(slot, counts), join_ranges(begin, counts)
 
 
 def empty_slots(slots: int, steps: int) -> Slots:
