@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.pictures.options import DrawOptions
     from giaann_dask.models.base import Predictor
     from giaann_dask.models.columns.connection_table import ConnectionTable
-    from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
     from giaann_dask.models.options import BatchOptions, GenerationOptions
+    from giaann_dask.models.results import EvaluationReport
     from giaann_dask.models.words.score_report import Baseline, ScoreReport, ScoringOptions
     from giaann_dask.predict.continuation import Continuation
     from giaann_dask.predict.sessions import ContinuationStream, PromptSession
@@ -282,7 +282,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         text: TextOptions | None = None,
         progress: bool | None = None,
         observer: Observer = ignore,
-    ) -> EvaluationReport | ScoreReport:
+    ) -> EvaluationReport:
         """Return the accuracy of next-token prediction on a text; of profile ``contexts`` its probability, too.
 
         Parameters
@@ -306,8 +306,8 @@ class Network(Summarised, Mapping[str, "Column"]):
 
         Returns
         -------
-        EvaluationReport or ScoreReport
-            The latter for networks of profile ``contexts``, as from `score`.
+        EvaluationReport
+            What the network's model measures: a `ScoreReport` of profile ``contexts``, as from `score`.
 
         Raises
         ------
@@ -766,7 +766,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         from giaann_dask.api.texts import as_sources
         from giaann_dask.diagnostics.network_report.page import report_network
 
-        found: EvaluationReport | ScoreReport | None = None
+        found: EvaluationReport | None = None
         if inputs := as_sources(evaluate):
             with _client_or_process(client) as used:
                 found = self.evaluate(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -258,34 +258,28 @@ def evaluate(
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.network import Network
     from giaann_dask.diagnostics.evaluation_report import check_report_name, save_report
-    from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
     from giaann_dask.storage import require_writable
 
     opened = Network(network, values["commit"])
     asked = {**values, "reports": reports, "evaluation": evaluation, "text": text}
     check_baseline(opened, inputs, asked)
+    for path in reports:
+        check_report_name(path, groups=opened.specification.traits.columns)
+        require_writable(path)
     if opened.specification.traits.probabilities:
         score(opened, inputs, asked, where)
         return
-    for path in reports:
-        check_report_name(path)
-        require_writable(path)
     options = replace(evaluation, inference=inference_rules(values, values["rules"].feed))
     opened.require_fit(options)
     workload = Workload(inputs, text.reading.text_field, options.max_sequences)
     with connect(options=where) as client, progress(workload) as observer:
         logged = event_log(values["events"], observer)
-        measured = opened.evaluate(inputs, client=client, options=options, text=text, observer=logged)
-        report = cast(EvaluationReport, measured)
+        report = opened.evaluate(inputs, client=client, options=options, text=text, observer=logged)
         found = compare(opened, inputs, asked, client)
     counts = {**report.as_dict(), **found.counts, "reports": [str(save_report(report, path)) for path in reports]}
-    names = ("sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1")
-    more = ("top_k",) if len(report.accuracy.top_k) > 1 else ()
-    rows = ("rows",) if report.rows else ()
-    times = _times(report.stages)
-    shown = figures({**counts, **times}, *names, *more, "share_without_candidates", *rows, "seconds", *times)
-    shown += [*report.lines(), *found.lines, *counts["reports"]]
-    answer(counts, values["as_json"], [f"network {network}", *shown])
+    shown = report.shown(is_verbose())
+    lines = [*figures(shown, *shown), *report.lines(), *found.lines, *counts["reports"]]
+    answer(counts, values["as_json"], [f"network {network}", *lines])
 
 
 @giaann_dask.command()

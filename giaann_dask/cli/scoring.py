@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.cli.click_ext import given_options
 from giaann_dask.cli.event_files import event_log
+from giaann_dask.cli.logs import is_verbose
 from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import Workload, progress
 from giaann_dask.errors import OptionError, parameter
@@ -32,9 +33,10 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
         If an option that belongs to other profiles is set.
     """
     from giaann_dask.api.cluster import connect
+    from giaann_dask.diagnostics.evaluation_report import save_report
     from giaann_dask.models.words.score_report import ScoringOptions
 
-    for name in [*given_options(*_OTHERS), *(["reports"] if values["reports"] else [])]:
+    for name in given_options(*_OTHERS):
         received = f"{parameter(name)} for a network of profile {network.specification.profile}"
         raise OptionError(received, "profile v1 or v2", "leave it out")
     evaluation, text = values["evaluation"], values["text"]
@@ -44,18 +46,10 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
     with connect(options=where) as client, progress(workload) as observer:
         logged = event_log(values["events"], observer)
         report = network.score(inputs, client=client, options=options, text=text, observer=logged)
-    counts = report.as_dict()
-    # JSON has no infinity.
-    infinite = {"perplexity": report.predicted.perplexity}
-    every = {**counts["every_token"], "perplexity": report.every.perplexity}
-    shown = figures(
-        {**counts, **infinite, "every_token": every},
-        *("sequences", "prediction_tokens", "prediction_matches", "top1"),
-        *(("top_k",) if len(report.top_k) > 1 else ()),
-        *("perplexity", "bits_per_byte"),
-        *("every_token", "seconds", "tokens_per_second"),
-    )
-    answer(counts, values["as_json"], [f"network {network.path}", *shown, *report.lines()])
+    counts = {**report.as_dict(), "reports": [str(save_report(report, path)) for path in values["reports"]]}
+    shown = report.shown(is_verbose())
+    lines = [*figures(shown, *shown), *report.lines(), *counts["reports"]]
+    answer(counts, values["as_json"], [f"network {network.path}", *lines])
 
 
 class Compared(NamedTuple):

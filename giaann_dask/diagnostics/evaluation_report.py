@@ -18,7 +18,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
 from giaann_dask.models.columns.evaluation.accuracy import StepGroup
-from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
+from giaann_dask.models.results import EvaluationReport
 from giaann_dask.printable import printable, xml_text
 from giaann_dask.representations import bar
 from giaann_dask.storage import write_file
@@ -51,7 +51,8 @@ def draw_evaluation(report: EvaluationReport) -> Figure:
     """
     from matplotlib.figure import Figure
 
-    accuracy = report.accuracy
+    accuracy = report.groups()
+    assert accuracy is not None, "checked before"
     rows = max(len(accuracy.by_position), len(accuracy.by_part), 1)
     figure = Figure(figsize=(11, 1.6 + 0.32 * rows), dpi=120, facecolor="#fff", layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -91,16 +92,25 @@ def save_report(report: EvaluationReport, path: str | Path) -> Path:
         If the disk is full.
     """
     path = local_path(path)
-    check_report_name(path)
+    check_report_name(path, groups=report.groups() is not None)
     if path.suffix.lower() != ".html":
         return save_figure(draw_evaluation(report), path)
     return write_file(path, evaluation_page(report), "the report")
 
 
-def check_report_name(path: Path) -> None:
-    """Raise an OptionError when no report can be written under a name."""
-    if path.suffix.lower() not in REPORT_SUFFIXES:
-        raise OptionError(f"the report {path}", f"a name that ends in {', '.join(REPORT_SUFFIXES)}", "rename it")
+def check_report_name(path: Path, *, groups: bool) -> None:
+    """Raise an OptionError when no report can be written under a name.
+
+    Parameters
+    ----------
+    path : Path
+        The name.
+    groups : bool
+        Whether the evaluation has groups of steps, which a picture shows.
+    """
+    suffixes = REPORT_SUFFIXES if groups else REPORT_SUFFIXES[:1]
+    if path.suffix.lower() not in suffixes:
+        raise OptionError(f"the report {path}", f"a name that ends in {', '.join(suffixes)}", "rename it")
 
 
 def evaluation_page(report: EvaluationReport) -> str:
@@ -123,19 +133,24 @@ def accuracy_values(report: EvaluationReport, picture: Callable[[Figure], str]) 
     picture : callable
         Returns a figure as HTML.
     """
-    accuracy = report.accuracy
-    return {
+    values = {
         "report": report,
-        "rules": ", ".join(f"{name} {value}" for name, value in vars(report.options).items()),
-        "skipped": ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in report.skipped.items()),
-        "picture": Markup(picture(draw_evaluation(report))),
-        "tables": [
-            ("By the index of the token in its sequence, counted from 0", accuracy.by_position),
-            ("By the part of speech of the token", accuracy.by_part),
-        ],
-        "heads": ["", *(f"top-{k}" for k in accuracy.top_k), "without candidates", "steps"],
-        "top_k": accuracy.top_k,
+        "rules": ", ".join(f"{name} {value}" for name, value in report.rules().items()),
+        "skipped": ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in report.omitted().items()),
+        "picture": "",
+        "tables": [],
     }
+    if (accuracy := report.groups()) is not None:
+        values |= {
+            "picture": Markup(picture(draw_evaluation(report))),
+            "tables": [
+                ("By the index of the token in its sequence, counted from 0", accuracy.by_position),
+                ("By the part of speech of the token", accuracy.by_part),
+            ],
+            "heads": ["", *(f"top-{k}" for k in accuracy.top_k), "without candidates", "steps"],
+            "top_k": accuracy.top_k,
+        }
+    return values
 
 
 def render(template: str, **values: Any) -> str:

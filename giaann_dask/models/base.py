@@ -19,7 +19,7 @@ from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers
 from giaann_dask.models.naming import ConnectionNames
 from giaann_dask.models.options import BatchOptions, GenerationOptions, StateOptions
-from giaann_dask.models.results import ConnectionKey, GeneratedToken, ScoredWord
+from giaann_dask.models.results import ConnectionKey, EvaluationReport, GeneratedToken, ScoredWord
 from giaann_dask.models.totals import Totals
 from giaann_dask.registry import ModelTraits
 from giaann_dask.runs.packing import PackedRegionRun
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from giaann_dask.encoding.sources import SourceOptions
-    from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
 
@@ -419,7 +418,7 @@ class Model(ABC):
         sources: SourceOptions,
         options: EvaluationOptions,
         observer: Observer,
-    ) -> EvaluationReport | ScoreReport:
+    ) -> EvaluationReport:
         """Predict the tokens of a text on the workers of a cluster, and return how often that is right."""
 
     def score(

@@ -1,4 +1,4 @@
-"""Define the results of prediction: tokens with their candidates and reasons, and the identity of a connection.
+"""Define the results of prediction: tokens with their candidates and reasons, and the report of an evaluation.
 
 Does not cover: a whole continuation (`giaann_dask.predict.continuation`) and tracing (`giaann_dask.tracing`).
 """
@@ -6,8 +6,15 @@ Does not cover: a whole continuation (`giaann_dask.predict.continuation`) and tr
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from giaann_dask.representations import Summarised
+
+if TYPE_CHECKING:
+    from giaann_dask.models.columns.evaluation.accuracy import Accuracy
 
 BEGINNING = -1
 """Key of the beginning of a sentence as part of a context."""
@@ -118,6 +125,83 @@ class Reason:
     strength: float
     contribution: float
     connection: ConnectionKey | None = field(default=None, repr=False, compare=False)
+
+
+class _Contributing(Protocol):
+    @property
+    def contribution(self) -> float: ...
+
+
+_Contribution = TypeVar("_Contribution", bound=_Contributing)
+
+
+def largest_contributions(reasons: Iterable[_Contribution], most: int) -> list[_Contribution]:
+    """Return the reasons for a token that raised it most, the largest contribution first; equal ones in their order.
+
+    Examples
+    --------
+    >>> reasons = [Reason(word, "", 0, 0, 0, 1.0, gain) for word, gain in (("a", 1.0), ("b", 2.0), ("c", 1.0))]
+    >>> [reason.word for reason in largest_contributions(reasons, 2)]
+    ['b', 'a']
+    """
+    return sorted(reasons, key=lambda reason: -reason.contribution)[:most]
+
+
+class EvaluationReport(Summarised):
+    """How well a network predicts a text: what every model returns, and all that user interfaces read.
+
+    Models derive dataclasses from it, which add what they measure.
+
+    Attributes
+    ----------
+    sequences : int
+        Sentences of the text that were read.
+    top1 : float
+        Share of the predicted tokens that are right.
+    prediction_tokens : int
+        The predicted tokens.
+    seconds : float
+        Time, without the start of the cluster.
+    commit : str
+        The commit that was evaluated.
+    """
+
+    sequences: int
+    seconds: float
+    commit: str
+    if TYPE_CHECKING:
+        # Not at run time: a dataclass takes a property of its base for the default of a field.
+        @property
+        def top1(self) -> float:
+            """See the attributes."""
+
+        @property
+        def prediction_tokens(self) -> int:
+            """See the attributes."""
+
+    @abstractmethod
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+
+    @abstractmethod
+    def shown(self, verbose: bool = False) -> dict[str, Any]:
+        """Return the figures that a command prints, in order; when verbose, also those of interest for its speed."""
+
+    @abstractmethod
+    def lines(self) -> list[str]:
+        """Return what a command prints below the figures."""
+
+    def groups(self) -> Accuracy | None:
+        """Return accuracy by groups of steps, which a picture shows; None where none was measured."""
+        return None
+
+    def rules(self) -> Mapping[str, Any]:
+        """Return the rules of inference; empty where there is no choice."""
+        return {}
+
+    def omitted(self) -> Mapping[str, int]:
+        """Return how many sequences were left out, by reason."""
+        return {}
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,7 @@ from distributed import Client
 from giaann_dask.api.network import Network
 from giaann_dask.diagnostics.evaluation_report import save_report
 from giaann_dask.events import Observer, ignore
-from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
-from giaann_dask.models.words.score_report import ScoreReport
-from giaann_dask.storage import write_file
+from giaann_dask.models.results import EvaluationReport
 from giaann_dask.text.inputs import Files, require_rereadable
 from giaann_dask.workflows.exits import DONE
 from giaann_dask.workflows.job_options import Measure
@@ -41,13 +39,13 @@ def measure(network: Network, wanted: Measure, client: Client, observer: Observe
 class Measured:
     """An evaluation and the hash of its text."""
 
-    report: EvaluationReport | ScoreReport
+    report: EvaluationReport
     identity: str
 
     @property
     def top1(self) -> float:
         """Share of the predictions that are right."""
-        return float(self.report.as_dict()["top1"])
+        return self.report.top1
 
     def figures(self) -> dict[str, Any]:
         """Return the fields to write to the history."""
@@ -57,10 +55,7 @@ class Measured:
 
     def save(self, path: Path) -> Path:
         """Write the report as one page."""
-        if isinstance(self.report, EvaluationReport):
-            return save_report(self.report, path)
-        page = f"<!doctype html>\n<meta charset='utf-8'>\n<title>Evaluation</title>\n{self.report.summary().html()}\n"
-        return write_file(path, page, "the report")
+        return save_report(self.report, path)
 
 
 def last_passed(history: Iterable[dict[str, Any]], job: str, identity: str) -> dict[str, Any] | None:

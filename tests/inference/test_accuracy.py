@@ -25,10 +25,13 @@ from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.models.columns.evaluation.accuracy import Predictions, StepCounts, match_ranks
 from giaann_dask.models.columns.evaluation.code_length import CodeLength
-from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
+from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
 from giaann_dask.models.columns.evaluation.predicting import StepRecords
 from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.results import EvaluationReport
+from giaann_dask.models.words.score_report import ScoreReport
+from giaann_dask.models.words.scores import TextScores
 from giaann_dask.spec import PARTS_OF_SPEECH, Specification
 from giaann_dask.text.blocks import POS_SHIFT
 from giaann_dask.text.segmentation import EncodedBlock
@@ -207,7 +210,7 @@ def test_impossible_ranks(wrong: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, EvaluationReport]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AccuracyReport]:
     """One evaluation in several ways: as it is by default, with ranks, pushed, and of corpora."""
     folder = tmp_path_factory.mktemp("accuracy")
     text, other = write_village(folder / "a.txt", 500), write_village(folder / "b.txt", 80, seed=2)
@@ -229,7 +232,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, EvaluationRep
     return found
 
 
-def test_asking_for_more_changes_nothing_else(reports: dict[str, EvaluationReport]) -> None:
+def test_asking_for_more_changes_nothing_else(reports: dict[str, AccuracyReport]) -> None:
     plain, ranks = reports["plain"], reports["ranks"]
     names = ("prediction_tokens", "prediction_matches", "top1", "without_prediction", "tokens", "skipped")
     assert all(getattr(plain, name) == getattr(ranks, name) for name in names)
@@ -240,7 +243,7 @@ def test_asking_for_more_changes_nothing_else(reports: dict[str, EvaluationRepor
         assert (one.name, one.steps, one.matches[1]) == (other.name, other.steps, other.matches[1])
 
 
-def test_bits_per_byte(reports: dict[str, EvaluationReport]) -> None:
+def test_bits_per_byte(reports: dict[str, AccuracyReport]) -> None:
     assert reports["plain"].as_dict()["code_length"] is reports["plain"].code_length is None
     found = reports["ranks"].code_length
     assert found is not None
@@ -259,7 +262,7 @@ def test_bits_per_byte_without_tokens_and_without_hope() -> None:
     assert (nothing["impossible"], nothing["bits_per_byte"], nothing["modified_bits_per_byte"]) == (3, None, None)
 
 
-def test_groups_add_up(reports: dict[str, EvaluationReport]) -> None:
+def test_groups_add_up(reports: dict[str, AccuracyReport]) -> None:
     for report in reports.values():
         overall = report.accuracy.overall
         for groups in (report.accuracy.by_position, report.accuracy.by_part):
@@ -271,14 +274,14 @@ def test_groups_add_up(reports: dict[str, EvaluationReport]) -> None:
     assert reports["fed"].stopped > 0
 
 
-def test_corpora_tell_parts_of_speech_where_they_hold_them(reports: dict[str, EvaluationReport]) -> None:
+def test_corpora_tell_parts_of_speech_where_they_hold_them(reports: dict[str, AccuracyReport]) -> None:
     assert [group.name for group in reports["bare"].accuracy.by_part] == ["unknown"]
     assert reports["told"].accuracy == reports["plain"].accuracy
     assert {"NOUN", "VERB", "DET"} <= {group.name for group in reports["told"].accuracy.by_part}
     assert reports["bare"].accuracy.by_position == reports["plain"].accuracy.by_position
 
 
-def test_the_report_for_programs_and_people(reports: dict[str, EvaluationReport]) -> None:
+def test_the_report_for_programs_and_people(reports: dict[str, AccuracyReport]) -> None:
     report = reports["ranks"]
     values = json.loads(json.dumps(report.as_dict()))
     assert values["top_k"] == {str(k): report.accuracy.overall.share(k) for k in (1, 3, 10)}
@@ -291,7 +294,7 @@ def test_the_report_for_programs_and_people(reports: dict[str, EvaluationReport]
     assert "top-10" in str(report)
 
 
-def test_pages_escape_what_they_show(reports: dict[str, EvaluationReport]) -> None:
+def test_pages_escape_what_they_show(reports: dict[str, AccuracyReport]) -> None:
     values = accuracy_values(reports["ranks"], lambda figure: "<svg/>")
     page = render("evaluation.html", title="a <b> \x1b[2J", **{**values, "rules": "<i>\u202e", "skipped": "&"})
     assert "<title>a &lt;b&gt; \\x1b[2J</title>" in page
@@ -300,7 +303,21 @@ def test_pages_escape_what_they_show(reports: dict[str, EvaluationReport]) -> No
     assert "<div><svg/></div>" in page
 
 
-def test_one_page_needs_no_other_file(reports: dict[str, EvaluationReport], tmp_path: Path) -> None:
+def test_a_report_of_probabilities_is_a_page_without_a_picture(tmp_path: Path) -> None:
+    one = np.ones(2)
+    scores = TextScores(-one, one > 0, 4 * one.astype(int), 8 * one.astype(int), one > 0, 0 * one.astype(int))
+    figures = scores.summary(8)
+    report: EvaluationReport = ScoreReport(1, 8, figures, figures, 1.0, "COMMIT", scores)
+    page = gd.save_report(report, tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "<code>COMMIT</code>" in page
+    assert f">{figures.shown_perplexity}</td>" in page
+    assert "<img" not in page
+    assert list(report.shown())[-3:] == ["every_token", "seconds", "tokens_per_second"]
+    with pytest.raises(OptionError, match=r"a name that ends in \.html; rename"):
+        gd.save_report(report, tmp_path / "a.png")
+
+
+def test_one_page_needs_no_other_file(reports: dict[str, AccuracyReport], tmp_path: Path) -> None:
     page = gd.save_report(reports["ranks"], tmp_path / "new" / "page.html").read_text(encoding="utf-8")
     assert re.findall(r'(?:src|href)="(.{22})', page) == ["data:image/png;base64,"]
     assert "http" not in page
@@ -312,7 +329,7 @@ def test_one_page_needs_no_other_file(reports: dict[str, EvaluationReport], tmp_
         gd.save_report(reports["ranks"], tmp_path / "a.txt")
 
 
-def test_the_picture_shows_every_group(reports: dict[str, EvaluationReport]) -> None:
+def test_the_picture_shows_every_group(reports: dict[str, AccuracyReport]) -> None:
     figure = draw_evaluation(reports["ranks"])
     accuracy = reports["ranks"].accuracy
     shown = [[label.get_text() for label in axes.get_yticklabels()] for axes in figure.axes]
@@ -321,9 +338,9 @@ def test_the_picture_shows_every_group(reports: dict[str, EvaluationReport]) -> 
     assert legend == ["top-1", "top-3", "top-10", "without candidates"]
 
 
-def test_nothing_predicted_can_be_shown(reports: dict[str, EvaluationReport], tmp_path: Path) -> None:
+def test_nothing_predicted_can_be_shown(reports: dict[str, AccuracyReport], tmp_path: Path) -> None:
     nothing = StepCounts.empty(1).accuracy((1,), 8)
     values = {**vars(reports["plain"]), "accuracy": nothing, "prediction_tokens": 0}
-    report = EvaluationReport(**values)
+    report = AccuracyReport(**values)
     assert len(report.lines()) == 2
     assert gd.save_report(report, tmp_path / "a.html").stat().st_size > 0

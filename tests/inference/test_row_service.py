@@ -31,7 +31,7 @@ from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.events import SequencesEvaluated
 from giaann_dask.keys import SEGMENT_SHIFT, pack_neuron, pack_target
 from giaann_dask.models.columns.evaluation import evaluation
-from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
+from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
 from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
 from giaann_dask.models.options import GenerationOptions
 from giaann_dask.rows import service as row_service
@@ -314,7 +314,7 @@ def test_a_task_that_waits_lets_the_region_be_read(regions: Regions) -> None:
 
 
 @pytest.fixture(scope="module")
-def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[gd.Network, Path, EvaluationReport]:
+def village(tmp_path_factory: pytest.TempPathFactory) -> tuple[gd.Network, Path, AccuracyReport]:
     """A network, text to evaluate and the report of evaluating it in one process, on copies."""
     folder = tmp_path_factory.mktemp("village")
     text, other = write_village(folder / "a.txt", 1000), write_village(folder / "b.txt", 160, seed=2)
@@ -327,12 +327,12 @@ def evaluated(way: Any, **rows: Any) -> EvaluationOptions:
     return EvaluationOptions(rows=RowOptions(mode=way, **rows), device="cpu", top_k=(1, 3))
 
 
-def figures(report: EvaluationReport) -> dict[str, Any]:
+def figures(report: AccuracyReport) -> dict[str, Any]:
     """Everything that does not depend on the cluster."""
     return {name: value for name, value in report.as_dict().items() if name not in ("seconds", "rows", "stages")}
 
 
-def test_rows_are_asked_for_where_copies_are_large(village: tuple[gd.Network, Path, EvaluationReport]) -> None:
+def test_rows_are_asked_for_where_copies_are_large(village: tuple[gd.Network, Path, AccuracyReport]) -> None:
     reader = NetworkStore(village[0].path).open(village[2].commit)
     connections = reader.manifest().connections
     assert 12 * connections < opened_bytes(reader) < 50 * connections
@@ -341,7 +341,7 @@ def test_rows_are_asked_for_where_copies_are_large(village: tuple[gd.Network, Pa
         assert rows_are_remote(client, reader, RowOptions(mode="remote"))
 
 
-def test_in_one_process_the_evaluation_is_the_same(village: tuple[gd.Network, Path, EvaluationReport]) -> None:
+def test_in_one_process_the_evaluation_is_the_same(village: tuple[gd.Network, Path, AccuracyReport]) -> None:
     network, text, expected = village
     with gd.connect(workers=0) as client:
         # Kept for its counts; an evaluation removes what it has installed.
@@ -356,7 +356,7 @@ def test_in_one_process_the_evaluation_is_the_same(village: tuple[gd.Network, Pa
 
 
 def test_rows_that_were_opened_without_strengths_are_not_used_where_paths_are_scored_by_them(
-    village: tuple[gd.Network, Path, EvaluationReport],
+    village: tuple[gd.Network, Path, AccuracyReport],
 ) -> None:
     network, prompt = village[0], "the old miller carried the"
     plain = GenerationOptions(max_tokens=4, reasons=0, rows=RowOptions(mode="remote"))
@@ -371,7 +371,7 @@ def test_rows_that_were_opened_without_strengths_are_not_used_where_paths_are_sc
 
 
 @pytest.mark.cluster
-def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Path, EvaluationReport]) -> None:
+def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Path, AccuracyReport]) -> None:
     network, text, expected = village
     reader = NetworkStore(network.path).open(expected.commit)
     with gd.connect(workers=2) as client:
@@ -396,7 +396,7 @@ def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Pat
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_an_evaluation_outlives_the_worker_that_holds_regions(
-    village: tuple[gd.Network, Path, EvaluationReport], monkeypatch: pytest.MonkeyPatch
+    village: tuple[gd.Network, Path, AccuracyReport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network, text, expected = village
     # Many tasks, so that most of them are left when the first event comes, also on a busy machine.

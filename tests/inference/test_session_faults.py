@@ -22,7 +22,7 @@ from giaann_dask.errors import ClusterError
 from giaann_dask.events import SequencesEvaluated
 from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.columns.evaluation import evaluation
-from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
+from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
 from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
 from giaann_dask.models.options import BatchOptions, GenerationOptions
 from giaann_dask.predict.continuation import Continuation
@@ -140,7 +140,7 @@ def test_a_lost_connection_is_an_error_at_once(known: tuple[gd.Network, list[Con
             assert sessions._opened.health(5) == "the connection to the cluster is lost"
 
 
-def evaluated_without_time(report: EvaluationReport) -> dict[str, Any]:
+def evaluated_without_time(report: AccuracyReport) -> dict[str, Any]:
     return {name: value for name, value in report.as_dict().items() if name not in ("seconds", "rows", "stages")}
 
 

@@ -30,7 +30,7 @@ class Grown(NamedTuple):
     share: dict[str, Any]
 
 
-def figures(report: evaluation.EvaluationReport) -> dict[str, Any]:
+def figures(report: evaluation.AccuracyReport) -> dict[str, Any]:
     return {name: value for name, value in report.as_dict().items() if name not in ("seconds", "rows", "stages")}
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
 
@@ -30,8 +30,7 @@ from giaann_dask.diagnostics.network_report.charts import (
 from giaann_dask.diagnostics.network_report.gathering import Gathered, Hub, gather
 from giaann_dask.diagnostics.pictures.files import check_suffix
 from giaann_dask.local_files import local_path
-from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
-from giaann_dask.models.words.score_report import ScoreReport
+from giaann_dask.models.results import EvaluationReport
 from giaann_dask.representations import format_bytes
 from giaann_dask.storage import write_file
 from giaann_dask.store.commits import CommitReader
@@ -91,7 +90,7 @@ class NetworkReport:
         Of the page.
     gathered : Gathered
         What was counted.
-    evaluation : EvaluationReport, ScoreReport or None
+    evaluation : EvaluationReport or None
         Accuracy, where inputs were given.
     html : str
         The page.
@@ -99,7 +98,7 @@ class NetworkReport:
 
     title: str
     gathered: Gathered
-    evaluation: EvaluationReport | ScoreReport | None
+    evaluation: EvaluationReport | None
     html: str
 
     def save(self, path: str | Path) -> Path:
@@ -132,7 +131,7 @@ def report_network(
     reader: CommitReader,
     *,
     client: Client | None = None,
-    evaluation: EvaluationReport | ScoreReport | None = None,
+    evaluation: EvaluationReport | None = None,
 ) -> NetworkReport:
     """Make a report on a commit.
 
@@ -144,13 +143,15 @@ def report_network(
         The commit, of any profile.
     client : Client, optional
         Of a cluster that counts the regions; without one this process does, one after the other.
-    evaluation : EvaluationReport or ScoreReport, optional
+    evaluation : EvaluationReport, optional
         Accuracy to show.
     """
     gathered = gather(store, reader, client)
     manifest, title = gathered.manifest, f"Network {reader.path.name}"
     rules = manifest.specification.describe()
-    values = {} if evaluation is None else _accuracy(evaluation)
+    values = {}
+    if evaluation is not None:
+        values = accuracy_values(evaluation, lambda figure: as_svg(figure, "accuracy-chart", "Accuracy"))
     page = render(
         "network.html",
         title=title,
@@ -260,12 +261,6 @@ def _regions(gathered: Gathered) -> Section:
     )
     sizes = as_svg(draw_regions(regions), "regions", "Sizes of regions")
     return Section(name="regions", title="Regions", drawings=[Drawing("", sizes, told)])
-
-
-def _accuracy(evaluation: EvaluationReport | ScoreReport) -> dict[str, Any]:
-    if isinstance(evaluation, ScoreReport):
-        return {"report": evaluation, "rules": "", "skipped": "", "picture": "", "tables": []}
-    return accuracy_values(evaluation, lambda figure: as_svg(figure, "accuracy-chart", "Accuracy"))
 
 
 def _drawings(reader: CommitReader, gathered: Gathered) -> Iterator[Section]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from giaann_dask.encoding.sources import SourceOptions
-    from giaann_dask.models.columns.evaluation.evaluation import EvaluationReport
+    from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
 
 
@@ -95,7 +95,7 @@ class ColumnsModel(Model):
         sources: SourceOptions,
         options: EvaluationOptions,
         observer: Observer,
-    ) -> EvaluationReport:
+    ) -> AccuracyReport:
         """See `Model.evaluate`."""
         from giaann_dask.models.columns.evaluation.evaluation import evaluate_network
 

@@ -35,7 +35,7 @@ from giaann_dask.models.columns.state.sequence import Contribution, FlagTable, P
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.options import BatchOptions, BeamOptions, GenerationOptions, StateOptions
-from giaann_dask.models.results import GeneratedToken
+from giaann_dask.models.results import GeneratedToken, largest_contributions
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.opening import OpeningRows
 from giaann_dask.rows.regions import rows_are_remote
@@ -377,7 +377,7 @@ class ColumnBatch:
             session = open_plain_session(opened.specification, opened.rows, text.flags, options=self._rules)
             with one_thread():
                 found = session.explain(tuple(text.steps), trace.result.index)
-            reasons = sorted(found, key=lambda reason: -reason.contribution)[: text.options.reasons]
+            reasons = largest_contributions(found, text.options.reasons)
         return in_words(trace.result, best_candidates(trace, text.options.runners_up), reasons, text.vocabulary)
 
 

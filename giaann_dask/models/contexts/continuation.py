@@ -24,7 +24,15 @@ from giaann_dask.models.contexts.kinds import CONTEXTS
 from giaann_dask.models.contexts.scores import LogLinearModel
 from giaann_dask.models.contexts.tables import PRIOR_COUNTS
 from giaann_dask.models.options import GenerationOptions, require_prompt
-from giaann_dask.models.results import BEGINNING, Candidate, ConnectionKey, ContextPart, GeneratedToken, Reason
+from giaann_dask.models.results import (
+    BEGINNING,
+    Candidate,
+    ConnectionKey,
+    ContextPart,
+    GeneratedToken,
+    Reason,
+    largest_contributions,
+)
 from giaann_dask.models.words.prompts import sentences_of
 from giaann_dask.models.words.sampling import choose_word, most_probable
 from giaann_dask.models.words.stream import BOUNDARY, NONE, WORD, TokenStream, ending_of
@@ -129,8 +137,7 @@ class TextContinuation:
             before = found.get((reason.segment, reason.word))
             gain = reason.contribution + (before.contribution if before else 0.0)
             found[reason.segment, reason.word] = replace(reason, contribution=gain)
-        ranked = sorted(found.values(), key=lambda reason: -reason.contribution)
-        return tuple(ranked[: self._options.reasons])
+        return tuple(largest_contributions(found.values(), self._options.reasons))
 
     def _entry(self, row: int, word: int) -> int:
         """Return the entry of a word in the row of a context, `NONE` where it never followed it."""

@@ -25,6 +25,7 @@ from giaann_dask.models.results import (
     GeneratedToken,
     Reason,
     ScoredWord,
+    largest_contributions,
 )
 from giaann_dask.models.words.batch import WordBatch
 from giaann_dask.models.words.counting import EVERYWHERE
@@ -249,7 +250,7 @@ class CountedText:
                 nearest = self._position - min((distance for _, distance in context.parts), default=0)
                 key = self._key(segment, context, word)
                 found.append(Reason(self._shown(context), "", nearest, segment, 0, count, gain, key))
-        return tuple(sorted(found, key=lambda reason: -reason.contribution)[: self._options.reasons])
+        return tuple(largest_contributions(found, self._options.reasons))
 
     def _key(self, segment: int, context: Context, word: int) -> ConnectionKey:
         padded, parts = [None, *self._sentence], []

@@ -15,9 +15,10 @@ from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import require_at_least, require_option
 from giaann_dask.events import BlockEncoded, Observer
 from giaann_dask.keywords import names_keywords
+from giaann_dask.models.results import EvaluationReport
 from giaann_dask.models.words.scores import ScoreSummary, TextScores
 from giaann_dask.models.words.stream import stream_tokens
-from giaann_dask.representations import Summarised, Summary, finite, format_count
+from giaann_dask.representations import Summary, finite, format_count
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -120,7 +121,7 @@ class Baseline:
 
 
 @dataclass(frozen=True, repr=False)
-class ScoreReport(Summarised):
+class ScoreReport(EvaluationReport):
     """Probability of a text by a network of profile ``contexts``.
 
     Attributes
@@ -201,6 +202,17 @@ class ScoreReport(Summarised):
             ("tokens", f"{format_count(every.tokens)}, {self.tokens_per_second:,.0f} a second"),
         )
         return Summary("Evaluation", rows)
+
+    def shown(self, verbose: bool = False) -> dict[str, Any]:
+        """Return the figures that a command prints."""
+        names = ["sequences", "prediction_tokens", "prediction_matches", "top1"]
+        names += ["top_k"] if len(self.top_k) > 1 else []
+        values = self.as_dict()
+        # JSON has no infinity.
+        values["perplexity"], values["every_token"]["perplexity"] = self.predicted.perplexity, self.every.perplexity
+        return {name: values[name] for name in (*names, "perplexity", "bits_per_byte", "every_token", "seconds")} | {
+            "tokens_per_second": self.tokens_per_second
+        }
 
     def lines(self) -> list[str]:
         """Return the figures of the n-gram models as readable lines; none if these were not requested."""

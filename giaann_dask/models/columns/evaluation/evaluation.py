@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import Roles, query_scheduler, result, task_key
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
-from giaann_dask.cluster.stages import INFER_TOGETHER, StageClock, StageTime, time_rows
+from giaann_dask.cluster.stages import INFER_TOGETHER, PLACES, StageClock, StageTime, time_rows
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, parameter
@@ -38,7 +38,8 @@ from giaann_dask.models.columns.flags import changed_flags
 from giaann_dask.models.columns.handle import CommitHandle
 from giaann_dask.models.columns.rules import InferenceRules, fitting_rules
 from giaann_dask.models.columns.state.options import InferenceOptions
-from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.models.results import EvaluationReport
+from giaann_dask.representations import Summary, format_count
 from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
@@ -51,7 +52,7 @@ SEQUENCES_PER_TASK = 64
 
 
 @dataclass(frozen=True, repr=False)
-class EvaluationReport(Summarised):
+class AccuracyReport(EvaluationReport):
     """Accuracy of a network on some text.
 
     Attributes
@@ -137,6 +138,26 @@ class EvaluationReport(Summarised):
         )
         return Summary("Evaluation", rows)
 
+    def shown(self, verbose: bool = False) -> dict[str, Any]:
+        """Return the figures that a command prints; when verbose, also the seconds of processors in each stage."""
+        names = ["sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1"]
+        names += ["top_k"] if len(self.accuracy.top_k) > 1 else []
+        names += ["share_without_candidates", *(["rows"] if self.rows else []), "seconds"]
+        values = self.as_dict()
+        return {name: values[name] for name in names} | dict(time_rows(self.stages, PLACES if verbose else ["device"]))
+
+    def groups(self) -> Accuracy:
+        """Return the accuracy in all, by position and by part of speech."""
+        return self.accuracy
+
+    def rules(self) -> Mapping[str, Any]:
+        """Return the rules of inference."""
+        return vars(self.options)
+
+    def omitted(self) -> Mapping[str, int]:
+        """Return how many sequences were skipped, by reason."""
+        return self.skipped
+
     def lines(self) -> list[str]:
         """Return bits per byte, and accuracy by position and by part of speech, for a person."""
         coded = [] if self.code_length is None else [f"bits per byte {self.code_length.line()}"]
@@ -150,7 +171,7 @@ def evaluate_network(
     sources: SourceOptions,
     options: EvaluationOptions,
     observer: Observer = ignore,
-) -> EvaluationReport:
+) -> AccuracyReport:
     """Predict every token of a text after the seed tokens of its sentences.
 
     Parameters
@@ -170,7 +191,7 @@ def evaluate_network(
 
     Returns
     -------
-    EvaluationReport
+    AccuracyReport
 
     Raises
     ------
@@ -283,10 +304,10 @@ class _Tally:
         sequences = len(np.unique(predictions.sequence))
         self._observer(SequencesEvaluated(sequences, int((rank == 1).sum()), len(rank)))
 
-    def report(self, seconds: float, commit: str, options: InferenceRules, accuracy: Accuracy) -> EvaluationReport:
+    def report(self, seconds: float, commit: str, options: InferenceRules, accuracy: Accuracy) -> AccuracyReport:
         counts = dict(zip(STATUS_NAMES, self._by_status.tolist(), strict=True))
         inferred = counts.pop(STATUS_NAMES[CANDIDATE])
-        return EvaluationReport(
+        return AccuracyReport(
             sequences=self.sequences,
             inferred=inferred,
             skipped=counts,
