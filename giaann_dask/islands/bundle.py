@@ -49,7 +49,7 @@ _MOST_OF_MANIFEST, _MOST_OF_LINE = 1 << 12, 1 << 8
 _IDENTITY, _DIGEST = re.compile("[0-9a-f]{32}"), re.compile("[0-9a-f]{64}")
 
 
-class Group(NamedTuple):
+class BundleGroup(NamedTuple):
     """Parts of text that are counted together.
 
     Attributes
@@ -83,7 +83,7 @@ class BundleWriter:
         self._totals = [0, 0, 0]
         self.groups = 0
 
-    def add(self, group: Group, run: PackedRegionRun, text: Sequence[Part] | None = None) -> None:
+    def add(self, group: BundleGroup, run: PackedRegionRun, text: Sequence[Part] | None = None) -> None:
         """Append a group with its increments and, where it is offered, its text."""
         folder = _folder(self.groups)
         counts = group.counts
@@ -155,7 +155,7 @@ class Bundle:
         What tagged the text.
     sequences, trained, tokens : int
         Counts of the whole.
-    groups : tuple of Group
+    groups : tuple of BundleGroup
         In the order of the text.
     concepts, features : tuple of str
         Names that the base lacks.
@@ -168,7 +168,7 @@ class Bundle:
     sequences: int
     trained: int
     tokens: int
-    groups: tuple[Group, ...]
+    groups: tuple[BundleGroup, ...]
     concepts: tuple[str, ...]
     features: tuple[str, ...]
     _members: _Members
@@ -391,7 +391,7 @@ def _signer(archive: Archive, manifest: bytes, island: Island) -> str:
     return name
 
 
-def _group(members: _Members, number: int, island: Island) -> Group:
+def _group(members: _Members, number: int, island: Island) -> BundleGroup:
     """Read the ledger of a group and check it."""
     stored = members.json(_folder(number) + _LEDGER)
     counts = GroupCounts.from_dict(stored)
@@ -408,7 +408,7 @@ def _group(members: _Members, number: int, island: Island) -> Group:
             raise BundleError(f"{counts.tokens:,} tokens", "no more than its text has")
     if not entries:
         raise ValueError("a group without parts")
-    return Group(tuple(entries), counts)
+    return BundleGroup(tuple(entries), counts)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import BundleError, GiaannError, OptionError, StrengthOverflowError, parameter, require_one_of
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.islands.auditing import AuditOptions, audit_bundle
-from giaann_dask.islands.bundle import Bundle, Group, open_bundle
+from giaann_dask.islands.bundle import Bundle, BundleGroup, open_bundle
 from giaann_dask.islands.definition import Island, append_words
 from giaann_dask.islands.packing import require_member
 from giaann_dask.keys import Integers, word_key
@@ -430,7 +430,7 @@ def _batches(bundle: Bundle, groups: Sequence[int]) -> Iterator[list[int]]:
         yield batch
 
 
-def _counts_with(manifest: Manifest, groups: Sequence[Group], vocabulary: Vocabulary) -> Manifest:
+def _counts_with(manifest: Manifest, groups: Sequence[BundleGroup], vocabulary: Vocabulary) -> Manifest:
     """Return the counts of a network with those of groups, and the state of its dictionaries."""
     counts = [group.counts for group in groups]
     by_status = tuple(map(sum, zip(manifest.by_status, *(each.by_status for each in counts), strict=True)))

@@ -29,7 +29,7 @@ from giaann_dask.errors import (
     parameter,
 )
 from giaann_dask.events import BlockEncoded, Observer, ignore
-from giaann_dask.islands.bundle import BundleWriter, Group, writing_bundle
+from giaann_dask.islands.bundle import BundleGroup, BundleWriter, writing_bundle
 from giaann_dask.islands.counting import CountedGroup, count_block_apart
 from giaann_dask.islands.definition import Island
 from giaann_dask.islands.pack_options import PackOptions
@@ -255,7 +255,7 @@ def _write(bundle: BundleWriter, counted: _Counted) -> int:
     """Write a group and return its connections."""
     group: CountedGroup = result(counted.group)
     text = None if counted.text is None else [*compress(counted.text, counted.shown)]
-    bundle.add(Group((*compress(counted.entries, counted.shown),), group.counts), group.run, text)
+    bundle.add(BundleGroup((*compress(counted.entries, counted.shown),), group.counts), group.run, text)
     return len(group.run.connections)
 
 

@@ -148,7 +148,7 @@ def largest_contributions(reasons: Iterable[_Contribution], most: int) -> list[_
 
 
 class EvaluationReport(Summarised):
-    """How well a network predicts a text: what every model returns, and all that user interfaces read.
+    """Report of how well a network predicts a text, of any model; user interfaces read nothing else.
 
     Models derive dataclasses from it, which add what they measure.
 
