@@ -238,6 +238,9 @@ def test_rows_beyond_the_memory_of_a_device(kernel: Counter[str], monkeypatch: p
 def test_a_step_of_a_batch_is_one_launch_and_rows_stay(kernel: Counter[str]) -> None:
     specification = SPECIFICATIONS[1]
     rows, neurons, rng = network(7, specification, 6)
+    # Nothing is asked of the network for the first token.
+    first = PreparedSequence(neuron=neurons[:1], noun=np.ones(1, bool), number=0)
+    assert_as_compiled(specification, rows, [Prompt(sequence=first, flags=FlagTable(*np.zeros((2, FEATURES))))], None)
     flags = FlagTable(np.ones(FEATURES, bool), np.full(FEATURES, -1))
     launches = []
     for count in (1, 3):

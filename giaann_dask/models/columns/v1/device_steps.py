@@ -370,6 +370,8 @@ class DeviceRows:
         Held while rows are brought and read.
     fetched : int
         Rows asked of sources so far.
+    tables : tuple of arrays of the device
+        Target keys, source neurons, and where the rows of these begin and end, shape ``(rows, 2)``; int64.
     """
 
     def __init__(self, segments: int, limit_bytes: float | None = None) -> None:
@@ -384,6 +386,7 @@ class DeviceRows:
         self._size = 0
         self._source, self._ends = np.zeros((2, 0), np.int64)
         self._bounds = np.zeros((0, 2), np.int64)
+        self._upload()
 
     def missing(self, neurons: Integers) -> Integers:
         """Return which of some distinct neurons have not been brought."""
@@ -430,12 +433,10 @@ class DeviceRows:
         self._source, self._size = source[order], end
         self._bounds = np.concatenate([self._bounds, np.stack([bounds, bounds + counts], axis=1)])[order]
         self._ends = np.concatenate([self._ends, ends])[order]
-        self._tables = self._target, gpu.to_device(self._source), gpu.to_device(self._bounds)
+        self._upload()
 
-    @property
-    def tables(self) -> tuple[Any, Any, Any]:
-        """Target keys, source neurons, and where the rows of these begin and end; on the device."""
-        return self._tables
+    def _upload(self) -> None:
+        self.tables = self._target, gpu.to_device(self._source), gpu.to_device(self._bounds)
 
     def last_entries(self, neurons: Integers) -> Integers:
         """Return how many connections neurons that were brought have in the last segment."""
