@@ -125,11 +125,6 @@ def without_gradients(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def tensor_device(device: torch.device | None) -> torch.device | None:
-    """Return a device where steps of inference are done as tensors, None for the CPU, where compiled code does them."""
-    return device if device is not None and device.type != "cpu" else None
-
-
 def count_devices() -> int:
     """Return how many CUDA devices this process may use.
 

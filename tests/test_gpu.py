@@ -31,7 +31,6 @@ from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.columns.v1 import device_steps
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
-from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.options import BatchOptions
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.device_sums import sum_pairs_on
@@ -256,20 +255,6 @@ def test_a_step_of_a_batch_is_one_launch_and_rows_stay(kernel: Counter[str]) -> 
     assert held.fetched == before
     del rows
     assert not device_steps.KEPT_ROWS
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_pushed_state_on_a_device(kind: str) -> None:
-    for number, options in enumerate(OPTIONS_OF_INFERENCE[::9]):
-        rows, neurons, rng = network(number, SPECIFICATIONS[0], 12)
-        flags = FlagTable(rng.random(FEATURES) < 0.5, rng.integers(-1, 3, FEATURES))
-        sequence = PreparedSequence(neuron=rng.choice(neurons, 14), noun=rng.random(14) < 0.4, number=1)
-        traces: tuple[list[StepTrace], list[StepTrace]] = ([], [])
-        with device_of(kind) as (device, _):
-            session = Session(SPECIFICATIONS[0], rows, flags, options=options, device=device)
-            session.run_sequence(sequence, observer=traces[0].append)
-        Session(SPECIFICATIONS[0], rows, flags, options=options).run_sequence(sequence, observer=traces[1].append)
-        assert [trace.result for trace in traces[0]] == [trace.result for trace in traces[1]]
 
 
 def test_operands_on_different_devices_are_an_error() -> None:

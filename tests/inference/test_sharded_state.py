@@ -126,9 +126,7 @@ def test_the_same_steps_as_undivided(
     sequence = PreparedSequence(neuron=rng.choice(neurons, length), noun=rng.random(length) < 0.4, number=1)
     network: dict[str, Any] = {"specification": specification, "rows": rows, "flags": flags, "options": options}
     limits = StateOptions(state_bytes=budget)
-    both: list[Any] = [
-        open_whole_session(**network, client=client, device=None, state=limits) for client in (None, workers)
-    ]
+    both: list[Any] = [open_whole_session(**network, client=client, state=limits) for client in (None, workers)]
     sharded = both[1].sharded
     assert isinstance(sharded, WatchedStates)
     sharded.forgets = forgets
@@ -164,9 +162,7 @@ def dense(client: Client, budget: int, rules: Any = None, **more: float) -> tupl
     rows = RunRows([random_run(rng, specification, neurons, 0.5)], lambda _: 0)
     flags = FlagTable(np.zeros(FEATURES, bool), np.zeros(FEATURES, int))
     limits = StateOptions(state_bytes=budget, **more)  # type: ignore[arg-type]
-    session: Any = open_whole_session(
-        specification, rows, flags, options=options, client=client, device=None, state=limits
-    )
+    session: Any = open_whole_session(specification, rows, flags, options=options, client=client, state=limits)
     return session, session.sharded, PreparedSequence(neuron=neurons[:6], noun=np.ones(6, bool), number=1)
 
 

@@ -122,11 +122,11 @@ class ColumnsPredictor:
         self._flags[kinds] = flags
 
     def open_whole_session(
-        self, flags: FlagTable, rules: InferenceRules, device: torch.device | None, state: StateOptions
+        self, flags: FlagTable, rules: InferenceRules, state: StateOptions
     ) -> ShardedSession | Session | V2Session:
         """Return a session for one prompt whose traces have the whole activation, or its strongest columns."""
         network = (self.specification, self.rows, flags)
-        return open_whole_session(*network, options=rules, device=device, client=self._client, state=state)
+        return open_whole_session(*network, options=rules, client=self._client, state=state)
 
     def open_sequences(
         self, rules: InferenceRules, beam: BeamOptions, batch: BatchOptions | None, device: torch.device | None
@@ -299,8 +299,7 @@ class ColumnBatch:
     def __init__(self, opened: ColumnsPredictor, options: GenerationOptions, batch: BatchOptions | None = None) -> None:
         self._opened, self._tagger = opened, options.tagger
         self._rules = require_fit(opened.specification, options)
-        self._device = device = prompt_device(options.device)
-        self._batch = opened.open_sequences(self._rules, options.beam, batch, device)
+        self._batch = opened.open_sequences(self._rules, options.beam, batch, prompt_device(options.device))
         self._texts: dict[int, _Text] = {}
 
     def __len__(self) -> int:
@@ -328,7 +327,7 @@ class ColumnBatch:
     def _with_columns(self, text: _Text, state: StateOptions) -> Generator[TokenEvent | None, None, None]:
         """Continue a prompt with the whole activation, or beyond its budget with the strongest columns."""
         observe = self._opened.observer
-        session = self._opened.open_whole_session(text.flags, self._rules, self._device, state)
+        session = self._opened.open_whole_session(text.flags, self._rules, state)
         observe(PromptsAdvanced(entered=1))
         try:
             with one_thread():

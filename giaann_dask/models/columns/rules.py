@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from giaann_dask.device import DeviceName, require_kernels, select_device, tensor_device, torch
+from giaann_dask.device import DeviceName, require_kernels, select_device, torch
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.models.columns.batch import Batch
 from giaann_dask.models.columns.session_batch import SessionBatch
@@ -134,18 +134,25 @@ def prompt_device(name: DeviceName) -> torch.device | None:
     return device
 
 
+def require_cpu(device: torch.device | None) -> None:
+    """Raise an `OptionError` for a device that sessions of profile ``v2`` do not compute on."""
+    if device is not None:
+        raise OptionError(
+            f"{parameter('device')} is {device}", "cpu for networks of profile v2", "leave the device out"
+        )
+
+
 def open_session(
     specification: Specification,
     rows: RowSource,
     flags: FlagTable,
     *,
     options: InferenceRules,
-    device: torch.device | None = None,
 ) -> PullSession | V2Session:
     """Return the session that predicts fastest by some rules; the parameters are those of `SequenceSession`."""
     if isinstance(options, V2Options):
-        return V2Session(specification, rows, flags, options=options, device=device)
-    return PullSession(specification, rows, flags, options=options, device=tensor_device(device))
+        return V2Session(specification, rows, flags, options=options)
+    return PullSession(specification, rows, flags, options=options)
 
 
 def open_plain_session(
@@ -154,12 +161,11 @@ def open_plain_session(
     flags: FlagTable,
     *,
     options: InferenceRules,
-    device: torch.device | None = None,
 ) -> Session | V2Session:
     """Return the session whose traces can have the whole state; the parameters are those of `SequenceSession`."""
     if isinstance(options, V2Options):
-        return V2Session(specification, rows, flags, options=options, device=device)
-    return Session(specification, rows, flags, options=options, device=device)
+        return V2Session(specification, rows, flags, options=options)
+    return Session(specification, rows, flags, options=options)
 
 
 def open_whole_session(
@@ -168,7 +174,6 @@ def open_whole_session(
     flags: FlagTable,
     *,
     options: InferenceRules,
-    device: torch.device | None,
     client: Client | None,
     state: StateOptions,
 ) -> ShardedSession | Session | V2Session:
@@ -178,10 +183,10 @@ def open_whole_session(
     of `ShardedSession`.
     """
     if client is None:
-        return open_plain_session(specification, rows, flags, options=options, device=device)
+        return open_plain_session(specification, rows, flags, options=options)
     if isinstance(options, V2Options):
         return ShardedV2Session(specification, rows, flags, client=client, options=options, state=state)
-    return ShardedSession(specification, rows, flags, client=client, options=options, device=device, state=state)
+    return ShardedSession(specification, rows, flags, client=client, options=options, state=state)
 
 
 def open_batch(
@@ -201,10 +206,11 @@ def open_batch(
     """
     if beam is not None and beam.searches:
         rules = require_v1(options, "beam search")
-        searching = partial(BeamSession, specification, rows, beam=beam, options=rules, device=device)
+        searching = partial(BeamSession, specification, rows, beam=beam, options=rules)
         return SessionBatch(searching, rows, batch=batch)
     if not isinstance(options, V2Options):
-        return PullBatch(specification, rows, options=options, batch=batch, device=tensor_device(device))
+        return PullBatch(specification, rows, options=options, batch=batch, device=device)
+    require_cpu(device)
     if client is None:
         return SessionBatch(partial(V2Session, specification, rows, options=options), rows, batch=batch)
     state = (batch or BatchOptions()).state

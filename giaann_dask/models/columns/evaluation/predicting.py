@@ -19,7 +19,7 @@ from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.evaluation.accuracy import NO_PREDICTION, Predictions
 from giaann_dask.models.columns.evaluation.code_length import token_probability
-from giaann_dask.models.columns.rules import InferenceRules, prompt_device
+from giaann_dask.models.columns.rules import InferenceRules, prompt_device, require_cpu
 from giaann_dask.models.columns.state.candidates import Candidates
 from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.options import InferenceOptions
@@ -220,7 +220,8 @@ def infer(
                 batch, _asking_ahead(rows, block, span) if asked else prepared_sequences(block, span), flags, records
             )
         else:
-            session = V2Session(rule.specification, rows, flags, options=rule.options, device=device)
+            require_cpu(device)
+            session = V2Session(rule.specification, rows, flags, options=rule.options)
             asking = rule.options.feed == "target"
             for place, sequence in _asking_ahead(rows, block, span) if asking else prepared_sequences(block, span):
                 found: dict[int, Candidates] = {}

@@ -1,1 +1,1 @@
-"""An activation state in parts: over the devices of a process, or over workers."""
+"""An activation state in parts over workers."""

@@ -57,12 +57,10 @@ class V1Part:
         Of the network.
     options : InferenceOptions
         Rules of inference.
-    device : str
-        Where it is.
     """
 
-    def __init__(self, specification: Specification, options: InferenceOptions, device: str = "cpu") -> None:
-        self._options, self._device = options, torch.device(device)
+    def __init__(self, specification: Specification, options: InferenceOptions) -> None:
+        self._options, self._device = options, torch.device("cpu")
         self._layout = Layout.of(specification, self._device)
         self._state = ActivationState(self._device)
 
@@ -133,8 +131,6 @@ class ShardedSession(Stepper[HeldState]):
         Of the cluster whose computing workers may hold parts.
     options : InferenceOptions, optional
         Rules of inference.
-    device : torch.device, optional
-        Of the part that is here.
     state : StateOptions, optional
         When the state is divided.
     """
@@ -147,14 +143,11 @@ class ShardedSession(Stepper[HeldState]):
         *,
         client: Client,
         options: InferenceOptions | None = None,
-        device: torch.device | None = None,
         state: StateOptions | None = None,
     ) -> None:
-        super().__init__(specification, rows, flags, options=options, device=device)
+        super().__init__(specification, rows, flags, options=options)
         new = partial(V1Part, specification, self.options)
-        self.sharded = ShardedState(
-            client, new, self._row_of, state or StateOptions(), partial(new, device=str(self.device))
-        )
+        self.sharded = ShardedState(client, new, self._row_of, state or StateOptions())
 
     def _row_of(self, source: int) -> tuple[Integers]:
         return (self._targets(source).cpu().numpy(),)
@@ -291,7 +284,7 @@ class V2HeldState(AdvancingState):
 class ShardedV2Session(V2Session):
     """Advances one sequence of profile ``v2`` at a time, with the state beyond a budget on workers.
 
-    The parameters are those of `ShardedSession`, without the device.
+    The parameters are those of `ShardedSession`.
     """
 
     def __init__(

@@ -111,8 +111,6 @@ class ShardedState:
         Returns the row of a source again.
     limits : StateOptions
         When states are divided.
-    here : callable, optional
-        Returns a part without entries in this process; by default as on workers.
     """
 
     def __init__(
@@ -121,10 +119,9 @@ class ShardedState:
         new_part: Callable[[], StateShard],
         row_of: Callable[[int], RowArrays],
         limits: StateOptions,
-        here: Callable[[], StateShard] | None = None,
     ) -> None:
         self._row_of, self._limits = row_of, limits
-        self.actors = ShardActors(client, StateActor(here or new_part), (new_part,), limits.timeout_s)
+        self.actors = ShardActors(client, StateActor(new_part), (new_part,), limits.timeout_s)
 
     def begin(self) -> HeldState:
         """Return a state without entries."""

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from giaann_dask.device import torch
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT
 from giaann_dask.models.columns.state.growing import GrowingTensor
-from giaann_dask.models.columns.state.key_index import new_index
+from giaann_dask.models.columns.state.key_index import KeyIndex
 from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
@@ -149,7 +149,7 @@ class ActivationState:
         self._keys = GrowingTensor(torch.int64, device)
         self._values = GrowingTensor(torch.float32, device)
         self._times = GrowingTensor(torch.int32, device)
-        self._size, self._index = 0, new_index(device)
+        self._size, self._index = 0, KeyIndex()
         # Positions of entries that are neither 0 nor 1, maybe, since they were last booleanised.
         self._pending: list[Tensor] = []
         if entries is not None:

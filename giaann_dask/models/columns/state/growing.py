@@ -1,8 +1,8 @@
-"""Keep a tensor whose first axis grows in place: on the CPU without copying what is there.
+"""Keep a tensor whose first axis grows in place, without copying what is there.
 
 A tensor of more than a mebibyte is in anonymous mapped memory, which Linux enlarges by moving its pages to other
 addresses, in a time that hardly depends on their number. Rows that were never written take no memory. Where memory
-cannot be enlarged so, as on other systems and on devices, the rows are copied to a larger tensor.
+cannot be enlarged so, as on other systems, the rows are copied to a larger tensor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from giaann_dask.device import tensor_device, torch
+from giaann_dask.device import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +52,7 @@ class GrowingTensor:
     """
 
     def __init__(self, dtype: torch.dtype, device: torch.device, row: tuple[int, ...] = ()) -> None:
-        self._row, self._mapping = row, None if tensor_device(device) else _Mapping()
+        self._row, self._mapping = row, _Mapping()
         self.values = torch.empty((_FIRST_ROWS, *row), dtype=dtype, device=device)
 
     def reserve(self, used: int, needed: int) -> None:
@@ -61,7 +61,7 @@ class GrowingTensor:
             return
         rows = max(needed, 2 * len(self.values))
         dtype, nbytes = self.values.dtype, rows * prod(self._row) * self.values.element_size()
-        if self._mapping is None or nbytes < _MAPPED_BYTES:
+        if nbytes < _MAPPED_BYTES:
             larger = self.values.new_empty((rows, *self._row))
             larger[:used] = self.values[:used]
             self.values = larger

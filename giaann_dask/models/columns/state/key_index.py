@@ -1,10 +1,9 @@
-"""Index the keys of a tensor that only grows, to find their positions on any device.
+"""Index the keys of a tensor that only grows, to find their positions.
 
 An open-addressed table of positions, at most half of it used. It grows by doubling, a little with each key that is
 added, so that no call waits for the whole table: while it fills, the memory of one twice as large is cleared, and that
 one then takes over the keys of the one before it a few at a time.
-On the CPU compiled loops search in it; on other devices tensor operations over all keys of a call, which go on with
-those that have not met their slot yet. A torch operation costs microseconds, which a few keys do not need in all.
+Compiled loops search in it: a torch operation costs microseconds, which a few keys do not need in all.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.device import tensor_device, torch
+from giaann_dask.device import torch
 from giaann_dask.keys import Integers
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ _FIRST_SLOTS = 1 << 8
 _SPREAD = -7046029254386353131
 # Slots are upper bits of a product, which depend on all bits of a key only if its own upper bits are moved down.
 _DOWN, _UPPER = 29, 32
-# Neighbouring slots that tensor operations look at together.
-_WINDOW = 4
 # Keys that a larger table takes over for each one that is added; two would do.
 _TAKEN_OVER = 4
 # Slots of the next table that are cleared for each key that is added, from half of what the present one may have on;
@@ -45,17 +42,12 @@ _NO_TABLE = np.zeros(1, np.int32)
 
 
 class KeyIndex:
-    """Positions of distinct keys in a tensor that keys are appended to, by tensor operations of any device.
-
-    Parameters
-    ----------
-    device : torch.device
-        Of the tensor.
+    """Positions of distinct keys in a tensor of the CPU that keys are appended to.
 
     Examples
     --------
     >>> keys = torch.zeros(4, dtype=torch.int64)
-    >>> index = KeyIndex(keys.device)
+    >>> index = KeyIndex()
     >>> index.take(keys, 0, torch.tensor([7, 5, 9]))
     (tensor([0, 1, 2]), 3)
     >>> index.take(keys, 3, torch.tensor([9, 8]))
@@ -64,8 +56,7 @@ class KeyIndex:
     tensor([ 3, -1])
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._window = torch.arange(_WINDOW, device=device)
+    def __init__(self) -> None:
         self._table = self._new_table(_FIRST_SLOTS).zero_()
         # The table before it has the keys before `_end`; those before `_begin` are in the present one, too.
         self._before: Tensor | None = None
@@ -76,7 +67,7 @@ class KeyIndex:
 
     def copy(self) -> KeyIndex:
         """Return an index of the same keys that grows independently."""
-        other = type(self)(self._window.device)
+        other = type(self)()
         other._table, other._before = self._table.clone(), self._before
         other._begin, other._end = self._begin, self._end
         return other
@@ -107,7 +98,7 @@ class KeyIndex:
         used : int
             Number of keys that were added.
         wanted : Tensor
-            Keys, int64, shape ``(wanted,)``; distinct, except on the CPU.
+            Keys, int64, shape ``(wanted,)``.
 
         Returns
         -------
@@ -120,17 +111,6 @@ class KeyIndex:
         position, end = self._take(keys, used, wanted)
         self._take_over(keys, _TAKEN_OVER * (end - used))
         self._clear_next(end, _CLEARED * (end - used))
-        return position, end
-
-    def _take(self, keys: Tensor, used: int, wanted: Tensor) -> tuple[Tensor, int]:
-        position = self.find(keys, wanted)
-        missing = position < 0
-        fresh = wanted[missing]
-        end = used + len(fresh)
-        if len(fresh):
-            keys[used:end] = fresh
-            self._insert(keys, used, end)
-            position = torch.where(missing, used - 1 + missing.cumsum(0), position)
         return position, end
 
     def _enlarge_for(self, keys: Tensor, used: int, needed: int) -> None:
@@ -164,43 +144,6 @@ class KeyIndex:
         self._next[self._cleared : end] = 0
         self._cleared = end
 
-    def _new_table(self, slots: int) -> Tensor:
-        dtype = torch.int32 if slots <= 1 << 31 else torch.int64
-        return torch.empty(slots, dtype=dtype, device=self._window.device)
-
-    def _find(self, table: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
-        found, slot = torch.full_like(wanted, -1), _home(wanted, len(table) - 1)
-        searching = torch.arange(len(wanted), device=wanted.device)
-        while len(searching):
-            entry = table[(slot[:, None] + self._window) & (len(table) - 1)].to(torch.int64)
-            free = entry == 0
-            here = (keys[(entry - 1).clamp_min(0)] == wanted[:, None]) & ~free
-            position = torch.where(here, entry, 0).amax(1) - 1
-            found[searching] = position
-            left = ((position < 0) & ~free.any(1)).nonzero()[:, 0]
-            searching, wanted, slot = searching[left], wanted[left], slot[left] + _WINDOW
-        return found
-
-    def _insert(self, keys: Tensor, begin: int, end: int) -> None:
-        """Insert the keys of some positions, which are not in the table."""
-        table, last = self._table, len(self._table) - 1
-        slot = _home(keys[begin:end], last)
-        # Position + 1, since 0 marks a free slot.
-        entry = torch.arange(begin + 1, end + 1, dtype=table.dtype, device=table.device)
-        while len(entry):
-            window = (slot[:, None] + self._window) & last
-            free = table[window] == 0
-            some = free.any(1)
-            first = torch.gather(window, 1, free.to(torch.uint8).argmax(1, keepdim=True))[:, 0]
-            # Of several keys for one slot any gets it, and the others search on: positions do not depend on slots.
-            table[first[some]] = entry[some]
-            left = (table[first] != entry).nonzero()[:, 0]
-            slot, entry = torch.where(some, slot, slot + _WINDOW)[left], entry[left]
-
-
-class CompiledKeyIndex(KeyIndex):
-    """The same on the CPU, by compiled loops."""
-
     def _find(self, table: Tensor, keys: Tensor, wanted: Tensor) -> Tensor:
         found = torch.empty_like(wanted)
         _find_keys(table.numpy(), keys.numpy(), wanted.numpy(), found.numpy())
@@ -217,11 +160,6 @@ class CompiledKeyIndex(KeyIndex):
     def _new_table(self, slots: int) -> Tensor:
         # NumPy asks for large pages, which need fewer translations of addresses.
         return torch.from_numpy(np.empty(slots, np.int32 if slots <= 1 << 31 else np.int64))
-
-
-def new_index(device: torch.device) -> KeyIndex:
-    """Return the fastest index on a device."""
-    return KeyIndex(device) if tensor_device(device) else CompiledKeyIndex(device)
 
 
 @nb.njit(nogil=True)  # type: ignore[untyped-decorator]

@@ -108,8 +108,6 @@ class SequenceSession(ABC, Generic[State, Rules]):
         Stored delimiter flags of every feature that the rows or the sequences name.
     options : InferenceOptions or V2Options, optional
         Rules of inference; by default those of the profile.
-    device : torch.device, optional
-        Where values are computed; by default on the CPU.
     """
 
     _rules_type: type[Rules]
@@ -121,16 +119,10 @@ class SequenceSession(ABC, Generic[State, Rules]):
         flags: FlagTable,
         *,
         options: Rules | None = None,
-        device: torch.device | None = None,
     ) -> None:
         self.specification, self.rows, self.flags = specification, rows, flags
         self.options = options or self._rules_type()
-        self._given_device = device
-
-    @property
-    def device(self) -> torch.device:
-        """Device of tensors; the CPU where none was given."""
-        return self._given_device or torch.device("cpu")
+        self.device = torch.device("cpu")
 
     def run_sequence(
         self, sequence: PreparedSequence, *, observer: Observer | None = None, choose: Choice | None = None

@@ -29,7 +29,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.device import torch
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, feature_of
 from giaann_dask.models.columns.state.activation import ActivationState
 from giaann_dask.models.columns.state.candidates import Candidates, TokenTimes
@@ -77,8 +76,6 @@ class BeamSession(Session):
         Width, depth and score.
     options : InferenceOptions, optional
         Rules of inference.
-    device : torch.device, optional
-        Where the state lives.
     """
 
     def __init__(
@@ -89,9 +86,8 @@ class BeamSession(Session):
         *,
         beam: BeamOptions,
         options: InferenceOptions | None = None,
-        device: torch.device | None = None,
     ) -> None:
-        super().__init__(specification, rows, flags, options=options, device=device)
+        super().__init__(specification, rows, flags, options=options)
         self.beam = beam
 
     def _advance(

@@ -393,8 +393,8 @@ class PullBatch:
 class PullSession(Session):
     """Advances one sequence at a time as a batch of one, which computes only the neurons that can win.
 
-    The parameters and every value of every result are those of `Session`; traces have no state. Without a device
-    the steps are compiled for the CPU, with one for it. It may serve any number of sequences, from one thread.
+    The parameters and every value of every result are those of `Session`; traces have no state. It may
+    serve any number of sequences, from one thread.
     """
 
     def run_sequence(
@@ -432,7 +432,7 @@ class PullSession(Session):
 
     def _new_batch(self) -> PullBatch:
         one = BatchOptions(slots=1)
-        return PullBatch(self.specification, self.rows, options=self.options, batch=one, device=self._given_device)
+        return PullBatch(self.specification, self.rows, options=self.options, batch=one)
 
 
 def _modes(flags: FlagTable, feature: Integers, number: int | Integers) -> npt.NDArray[np.int8]:

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.device import tensor_device, torch
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.keys import Integers, feature_of, unpack_neuron, unpack_target
 from giaann_dask.models.columns.state.activation import StateEntries
 from giaann_dask.models.columns.state.candidates import Candidates
@@ -235,7 +234,7 @@ class V2Session(SequenceSession[AdvancingState, V2Options]):
     Raises
     ------
     OptionError
-        If the device is not the CPU, the dynamics are not those of the network, or auxiliary neurons are asked
+        If the dynamics are not those of the network, or auxiliary neurons are asked
         for that the flags do not have.
     """
 
@@ -248,17 +247,12 @@ class V2Session(SequenceSession[AdvancingState, V2Options]):
         flags: FlagTable,
         *,
         options: V2Options | None = None,
-        device: torch.device | None = None,
     ) -> None:
-        super().__init__(specification, rows, flags, options=options, device=device)
+        super().__init__(specification, rows, flags, options=options)
         if self.options.auxiliary:
             if flags.auxiliary is None:
                 raise OptionError("auxiliary neurons without attachments", "flags that have them", "attach features")
             self.rows = AuxiliaryRows(rows, flags.auxiliary)
-        if tensor_device(device) is not None:
-            raise OptionError(
-                f"{parameter('device')} is {device}", "cpu for networks of profile v2", "leave the device out"
-            )
         self._layout = SegmentLayout.of(specification)
         self._layout.require_soma(self.options.lif)
 

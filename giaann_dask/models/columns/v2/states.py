@@ -18,7 +18,7 @@ from giaann_dask.device import torch
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, pack_target
 from giaann_dask.models.columns.state.activation import StateEntries
 from giaann_dask.models.columns.state.growing import GrowingTensor
-from giaann_dask.models.columns.state.key_index import new_index
+from giaann_dask.models.columns.state.key_index import KeyIndex
 from giaann_dask.models.columns.v2 import dynamics
 from giaann_dask.models.columns.v2.options import LegacyOptions, LifOptions
 from giaann_dask.models.columns.v2.tables import (
@@ -115,7 +115,7 @@ class SequenceState(AdvancingState):
         self._columns = [self._neuron, self._stamp, self._value]
         if not layout.soma:
             self._columns += [GrowingTensor(torch.bool, cpu, row), GrowingTensor(torch.int32, cpu, row)]
-        self._index, self._used, self._moment = new_index(cpu), 0, 1
+        self._index, self._used, self._moment = KeyIndex(), 0, 1
         self._advanced = np.zeros(_FIRST_STEPS if layout.soma else 0, np.bool_)
 
     def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
