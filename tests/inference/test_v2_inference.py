@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.evaluation.accuracy import Predictions, match_ranks
-from giaann_dask.models.columns.rules import fitting_rules, require_v1
+from giaann_dask.models.columns.rules import fitting_rules, require_fit, require_v1
 from giaann_dask.models.columns.session_batch import SessionBatch
 from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.options import InferenceOptions
@@ -33,7 +33,7 @@ from giaann_dask.models.columns.v2.options import (
 )
 from giaann_dask.models.columns.v2.session import V2Session, passing, select
 from giaann_dask.models.columns.v2.tables import SegmentLayout
-from giaann_dask.models.options import BatchOptions
+from giaann_dask.models.options import BatchOptions, GenerationOptions
 from giaann_dask.models.rules import PredictionRules
 from giaann_dask.registry import ModelTraits
 from giaann_dask.rows.source import RunRows
@@ -225,6 +225,15 @@ def test_rules_fit_the_network_or_are_refused() -> None:
 class _Second(V2Network):
     profile = "v2"
     traits = ModelTraits(columns=True, probabilities=False)
+
+
+@pytest.mark.parametrize("profile", ["v1", "v2"])
+def test_rules_are_found_once_for_a_prompt(profile: Literal["v1", "v2"]) -> None:
+    fitting_rules.cache_clear()
+    # The command, the client, the opening of the commit and its batch ask for them, with equal values.
+    found = [require_fit(Specification(profile=profile), GenerationOptions()) for _ in range(4)]
+    assert all(rules is found[0] for rules in found)
+    assert fitting_rules.cache_info().misses == 1
 
 
 def test_options_are_checked() -> None:

@@ -6,7 +6,7 @@ Does not cover: the rules themselves (`giaann_dask.models.columns.state.options`
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from giaann_dask.device import DeviceName, require_kernels, select_device, torch
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 InferenceRules: TypeAlias = InferenceOptions | V2Options
 
 
+@lru_cache(maxsize=64)
 def fitting_rules(specification: Specification, asked: PredictionRules) -> InferenceRules:
-    """Return the rules of inference by which a network predicts.
+    """Return the rules of inference by which a network predicts; found once for all stages of a prompt.
 
     Parameters
     ----------
