@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions, roles_of, start_cluster
     from giaann_dask.diagnostics.evaluation_report import save_report
     from giaann_dask.diagnostics.pictures.difference import draw_difference
-    from giaann_dask.diagnostics.pictures.options import DrawOptions
+    from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
     from giaann_dask.errors import GiaannError
     from giaann_dask.islands.definition import Island
     from giaann_dask.islands.merging import MergeReport
@@ -57,7 +57,7 @@ _MODULES = {
     "ClusterOptions": "giaann_dask.cluster",
     "Context": "giaann_dask.models.words.stream",
     "CountedModel": "giaann_dask.models.words.counted_model",
-    "DrawOptions": "giaann_dask.diagnostics.pictures.options",
+    "DrawOptions": "giaann_dask.diagnostics.pictures.draw_options",
     "EncodedCorpus": "giaann_dask.store.corpus",
     "EvaluationOptions": "giaann_dask.models.columns.evaluation.evaluation_options",
     "Files": "giaann_dask.text.inputs",

@@ -27,7 +27,7 @@ from giaann_dask.registry import find_model
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.models import Models
 from giaann_dask.serving.opening import EngineOpener, SharedClient
-from giaann_dask.serving.options import ServingOptions
+from giaann_dask.serving.serving_options import ServingOptions
 from giaann_dask.store.network_store import NetworkStore
 
 _DOCUMENTS, _LINES = 4, 12

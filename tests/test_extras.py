@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.cluster.options import PROTOCOLS
+from giaann_dask.cluster.cluster_options import PROTOCOLS
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -18,7 +18,7 @@ import giaann_dask as gd
 from giaann_dask.cli import giaann_dask as commands
 from giaann_dask.cli import run
 from giaann_dask.cli.algebra import open_at_ref, read_prompts
-from giaann_dask.cli.options import FILE_PATH, NETWORK_PATH, read_toml
+from giaann_dask.cli.shared_options import FILE_PATH, NETWORK_PATH, read_toml
 from giaann_dask.cluster.connecting import connect
 from giaann_dask.diagnostics.evaluation_report import save_report
 from giaann_dask.encoding.tokenizing import save_tokenizer

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from giaann_dask.api.text_options import TextOptions
     from giaann_dask.api.texts import Inputs
     from giaann_dask.diagnostics.network_report.page import NetworkReport
+    from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
     from giaann_dask.diagnostics.pictures.gallery import Pictures
-    from giaann_dask.diagnostics.pictures.options import DrawOptions
     from giaann_dask.models.base import Predictor
     from giaann_dask.models.columns.connection_table import ConnectionTable
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
@@ -722,7 +722,7 @@ class Network(Summarised, Mapping[str, "Column"]):
 
     def draw(self, concepts: Sequence[str] = (), *, options: DrawOptions | None = None) -> Figure:
         """Return a picture of some concept columns and their connections; `pictures` has all other kinds."""
-        from giaann_dask.diagnostics.pictures.options import DrawOptions
+        from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 
         return self.pictures.draw(replace(options or DrawOptions(), concepts=tuple(concepts)) if concepts else options)
 

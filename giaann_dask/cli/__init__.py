@@ -1,7 +1,7 @@
 """Run the command line ``giaann-dask COMMAND``.
 
 Every failure becomes one line on standard error and an exit code. The commands are in `commands` and the modules that
-are imported here, their common options in `options`.
+are imported here, their common options in `shared_options`.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ import click
 from giaann_dask.cli.click_ext import Command, CommandGroup, section
 from giaann_dask.cli.dataclass_options import options_of
 from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.options import FILE_PATH, LOCAL, NETWORK, common_options, prepared
 from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import progress, waiting
+from giaann_dask.cli.shared_options import FILE_PATH, LOCAL, NETWORK, common_options, prepared
 from giaann_dask.cli.stopping import stop_on_signals
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _output = section("Output and logging")
 @click.option("--scheduler-file", type=FILE_PATH, help="Write the address to this file.")
 @options_of(
     "options",
-    "giaann_dask.cluster.options.ClusterOptions",
+    "giaann_dask.cluster.cluster_options.ClusterOptions",
     "Workers",
     only=("threads", "memory_limit", "protocol", "hang_timeout_s", "dashboard"),
     defaults={"dashboard": "127.0.0.1:8787"},

@@ -16,7 +16,10 @@ from giaann_dask.cli.click_ext import Group, section
 from giaann_dask.cli.dataclass_options import options_of
 from giaann_dask.cli.event_files import event_log, events_option, round_log, rounds_option
 from giaann_dask.cli.logs import is_verbose
-from giaann_dask.cli.options import (
+from giaann_dask.cli.output import answer, figures, say
+from giaann_dask.cli.progress import Workload, progress, waiting
+from giaann_dask.cli.scoring import check_baseline, compare, score
+from giaann_dask.cli.shared_options import (
     FILE_PATH,
     INPUTS,
     LOCAL,
@@ -39,9 +42,6 @@ from giaann_dask.cli.options import (
     text_options,
     training_options,
 )
-from giaann_dask.cli.output import answer, figures, say
-from giaann_dask.cli.progress import Workload, progress, waiting
-from giaann_dask.cli.scoring import check_baseline, compare, score
 from giaann_dask.cli.specification_options import (
     network_options,
     read_fields,

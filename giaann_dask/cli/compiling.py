@@ -14,9 +14,9 @@ import click
 
 from giaann_dask.cli.click_ext import Command, section
 from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.options import json_option, silence_dask
 from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import waiting
+from giaann_dask.cli.shared_options import json_option, silence_dask
 from giaann_dask.spec_profiles import PROFILES, Profile
 
 _LINES = 30

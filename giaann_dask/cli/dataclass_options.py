@@ -283,7 +283,7 @@ def field_helps(kind: type[Any]) -> dict[str, str]:
 
     Examples
     --------
-    >>> from giaann_dask.cluster.options import ClusterOptions
+    >>> from giaann_dask.cluster.cluster_options import ClusterOptions
     >>> field_helps(ClusterOptions)["threads"]
     'Threads of each worker.'
     """

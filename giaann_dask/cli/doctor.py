@@ -13,16 +13,16 @@ import click
 
 from giaann_dask.cli.click_ext import Command, section
 from giaann_dask.cli.dataclass_options import options_of
-from giaann_dask.cli.options import NETWORK_PATH, output_options, silence_dask
 from giaann_dask.cli.output import answer, show
 from giaann_dask.cli.progress import waiting
+from giaann_dask.cli.shared_options import NETWORK_PATH, output_options, silence_dask
 from giaann_dask.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from giaann_dask.diagnostics.findings import Finding
-    from giaann_dask.serving.options import ServingOptions
+    from giaann_dask.serving.serving_options import ServingOptions
 
 CHECK_FAILED = 3
 _PIPE_WIDTH = 160
@@ -35,7 +35,7 @@ _MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red
 @click.option("--ref", metavar="NAME", help="Check an older commit, tag or branch of the network.")
 @section("Cluster")("--scheduler", metavar="ADDRESS", help="Also check the cluster of this scheduler.")
 @section("Cluster")("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
-@options_of("serving", "giaann_dask.serving.options.ServingOptions", "Server", only=("port",))
+@options_of("serving", "giaann_dask.serving.serving_options.ServingOptions", "Server", only=("port",))
 @output_options
 def doctor(
     network: Path | None,

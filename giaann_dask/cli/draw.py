@@ -13,7 +13,9 @@ import click
 
 from giaann_dask.cli.click_ext import Command, given_options, section
 from giaann_dask.cli.dataclass_options import options_of
-from giaann_dask.cli.options import (
+from giaann_dask.cli.output import answer, figures
+from giaann_dask.cli.progress import Workload, progress, waiting
+from giaann_dask.cli.shared_options import (
     FILE_PATH,
     LOCAL,
     NETWORK,
@@ -27,19 +29,17 @@ from giaann_dask.cli.options import (
     prepared,
     text_options,
 )
-from giaann_dask.cli.output import answer, figures
-from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
     from giaann_dask.api.network import Network
-    from giaann_dask.diagnostics.pictures.options import DrawOptions
+    from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
     from giaann_dask.models.options import GenerationOptions
 
 _PICTURES, _PAGE = (".svg", ".png", ".pdf"), (".html",)
 _content, _style = section("What to draw"), section("Size and style")
-_DRAW = "giaann_dask.diagnostics.pictures.options.DrawOptions"
-_DENSITY = "giaann_dask.diagnostics.pictures.options.DensityOptions"
+_DRAW = "giaann_dask.diagnostics.pictures.draw_options.DrawOptions"
+_DENSITY = "giaann_dask.diagnostics.pictures.draw_options.DensityOptions"
 
 
 @click.command(cls=Command)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO, TypeVar
 
 from giaann_dask.cli.click_ext import section
-from giaann_dask.cli.options import APPENDED_FILE
+from giaann_dask.cli.shared_options import APPENDED_FILE
 from giaann_dask.events import Committed, Event, Observer, RegionsMeasured, RoundIntegrated, notify_all
 
 Command = TypeVar("Command", bound=Callable[..., Any])

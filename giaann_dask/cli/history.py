@@ -9,8 +9,8 @@ from typing import Any, Literal
 import click
 
 from giaann_dask.cli.click_ext import Command
-from giaann_dask.cli.options import NETWORK, output_options
 from giaann_dask.cli.output import answer
+from giaann_dask.cli.shared_options import NETWORK, output_options
 
 _REF = click.option("--ref", default=None, metavar="NAME", help="Commit, tag or branch.  [default: the last commit]")
 _DELETE = click.option("--delete", is_flag=True, help="Remove the name; the commit stays as long as others need it.")

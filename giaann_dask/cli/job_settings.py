@@ -16,8 +16,8 @@ import click
 
 from giaann_dask.cli.click_ext import Command, without_dashes
 from giaann_dask.cli.dataclass_options import Items
-from giaann_dask.cli.options import FILE_PATH, read_toml
 from giaann_dask.cli.output import say
+from giaann_dask.cli.shared_options import FILE_PATH, read_toml
 from giaann_dask.errors import GiaannError, OptionError
 from giaann_dask.workflows.exits import BAD_INPUT, message_of, status_of
 

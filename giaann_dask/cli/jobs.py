@@ -17,7 +17,9 @@ from giaann_dask.cli.click_ext import Group, section
 from giaann_dask.cli.dataclass_options import PLAIN, options_of
 from giaann_dask.cli.event_files import round_log, rounds_option
 from giaann_dask.cli.job_settings import job_command
-from giaann_dask.cli.options import (
+from giaann_dask.cli.output import answer, figures
+from giaann_dask.cli.progress import Workload, progress, waiting
+from giaann_dask.cli.shared_options import (
     FILE_PATH,
     NETWORK_PATH,
     as_files,
@@ -28,8 +30,6 @@ from giaann_dask.cli.options import (
     text_options,
     training_options,
 )
-from giaann_dask.cli.output import answer, figures
-from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.cli.specification_options import network_options, read_specification
 from giaann_dask.cli.stopping import stop_on_signals
 

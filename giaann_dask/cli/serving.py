@@ -14,7 +14,9 @@ import click
 
 from giaann_dask.cli.click_ext import Command, section
 from giaann_dask.cli.dataclass_options import SIZE, options_of
-from giaann_dask.cli.options import (
+from giaann_dask.cli.output import answer, figures
+from giaann_dask.cli.progress import waiting
+from giaann_dask.cli.shared_options import (
     LOCAL,
     NETWORK_PATH,
     dense_options,
@@ -24,8 +26,6 @@ from giaann_dask.cli.options import (
     prepared,
     row_options,
 )
-from giaann_dask.cli.output import answer, figures
-from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.local_files import local_path
@@ -33,11 +33,11 @@ from giaann_dask.local_files import local_path
 if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.models.options import GenerationOptions
-    from giaann_dask.serving.options import ServingOptions
+    from giaann_dask.serving.serving_options import ServingOptions
 
 
 _limits, _cluster = section("Limits"), section("Cluster")
-_SERVING = "giaann_dask.serving.options."
+_SERVING = "giaann_dask.serving.serving_options."
 
 
 class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]

@@ -15,7 +15,7 @@ import click
 
 from giaann_dask.cli.click_ext import FILE_FIELDS, section
 from giaann_dask.cli.dataclass_options import read_items
-from giaann_dask.cli.options import FILE_PATH, read_toml
+from giaann_dask.cli.shared_options import FILE_PATH, read_toml
 from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
 from giaann_dask.spec_profiles import CONTEXT_NAMES, FLAGS
 

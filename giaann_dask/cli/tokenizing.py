@@ -12,9 +12,9 @@ import click
 
 from giaann_dask.cli.click_ext import Group, section
 from giaann_dask.cli.dataclass_options import PLAIN
-from giaann_dask.cli.options import FILE_PATH, INPUTS, output_options, reading_options
 from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import waiting
+from giaann_dask.cli.shared_options import FILE_PATH, INPUTS, output_options, reading_options
 
 
 @click.group(cls=Group)

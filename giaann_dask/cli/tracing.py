@@ -9,7 +9,9 @@ from typing import Any
 import click
 
 from giaann_dask.cli.click_ext import Command
-from giaann_dask.cli.options import (
+from giaann_dask.cli.output import answer
+from giaann_dask.cli.progress import waiting
+from giaann_dask.cli.shared_options import (
     LOCAL,
     NETWORK,
     as_files,
@@ -20,8 +22,6 @@ from giaann_dask.cli.options import (
     prepared,
     row_options,
 )
-from giaann_dask.cli.output import answer
-from giaann_dask.cli.progress import waiting
 
 
 @click.command(cls=Command)

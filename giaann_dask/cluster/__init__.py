@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from giaann_dask.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from giaann_dask.cluster.cluster_options import ClusterOptions
     from giaann_dask.cluster.connecting import connect, prepare, start_cluster
     from giaann_dask.cluster.lost import attempt
     from giaann_dask.cluster.memory_budget import data_budget, driver_allocator, region_budget, trim_memory
-    from giaann_dask.cluster.options import ClusterOptions
     from giaann_dask.cluster.roles import Roles, WorkerMemory, assign_regions, directed, roles_of
     from giaann_dask.cluster.waiting import (
         beside_tasks,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
-    "ClusterOptions": "giaann_dask.cluster.options",
+    "ClusterOptions": "giaann_dask.cluster.cluster_options",
     "Roles": "giaann_dask.cluster.roles",
     "WorkerMemory": "giaann_dask.cluster.roles",
     "assign_regions": "giaann_dask.cluster.roles",

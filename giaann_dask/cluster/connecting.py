@@ -17,10 +17,10 @@ from typing import Any
 from distributed import Client, Scheduler, SpecCluster, TimeoutError, Worker
 from distributed.versions import VersionMismatchWarning
 
+from giaann_dask.cluster.cluster_options import ClusterOptions
 from giaann_dask.cluster.device_speeds import describe_machine, read_speeds
 from giaann_dask.cluster.fork_server import begin_fork_server, environment_of_workers, forks, imports_main
 from giaann_dask.cluster.memory_budget import worker_allocator
-from giaann_dask.cluster.options import ClusterOptions
 from giaann_dask.cluster.resilience import RestartingNanny, SpawningNanny, scheduler_arguments, set_defaults
 from giaann_dask.cluster.roles import BOTH_ROLES, COMPUTE, GPU, STORAGE
 from giaann_dask.cluster.versions import require_versions

@@ -24,8 +24,8 @@ from giaann_dask.serving.completions import complete, unknown_model
 from giaann_dask.serving.http_errors import HttpError, http_error_of
 from giaann_dask.serving.metrics import CONTENT_TYPE, Metrics
 from giaann_dask.serving.models import Models, ModelSource
-from giaann_dask.serving.options import ServingOptions
 from giaann_dask.serving.request_queue import RequestQueue
+from giaann_dask.serving.serving_options import ServingOptions
 from giaann_dask.serving.traces import trace
 
 _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}

@@ -20,7 +20,6 @@ from giaann_dask.serving.fields import (
     shown,
     wrong_field,
 )
-from giaann_dask.serving.options import Limits
 from giaann_dask.serving.requests import (
     SHARED,
     UNSUPPORTED,
@@ -30,6 +29,7 @@ from giaann_dask.serving.requests import (
     require_supported,
     with_shared_fields,
 )
+from giaann_dask.serving.serving_options import Limits
 
 # A chat has no default of its own at OpenAI, where models end their answers.
 DEFAULT_TOKENS = 64

@@ -24,9 +24,9 @@ from giaann_dask.serving.fields import read_object, wrong_field
 from giaann_dask.serving.http_errors import HttpError, http_error_of, late
 from giaann_dask.serving.metrics import Metrics
 from giaann_dask.serving.models import ModelReference, Models
-from giaann_dask.serving.options import ServingOptions
 from giaann_dask.serving.request_queue import RequestQueue, Ticket
 from giaann_dask.serving.requests import CompletionRequest, read_request
+from giaann_dask.serving.serving_options import ServingOptions
 
 Answer = TypeVar("Answer")
 # As nginx says of a client that closed its connection; nobody receives it, the metrics show it.

@@ -16,7 +16,7 @@ from functools import partial
 from giaann_dask.serving.engine import CompletionOptions, EngineRequest, PromptEvent
 from giaann_dask.serving.http_errors import HttpError, busy
 from giaann_dask.serving.models import ServedModel
-from giaann_dask.serving.options import QueueOptions
+from giaann_dask.serving.serving_options import QueueOptions
 
 # Weight of the newest generation in the moving average of their times.
 _NEWEST_SHARE = 0.1

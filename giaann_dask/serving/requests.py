@@ -21,7 +21,7 @@ from giaann_dask.serving.fields import (
     shown,
     wrong_field,
 )
-from giaann_dask.serving.options import Limits
+from giaann_dask.serving.serving_options import Limits
 
 DEFAULT_TOKENS = 16
 _RANDOM_SEED = -1

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.serving.connections import ACCEPTED_AT_ONCE, Connections, Timeouts, connection_limit
-from giaann_dask.serving.options import ServingOptions
+from giaann_dask.serving.serving_options import ServingOptions
 
 _POLL_S = 0.05
 # Connections that the system keeps until they are accepted.

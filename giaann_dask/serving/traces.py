@@ -13,7 +13,7 @@ from giaann_dask.models.results import ConnectionKey, ContextPart
 from giaann_dask.serving.completions import read_body
 from giaann_dask.serving.fields import read_integer, read_object, require_known, shown, wrong_field
 from giaann_dask.serving.models import Models
-from giaann_dask.serving.options import Limits, ServingOptions
+from giaann_dask.serving.serving_options import Limits, ServingOptions
 
 _NUMBERS = ("source", "target", "segment", "branch")
 _MOST = 1 << 63

@@ -23,13 +23,13 @@ from giaann_dask.cli import run
 from giaann_dask.cli.click_ext import Command, _commands
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.data import sample_test_text
+from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 from giaann_dask.diagnostics.pictures.gallery import Pictures
-from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import GiaannError, OptionError, parameter
 from giaann_dask.models.options import BeamOptions, StateOptions
 from giaann_dask.rows.row_options import RowOptions
-from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
+from giaann_dask.serving.serving_options import Limits, QueueOptions, ServingOptions
 from giaann_dask.spec import Specification
 from giaann_dask.text.read_options import ReadOptions
 

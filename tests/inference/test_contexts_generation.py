@@ -30,8 +30,8 @@ from giaann_dask.serving.app import build_app
 from giaann_dask.serving.http_errors import HttpError
 from giaann_dask.serving.logprobs import prompt_logprobs
 from giaann_dask.serving.opening import open_engine
-from giaann_dask.serving.options import Limits
 from giaann_dask.serving.requests import read_request
+from giaann_dask.serving.serving_options import Limits
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.splitting import sentence_ended
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.conformance import read_lines
 from support.v2_records import V2Dictionary, V2Network, native_first, v2_folder, v2_prepared, v2_run
 
-from giaann_dask.cli.options import inference_rules
+from giaann_dask.cli.shared_options import inference_rules
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.models.columns.batch import Prompt

@@ -16,7 +16,7 @@ from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.engine import CompletionEngine
 from giaann_dask.serving.models import Models, ModelSource
-from giaann_dask.serving.options import QueueOptions, ServingOptions
+from giaann_dask.serving.serving_options import QueueOptions, ServingOptions
 
 
 class Networks:

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from support.serving_engines import ScriptedEngine, models_of
 
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
+from giaann_dask.serving.serving_options import Limits, QueueOptions, ServingOptions
 
 PATH = "/v1/completions"
 TEXT = " to the baker before the sun rise and home"

@@ -12,8 +12,8 @@ from support.browsers import NEEDS_BROWSER, WIDTHS, errors, keep_picture, open_b
 from support.serving_engines import DrawingNetwork, ScriptedEngine, models_of
 
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.options import Limits, ServingOptions
 from giaann_dask.serving.server import address_of, bind, serve
+from giaann_dask.serving.serving_options import Limits, ServingOptions
 
 pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
 from selenium.webdriver.common.by import By

@@ -18,8 +18,8 @@ from giaann_dask.serving.chat_requests import read_chat_request
 from giaann_dask.serving.completion_deltas import Choice, StopFinder
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.http_errors import HttpError
-from giaann_dask.serving.options import Limits, QueueOptions, ServingOptions
 from giaann_dask.serving.requests import CompletionRequest, read_request
+from giaann_dask.serving.serving_options import Limits, QueueOptions, ServingOptions
 from giaann_dask.serving.traces import read_trace_request
 
 

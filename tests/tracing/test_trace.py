@@ -23,7 +23,7 @@ from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.http_errors import HttpError
 from giaann_dask.serving.models import ModelSource, ServedModel
 from giaann_dask.serving.opening import open_engine
-from giaann_dask.serving.options import Limits
+from giaann_dask.serving.serving_options import Limits
 from giaann_dask.serving.traces import read_trace_request
 from giaann_dask.tracing.index import TraceIndex
 from giaann_dask.tracing.trace import _open

@@ -19,9 +19,9 @@ from giaann_dask.diagnostics.network_report.counting import STRENGTH_EDGES, Degr
 from giaann_dask.diagnostics.network_report.gathering import RegionSize
 from giaann_dask.diagnostics.pictures.choosing import Words, choose_graph
 from giaann_dask.diagnostics.pictures.density import Density, plot_density
+from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 from giaann_dask.diagnostics.pictures.drawing import caption_of, draw_graph
 from giaann_dask.diagnostics.pictures.files import rendered
-from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.schemes import DARK, LIGHT, Theme, colour_graph, theme_of
 from giaann_dask.models import model_of
 from giaann_dask.models.columns.scanning import read_columns

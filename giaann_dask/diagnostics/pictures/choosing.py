@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from giaann_dask.diagnostics.pictures.options import DrawOptions
+from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 from giaann_dask.errors import EmptyInputError, OptionError, parameter
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.columns.connection_table import ConnectionTable, Neuron

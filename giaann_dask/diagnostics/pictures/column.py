@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from giaann_dask.diagnostics.pictures.choosing import choose_graph
+from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 from giaann_dask.diagnostics.pictures.drawing import draw_graph, wrapped
-from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.schemes import colour_graph, theme_of
 from giaann_dask.models.columns.connection_table import ConnectionTable
 

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.diagnostics.pictures.choosing import Words, choose_graph, choose_table, require_connections
+from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 from giaann_dask.diagnostics.pictures.files import rendered
 from giaann_dask.diagnostics.pictures.layout import LINE, MARGIN, Page, Point, curve, height_of, line_ends
-from giaann_dask.diagnostics.pictures.options import DrawOptions
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Scale, Theme, colour_graph, theme_of
 from giaann_dask.models.columns.connection_table import ConnectionTable
 from giaann_dask.printable import printable

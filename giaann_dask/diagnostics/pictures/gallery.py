@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from giaann_dask.diagnostics.pictures.options import DrawOptions
+from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.keywords import names_keywords
 from giaann_dask.store.commits import CommitReader
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from distributed import Client
     from matplotlib.figure import Figure
 
-    from giaann_dask.diagnostics.pictures.options import DensityOptions
+    from giaann_dask.diagnostics.pictures.draw_options import DensityOptions
     from giaann_dask.diagnostics.pictures.prediction import Prediction
     from giaann_dask.models.options import GenerationOptions
 

@@ -196,7 +196,7 @@ def colour_graph(
     theme : Theme
         Of the page.
     colour : str
-        One of `giaann_dask.diagnostics.pictures.options.Colour`.
+        One of `giaann_dask.diagnostics.pictures.draw_options.Colour`.
     words : Words, optional
         What the network knows of its features; all schemes but ``default`` and ``activation`` need it.
     activity : Activity, optional

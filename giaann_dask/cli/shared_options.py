@@ -36,7 +36,11 @@ _STORAGE = "giaann_dask.storage_options"
 
 _output = section("Output and logging")
 _cluster = partial(
-    options_of, "cluster", "giaann_dask.cluster.options.ClusterOptions", "Cluster", first=("scheduler", "workers")
+    options_of,
+    "cluster",
+    "giaann_dask.cluster.cluster_options.ClusterOptions",
+    "Cluster",
+    first=("scheduler", "workers"),
 )
 
 
