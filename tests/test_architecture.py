@@ -117,7 +117,7 @@ def test_nothing_is_compiled_where_it_is_imported() -> None:
 COLUMN_TOOLS = (
     *("__init__", "api/calibration", "api/columns", "api/frames", "api/network", "cli/commands", "cli/options"),
     *("cli/output", "cli/picturing", "cli/draw", "cli/specification_options", "diagnostics/evaluation_report"),
-    *("diagnostics/network_report/", "diagnostics/pictures/", "training/error_driven", "workflows/measuring"),
+    *("diagnostics/network_report/", "diagnostics/pictures/", "workflows/measuring"),
 )
 # Where the models of this package are listed and specified, and user interfaces that offer them by name.
 NAMES = ("registry", "spec", "spec_profiles", "encoding/sources", "cli/jobs", "cli/specification_options", "workflows/")

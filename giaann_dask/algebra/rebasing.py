@@ -106,7 +106,7 @@ def _refused(kept: _Kept, reason: str) -> StoreConflictError:
 
 def _keep(client: Client, uncommitted: UncommittedState, place: Path, observer: Observer, *, whole: bool) -> _Kept:
     """Write what was trained since the last commit to a network; all of the network where that is no sum."""
-    before = uncommitted.store.open(uncommitted.before)
+    before = uncommitted.before
     old, contents = before.manifest(), uncommitted.contents
     manifest, entries = contents.manifest, contents.ledger.entries
     vocabulary = contents.vocabulary.truncated(manifest.concepts, manifest.features, manifest.sequences - 1)
@@ -155,14 +155,14 @@ def _add(client: Client, store: NetworkStore, held: WriteLock, kept: _Kept) -> s
     origins, numbers = sum_origins(tip.origins(), kept.reader.origins(), positions)
     placement = placement_for(tip, len(contents.vocabulary.concepts))
     regions = Regions(client, tip.placement(), tip.manifest().rounds)
-    load_regions(store, tip.commit, regions)
+    load_regions(tip, regions)
     sums = add_parts(regions, submit_parts(client, kept.reader, placement, renamings[1], numbers))
     wait_all(list(sums.values()))
     regions.add_round(sums, kept.reader.manifest().rounds.bit_length())
     if tip.manifest().specification.placement != "hash":
         regions.place_columns(replace(placement, splits=()))
     contents = replace(contents, ledger=Ledger(ledger), origins=origins, note="with the work of another process")
-    return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True, before=tip.commit)
+    return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True, before=tip)
 
 
 def _joined(ledger: Sequence[LedgerEntry], kept: _Kept) -> tuple[list[LedgerEntry], list[int]]:

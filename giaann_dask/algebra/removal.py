@@ -270,10 +270,9 @@ def train_apart(
     with locked(path) as held:
         place = SharedPlace(client, held)
         wanted = specification or reader.manifest().specification
-        target = NetworkTarget(place, wanted, reader.ever_pos(), None, reader.tokenizer())
+        target = NetworkTarget(place, wanted, reader.ever_pos(), reader.tokenizer())
         Trainer(client, target, TrainingOptions(), observer).train(inputs, sources, check=False)
-        made = target.ensure()
-        return made.open(made.head())
+        return target.ensure()[1]
 
 
 def find_parts(reader: CommitReader, documents: Sequence[LedgerEntry]) -> set[int]:

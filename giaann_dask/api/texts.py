@@ -19,8 +19,8 @@ from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.object_urls import with_storage_options
 from giaann_dask.spec import Specification
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
-from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import Files, expand_lists, names_input
 from giaann_dask.text.memory_inputs import MemoryInput, Source, memory_input
@@ -117,7 +117,7 @@ def sources_of(
 
 def decide_text(
     client: Client,
-    store: NetworkStore | None,
+    reader: CommitReader | None,
     inputs: Sequence[Source],
     specification: Specification | None,
     text: TextOptions,
@@ -126,8 +126,7 @@ def decide_text(
     corpora = [EncodedCorpus(name) for name in inputs if is_corpus(name)]
     known: EverPos | None = None
     tokenizer: SubwordTokenizer | None = None
-    if store is not None:
-        reader = store.open(store.head())
+    if reader is not None:
         wanted, known, tokenizer = (
             _continued(specification, reader.manifest().specification),
             reader.ever_pos(),

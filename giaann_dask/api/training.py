@@ -42,10 +42,10 @@ from giaann_dask.store.unfinished import BRANCH, removed_unless_finished
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
-from giaann_dask.training.error_driven import train_network
+from giaann_dask.training.error_driven import train_on_misses
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget, open_store
-from giaann_dask.training.trainer import UncommittedState
+from giaann_dask.training.trainer import Trainer, UncommittedError
 
 # Seconds that the end of the process waits for the last commit of a training in the background.
 _EXIT_S = 60.0
@@ -302,14 +302,6 @@ def _finish_all() -> None:
             training.exception(_EXIT_S)
 
 
-class _Conflict(Exception):  # noqa: N818 - never leaves this module
-    """A commit that another process came before."""
-
-    def __init__(self, uncommitted: UncommittedState) -> None:
-        super().__init__(uncommitted)
-        self.uncommitted = uncommitted
-
-
 @dataclass(frozen=True)
 class _Request:
     """Arguments of one training."""
@@ -333,10 +325,10 @@ class _Request:
         while True:
             try:
                 return self._train(client, observer, stop)
-            except _Conflict as conflict:
+            except UncommittedError as conflict:
                 missed = self.options.train_on != "all"
                 reason = "what it is trained on depends on what was trained before" if missed else ""
-                commit = rebase(client, conflict.uncommitted, reason, observer)
+                commit = rebase(client, conflict.state, reason, observer)
             try:
                 require_rereadable(self.inputs, "training after a conflict")
             except OptionError as error:
@@ -356,18 +348,16 @@ class _Request:
                 raise StoreMissingError(
                     f"there is no network at {self.path} to have a branch", "an existing network", "train it first"
                 )
+            reader = None if store is None else store.open(store.head())
             calibrate(client, self.options.device)
-            wanted, lexicon = decide_text(client, store, self.inputs, self.specification, self.text)
+            wanted, lexicon = decide_text(client, reader, self.inputs, self.specification, self.text)
             sources = sources_of(wanted, self.text, lexicon)
-            target = NetworkTarget(place, wanted, sources.ever_pos, store, sources.tokenizer)
-            run = train_network(client, target, self.options, observer, stop)
-            try:
-                report = run.train(self.inputs, sources)
-            except StoreConflictError as error:
-                if run.uncommitted is None:
-                    raise
-                raise _Conflict(run.uncommitted) from error
-        return Network(self.path, report.commit, training_report=report, held=run.held)
+            target = NetworkTarget(place, wanted, sources.ever_pos, sources.tokenizer, store, reader)
+            if self.options.train_on == "misses":
+                report = train_on_misses(client, target, self.options, self.inputs, sources, observer, stop)
+            else:
+                report = Trainer(client, target, self.options, observer, stop).train(self.inputs, sources)
+        return Network(self.path, report.commit, training_report=report, held=target.held)
 
 
 @names_keywords

@@ -369,23 +369,24 @@ class _Adding:
 
     def add(self, bundles: Sequence[_Verified]) -> dict[str, str]:
         """Add bundles, and return the identity of each one's commit."""
-        store, head = self._store, self._store.head()
-        reader = store.open(head)
+        store = self._store
+        reader = store.open(store.head())
         commits: dict[str, str] = {}
         # A merge that was killed between two commits has not counted distinct connections.
         if not bundles and reader.manifest().exact:
             return commits
         specification = reader.manifest().specification
         regions = Regions(self._client, reader.placement(), reader.manifest().rounds)
-        load_regions(store, head, regions)
+        load_regions(reader, regions)
         policy = BudgetPolicy(regions, RegionBudgets(regions=specification.regions))
         for done, each in enumerate(bundles, 1):
             last = done == len(bundles)
-            contents = self._add(regions, store.open(store.head()), each)
+            contents = self._add(regions, reader, each)
             if last:
                 policy.split_all()
-            commit = commit_regions(store, regions, regions.snapshot(whole=True), contents, last=last)
-            commits[each.bundle.identity] = commit
+            snapshot = regions.snapshot(whole=True)
+            commits[each.bundle.identity] = commit_regions(store, regions, snapshot, contents, last=last, before=reader)
+            reader = store.open(commits[each.bundle.identity])
             self._observer(StageAdvanced("merge", done, len(bundles), "bundles"))
         if not bundles:
             contents = CommitContents(reader.manifest(), reader.vocabulary(), Ledger(reader.ledger()))

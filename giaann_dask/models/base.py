@@ -35,7 +35,7 @@ from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
     from giaann_dask.encoding.sources import SourceOptions
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
@@ -288,6 +288,26 @@ class DerivedTables(Protocol):
         ...  # pragma: no cover
 
 
+class ErrorMask(Protocol):
+    """Marker of the tokens that a commit does not predict, which error-driven training counts."""
+
+    def __init__(self, client: Client, reader: CommitReader) -> None:
+        """Open the commit on a cluster."""
+        ...  # pragma: no cover
+
+    def submit(self, block: Future, vocabulary: Vocabulary) -> Future:
+        """Submit the task that marks the tokens of a block to train (`EncodedBlock.train_mask`).
+
+        Parameters
+        ----------
+        block : Future
+            An `EncodedBlock`.
+        vocabulary : Vocabulary
+            Dictionaries as of the end of the block.
+        """
+        ...  # pragma: no cover
+
+
 class Model(ABC):
     """Rules that count text and predict from the counts; has no state.
 
@@ -300,6 +320,8 @@ class Model(ABC):
         `Specification`.
     sums_pairs : bool
         Whether increments are pairs of tokens, which a device can sum.
+    error_mask : type or None
+        Class that marks what a commit misses; None for a model that is trained on all tokens.
     implied_segment : int
         Segment of counts that the others imply; -1 for none. They are counted by comparisons, and never named.
     """
@@ -307,6 +329,7 @@ class Model(ABC):
     traits: ClassVar[ModelTraits] = ModelTraits()
     options: ClassVar[type] = NoOptions
     sums_pairs: ClassVar[bool] = False
+    error_mask: ClassVar[type[ErrorMask] | None] = None
     implied_segment: ClassVar[int] = -1
 
     def require_trainable(self, specification: Specification) -> None:  # noqa: B027 - most models need no check

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,8 @@ from giaann_dask.models import model_of
 from giaann_dask.models.base import DerivedTables
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RunSize
-from giaann_dask.store.commits import CommitContent
+from giaann_dask.spec import Specification
+from giaann_dask.store.commits import CommitContent, CommitReader
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import Origins
@@ -103,16 +105,15 @@ class _Attempt(NamedTuple):
     kept_for: str
 
 
-def load_regions(store: NetworkStore, commit: str, regions: Regions) -> None:
+def load_regions(reader: CommitReader, regions: Regions) -> None:
     """Load the runs of a commit into the regions as references that are read from the store when needed."""
-    reader = store.open(commit)
     manifest = reader.manifest()
     regions.continue_owners(reader)
     for run in manifest.runs:
-        place = RunPlace(str(store.path), commit, run.identity)
+        place = RunPlace(str(reader.path), reader.commit, run.identity)
         regions.continue_from(run, partial(_open, regions, run.region, place, reader.commit_of(run.identity)))
     regions.continue_counts(known_counts(manifest))
-    _open_columns(regions, store, commit)
+    _open_columns(regions, reader.path, reader.commit, manifest.specification)
 
 
 def commit_regions(
@@ -122,7 +123,7 @@ def commit_regions(
     contents: CommitContents,
     *,
     last: bool = False,
-    before: str | None = None,
+    before: CommitReader | None = None,
     opens: bool = False,
 ) -> str:
     """Commit the runs of all regions as of some round, while later rounds go on.
@@ -141,7 +142,7 @@ def commit_regions(
         Whether no round follows, so that the distinct entries of regions are counted.
     opens : bool
         Whether the runs of a last commit stay in memory as those of any other do, to be opened for prediction.
-    before : str, optional
+    before : CommitReader, optional
         Commit that the regions continue; the last one by default.
 
     Returns
@@ -159,13 +160,14 @@ def commit_regions(
         If a worker cannot access the store. Likewise.
     """
     # Each run is packed and written as soon as it is computed, while others are still being added up.
-    session, place = store.begin(before), (str(store.path), before or store.head())
+    stored = store.open(store.head()) if before is None else before
+    session, place = store.begin(stored.commit), (str(store.path), stored.commit)
     fork, name = store.fork(session), uuid.uuid4().hex
     attempt = _Attempt(*place, name, "" if last and not opens else name)
     with regions.submitter.together():
         packed = [(region, regions.packed(run)) for region, run in regions.with_stored(snapshot).references()]
         written = _write(regions, fork, attempt, [run for _, run in packed if not run.stored])
-    placement, stored = placement_of(regions, snapshot), store.open(place[1])
+    placement = placement_of(regions, snapshot)
     store.write_content(session, stored, contents.content(placement))
     sizes = {run.identity: size for (_, run), size in zip(packed, _sizes(packed), strict=True)}
     # Runs of rounds that did not touch their region are empty, and left out.
@@ -189,7 +191,7 @@ def commit_regions(
         regions.continue_stored(continued, measure=False)
         return commit
     regions.on_committed(snapshot, continued, empty)
-    _open_columns(regions, store, commit)
+    _open_columns(regions, store.path, commit, manifest.specification)
     return commit
 
 
@@ -349,9 +351,9 @@ def _open(regions: Regions, region: int, place: RunPlace, written_in: str, attem
     return regions.submit_at_owner(region, run_key(place.path, written_in, place.identity), open_run, *place, attempt)
 
 
-def _open_columns(regions: Regions, store: NetworkStore, commit: str) -> None:
+def _open_columns(regions: Regions, path: Path, commit: str, specification: Specification) -> None:
     """Continue from the stored table of columns, if there is one."""
-    path = str(store.path)
-    if store.open(commit).manifest().specification.placement != "hash":
-        columns = regions.submit("open", tasks.open_columns, path, commit, key_of=(path, commit, "columns"))
+    if specification.placement != "hash":
+        place = (str(path), commit)
+        columns = regions.submit("open", tasks.open_columns, *place, key_of=(*place, "columns"))
         regions.place_columns(columns)

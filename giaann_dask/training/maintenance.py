@@ -120,7 +120,7 @@ def _add_up(client: Client, store: NetworkStore, reader: CommitReader, observer:
     """Add up the runs of every region of a commit into one, and return the identity of the commit that has them."""
     manifest = reader.manifest()
     regions = Regions(client, reader.placement(), manifest.rounds)
-    load_regions(store, reader.commit, regions)
+    load_regions(reader, regions)
     for region in regions.runs:
         regions.compact_all(region)
     for done, runs in enumerate(regions.runs.values(), 1):

@@ -6,12 +6,14 @@ A first run that fails before its first commit leaves no files.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import SpecificationError, describe_difference, parameter
 from giaann_dask.models import model_of
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import is_vacant
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
@@ -22,6 +24,10 @@ from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.tracing.index import require_index
+from giaann_dask.training.committing import CommitContents
+
+if TYPE_CHECKING:
+    from distributed import Future
 
 
 class NetworkTarget:
@@ -35,10 +41,19 @@ class NetworkTarget:
         Of the network; must equal the stored one.
     ever_pos : EverPos
         Ever-POS lexicon; must equal the stored one.
-    store : NetworkStore, optional
-        The network, when it exists.
     tokenizer : SubwordTokenizer, optional
         Of a network of subwords; must equal the stored one.
+    store : NetworkStore, optional
+        The network, when it exists.
+    reader : CommitReader, optional
+        Its last commit.
+
+    Attributes
+    ----------
+    reader : CommitReader or None
+        The commit that training continues: the last one, None before there is any.
+    held : tuple of Future
+        Runs of that commit that stay in the memory of their owners, as long as these futures exist.
 
     Raises
     ------
@@ -52,43 +67,41 @@ class NetworkTarget:
         place: SharedPlace,
         specification: Specification,
         ever_pos: EverPos,
-        store: NetworkStore | None,
         tokenizer: SubwordTokenizer | None = None,
+        store: NetworkStore | None = None,
+        reader: CommitReader | None = None,
     ) -> None:
         model_of(specification).require_trainable(specification)
         require_tokenizer(specification, tokenizer)
-        path = place.path
-        self.place = place
-        self.specification = specification
-        self.ever_pos = ever_pos
-        self.tokenizer = tokenizer
-        self.store = store
-        if store is not None:
+        self.place, self.specification, self.ever_pos, self.tokenizer = place, specification, ever_pos, tokenizer
+        self.store, self.reader = store, reader
+        self.held: tuple[Future, ...] = ()
+        if store is not None and reader is not None:
             store.held = place.held
-            reader = store.open(store.head())
-            reader.manifest().require_whole(path)
-            if specification.trace:
-                require_index(reader)
-            check_same("specification", specification.describe(), reader.manifest().specification.describe(), path)
-            check_same("ever-POS lexicon", ever_pos.identity(), reader.ever_pos().identity(), path)
-            stored, wanted = (None if each is None else each.identity() for each in (reader.tokenizer(), tokenizer))
-            check_same("tokenizer", wanted, stored, path)
+            self._require_same(reader)
 
-    def load(self) -> tuple[Manifest, Vocabulary, Ledger]:
+    def _require_same(self, reader: CommitReader) -> None:
+        path, specification, tokenizer = self.place.path, self.specification, self.tokenizer
+        reader.manifest().require_whole(path)
+        if specification.trace:
+            require_index(reader)
+        check_same("specification", specification.describe(), reader.manifest().specification.describe(), path)
+        check_same("ever-POS lexicon", self.ever_pos.identity(), reader.ever_pos().identity(), path)
+        stored, wanted = (None if each is None else each.identity() for each in (reader.tokenizer(), tokenizer))
+        check_same("tokenizer", wanted, stored, path)
+
+    def load(self) -> tuple[CommitContents, Placement]:
         """Return the contents of the last commit without its runs, or those of an empty network."""
-        if self.store is None:
-            return Manifest.new(self.specification), self._new_vocabulary(), Ledger()
-        reader = self.store.open(self.store.head())
-        found = reader.vocabulary()
+        if self.reader is None:
+            manifest = Manifest.new(self.specification)
+            origins = Origins() if self.specification.trace else None
+            contents = CommitContents(manifest, self._new_vocabulary(), Ledger(), origins=origins)
+            return contents, Placement(manifest.first_regions)
+        reader, found = self.reader, self.reader.vocabulary()
         # A network without any commit has no dictionaries yet.
         vocabulary = found if found.concepts or len(found.features) > 1 else self._new_vocabulary()
-        return reader.manifest(), vocabulary, Ledger(reader.ledger())
-
-    def origins(self) -> Origins | None:
-        """Return where the sequences of the last commit come from; None where the network has no index."""
-        if not self.specification.trace:
-            return None
-        return Origins() if self.store is None else self.store.open(self.store.head()).origins()
+        contents = CommitContents(reader.manifest(), vocabulary, Ledger(reader.ledger()), origins=reader.origins())
+        return contents, reader.placement()
 
     def _new_vocabulary(self) -> Vocabulary:
         """Return the initial dictionaries: empty ones, or those of the tokenizer."""
@@ -96,22 +109,17 @@ class NetworkTarget:
             return Vocabulary()
         return Vocabulary.of_subwords(self.tokenizer.names, self.specification.column_names)
 
-    def placement(self) -> Placement:
-        """Return the placement of the last commit, or that of an empty network."""
-        if self.store is None:
-            return Placement(Manifest.new(self.specification).first_regions)
-        return self.store.open(self.store.head()).placement()
-
-    def ensure(self, *, finished: bool = True) -> NetworkStore:
-        """Return the store, creating it when it does not exist; `finished` is whether no commit follows that."""
-        if self.store is None:
+    def ensure(self, *, finished: bool = True) -> tuple[NetworkStore, CommitReader]:
+        """Return store and last commit, creating them where there are none; `finished`: no commit follows that."""
+        if self.store is None or self.reader is None:
             manifest = Manifest.new(self.specification)
             held = self.place.held
             self.store = NetworkStore.create(
                 held.path, manifest, self.ever_pos, self.tokenizer, held, finished=finished
             )
             self.store.held = held
-        return self.store
+            self.reader = self.store.open(self.store.head())
+        return self.store, self.reader
 
 
 def require_tokenizer(specification: Specification, tokenizer: SubwordTokenizer | None) -> None:

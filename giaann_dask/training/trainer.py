@@ -8,27 +8,29 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, replace
 from threading import Event
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
-from distributed import Client, Future
+from distributed import Client
+from distributed.spans import span
 
-from giaann_dask.cluster import data_budget, results, roles_of, trim_memory, wait_all
+from giaann_dask.cluster import data_budget, driver_allocator, results, roles_of, trim_memory, wait_all
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
 from giaann_dask.cluster.stages import SUM, StageClock
 from giaann_dask.cluster.written_runs import WRITTEN_SHARE
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import JOINED, BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
-from giaann_dask.errors import EmptyInputError, StoreConflictError, StoreUnsharedError, parameter
+from giaann_dask.errors import EmptyInputError, GiaannError, StoreConflictError, StoreUnsharedError, parameter
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
 from giaann_dask.models import model_of
+from giaann_dask.models.base import ErrorMask
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import SequenceRange
 from giaann_dask.store.run_io import WrittenObjects
 from giaann_dask.text.memory_inputs import Source
-from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.committing import CommitContents, commit_regions, load_regions, stored_regions
 from giaann_dask.training.data_moves import DataMoves
 from giaann_dask.training.options import TrainingOptions
@@ -53,8 +55,8 @@ _WINDOW = 2048
 _PACKED = 4
 # Least interval between two events with the contents of all regions.
 _REGIONS_S = 5.0
-
-Mark: TypeAlias = Callable[[Iterator[StreamedBlock], Vocabulary], Iterator[StreamedBlock]]
+# Name of the span of training in Dask's reports.
+_SPAN = "giaann-dask training"
 
 
 class UncommittedState(NamedTuple):
@@ -64,7 +66,7 @@ class UncommittedState(NamedTuple):
     ----------
     store : NetworkStore
         The network.
-    before : str
+    before : CommitReader
         Commit that the state continues.
     regions : Regions
         With the runs.
@@ -75,10 +77,24 @@ class UncommittedState(NamedTuple):
     """
 
     store: NetworkStore
-    before: str
+    before: CommitReader
     regions: Regions
     snapshot: Snapshot
     contents: CommitContents
+
+
+class UncommittedError(StoreConflictError):
+    """A training could not commit, because another process has committed or has the lease.
+
+    Attributes
+    ----------
+    state : UncommittedState
+        What the commit would have had.
+    """
+
+    def __init__(self, error: GiaannError, state: UncommittedState) -> None:
+        super().__init__(error.received, error.expected, error.remedy)
+        self.state = state
 
 
 class Trainer:
@@ -96,15 +112,13 @@ class Trainer:
         Called with an event for every block, round and commit.
     stop : threading.Event, optional
         When it is set, training commits the rounds in flight and returns.
+    mask : ErrorMask, optional
+        Marks which tokens are trained; all by default.
 
     Attributes
     ----------
     counted : int
         Sequences of the inputs that the network has been trained on, earlier ones included.
-    uncommitted : UncommittedState or None
-        What the last commit would have had, after a `StoreConflictError`.
-    held : tuple of Future
-        Runs of the last commit that stay in the memory of their owners, as long as these futures exist.
     """
 
     def __init__(
@@ -114,6 +128,7 @@ class Trainer:
         options: TrainingOptions,
         observer: Observer = ignore,
         stop: Event | None = None,
+        mask: ErrorMask | None = None,
     ) -> None:
         summed = options.device if model_of(target.specification).sums_pairs else "cpu"
         summing = DeviceShare.of(client, SUM, summed, declare_roles(client))
@@ -122,17 +137,18 @@ class Trainer:
         self._options = options
         self._observer = observer
         self._stop = stop or Event()
-        self._manifest, self._vocabulary, self._ledger = target.load()
-        self._origins = target.origins()
+        self._mask = mask
+        contents, placement = target.load()
+        self._manifest, self._vocabulary, self._ledger = contents.manifest, contents.vocabulary, contents.ledger
+        self._origins = contents.origins
         self._before = self._manifest
         budgets = RegionBudgets(
             region_bytes=options.region_bytes, hot_bytes=options.hot_bytes, regions=target.specification.regions
         )
-        self._regions = Regions(client, target.placement(), self._manifest.rounds, summing)
+        self._regions = Regions(client, placement, self._manifest.rounds, summing)
         self._budgets = BudgetPolicy(self._regions, budgets)
-        self._head = "" if target.store is None else target.store.head()
-        if target.store is not None:
-            load_regions(target.store, self._head, self._regions)
+        if target.reader is not None:
+            load_regions(target.reader, self._regions)
         rule = RoundOptions(
             specification=target.specification,
             selection=options.selection,
@@ -146,21 +162,15 @@ class Trainer:
         self._submitted = self._manifest.sequences
         self._last_commit = (time.perf_counter(), self._submitted)
         self._committing_s = 0.0
-        self._commit = ""
         self._written = WrittenObjects()
         self._peak = MemoryMeasured()
         roles = self._regions.roles
         self._workers = roles.every
         self._moves = DataMoves(client)
         self._regions_reported = float("-inf")
-        self._marked = False
         self.counted = 0
-        self.uncommitted: UncommittedState | None = None
-        self.held: tuple[Future, ...] = ()
 
-    def train(
-        self, inputs: Sequence[Source], sources: SourceOptions, mark: Mark | None = None, *, check: bool = True
-    ) -> TrainingReport:
+    def train(self, inputs: Sequence[Source], sources: SourceOptions, *, check: bool = True) -> TrainingReport:
         """Train on everything of the inputs that the network does not hold yet.
 
         Parameters
@@ -169,8 +179,6 @@ class Trainer:
             Files, folders, globs, datasets or corpora.
         sources : SourceOptions
             How they are read.
-        mark : callable, optional
-            Marks which tokens of blocks are trained, given the dictionaries; all by default.
         check : bool
             Whether input that gives nothing to train is an error.
 
@@ -183,12 +191,16 @@ class Trainer:
         GiaannError
             If inputs, cluster or store have an error; commits remain.
         """
+        # Dask opens a new span whenever a cluster was idle unless one is named, and scheduler and workers keep
+        # statistics of every span permanently.
+        with span(_SPAN), driver_allocator(self._client):
+            return self._train(inputs, sources, check=check)
+
+    def _train(self, inputs: Sequence[Source], sources: SourceOptions, *, check: bool) -> TrainingReport:
         started, clock = time.perf_counter(), StageClock(self._client)
-        self._marked = mark is not None
         sources = replace(sources, reading=replace(sources.reading, stop=self._stop))
         stream = EncodingStream(self._client, self._vocabulary, sources, self._stream_options(), self._ledger)
-        blocks = stream.blocks(inputs)
-        for batches in self._compose(blocks if mark is None else mark(blocks, self._vocabulary)):
+        for batches in self._compose(map(self._masked, stream.blocks(inputs))):
             for submitted in self._rounds.submit(batches, self._plan_rounds(batches)):
                 self._in_flight.append((submitted, self._snapshot_if_due(submitted)))
                 while len(self._in_flight) > self._rounds_in_flight():
@@ -212,10 +224,16 @@ class Trainer:
             regions = stored_regions(self._manifest, self._moved.region_touches, self._regions.owners)
             self._observer(RegionsMeasured(regions))
         # A run that was stopped immediately has nothing to commit; its network is created nevertheless.
-        report = self._report(self._commit or self._target.ensure().head(), time.perf_counter() - started)
+        report = self._report(self._target.ensure()[1].commit, time.perf_counter() - started)
         report = replace(report, stages=clock.times())
         self._regions.release()
         return report
+
+    def _masked(self, block: StreamedBlock) -> StreamedBlock:
+        """Return a block in which the tokens to train are marked; call it before the dictionaries have later ones."""
+        if self._mask is None:
+            return block
+        return replace(block, encoded=self._mask.submit(block.encoded, self._vocabulary))
 
     def _check_trained(self, sources: SourceOptions, counted: int) -> None:
         """Raise an `EmptyInputError` when the whole input gave nothing to train."""
@@ -364,7 +382,7 @@ class Trainer:
             tokens=manifest.tokens + counts.trained_tokens,
             concepts=block.sizes[0],
             features=block.sizes[1],
-            trained_on_misses=manifest.trained_on_misses or self._marked,
+            trained_on_misses=manifest.trained_on_misses or self._mask is not None,
             **changes,
         )
         for update in block.ledger:
@@ -393,32 +411,27 @@ class Trainer:
         started = time.perf_counter()
         roles = roles_of(self._client)
         self._report_workers(roles.every)
-        store = self._target.ensure(finished=False)
+        store, before = self._target.ensure(finished=False)
         contents = CommitContents(self._manifest, self._vocabulary, self._ledger, origins=self._origins)
         opens = self._stays_in_memory()
-        before = self._commit or self._head or store.head()
-        uncommitted = UncommittedState(store, before, self._regions, snapshot, contents)
         try:
-            self._commit = commit = commit_regions(
-                store, self._regions, snapshot, contents, last=last, before=before, opens=opens
-            )
-        except StoreConflictError:
-            self.uncommitted = uncommitted
-            raise
-        except StoreUnsharedError:
-            # Workers refuse to write because the lease has another token, or because they see another place.
-            held = self._target.place.held
-            if not held.is_held():
-                self.uncommitted = uncommitted
-                held.mark()
-            raise
+            try:
+                commit = commit_regions(store, self._regions, snapshot, contents, last=last, before=before, opens=opens)
+            except StoreUnsharedError:
+                # Workers refuse to write because the lease has another token, or because they see another place.
+                if not self._target.place.held.is_held():
+                    self._target.place.held.mark()
+                raise
+        except StoreConflictError as error:
+            raise UncommittedError(error, UncommittedState(store, before, self._regions, snapshot, contents)) from error
         if last and opens:
             runs = (run for _, run in self._regions.now().references() if run.stored and run.in_memory)
-            self.held = tuple(run.future for run in runs)
-            wait_all(self.held)
+            self._target.held = tuple(run.future for run in runs)
+            wait_all(self._target.held)
         if self._options.keep_commits is not None:
             store.collect(self._options.keep_commits)
-        self._manifest = store.open(commit).manifest()
+        self._target.reader = store.open(commit)
+        self._manifest = self._target.reader.manifest()
         self._uncommitted = 0
         # A commit that takes longer than the time between two is not followed by the next at once.
         self._last_commit = (time.perf_counter(), self._last_commit[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target
+from giaann_dask.models.columns.error_mask import missed
 from giaann_dask.models.columns.state.sequence import FlagTable
 from giaann_dask.models.columns.v2.options import settings
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.training.error_driven import missed
 from giaann_dask.training.options import SelectionOptions, TrainingOptions
 
 SECOND = gd.Specification(profile="v2", sentences_per_sequence=1, regions=1)
@@ -89,3 +92,33 @@ def test_a_token_is_missed_unless_its_own_neuron_is_predicted() -> None:
 def test_options_of_what_is_trained_are_checked(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         TrainingOptions(**options)
+
+
+def test_a_model_that_marks_nothing_is_refused_before_anything_is_trained(text: Path, tmp_path: Path) -> None:
+    options = TrainingOptions(train_on="misses", refresh_sequences=10)
+    with gd.connect(workers=0) as client, pytest.raises(OptionError, match="train_on misses"):
+        gd.train(text, tmp_path / "net", profile="contexts", client=client, options=options)
+    assert not (tmp_path / "net").exists()
+
+
+def test_the_commit_that_a_training_continues_is_opened_once(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    original = NetworkStore.open
+
+    def count(self: NetworkStore, commit: str) -> CommitReader:
+        # Tasks open commits in other threads.
+        if threading.current_thread() is threading.main_thread():
+            opened.append(commit)
+        return original(self, commit)
+
+    monkeypatch.setattr(NetworkStore, "open", count)
+    with gd.connect(workers=0) as client:
+        network = gd.train(text, tmp_path / "net", client=client)
+        opened.clear()
+        after = gd.train(["The tired miller sang in the old mill by the river."], network.path, client=client)
+    assert after.manifest.sequences == 51
+    assert opened.count(network.commit) == 1
+    # Its manifest is read when it is made, and the network that is returned opens it.
+    assert opened.count(after.commit) == 2

@@ -11,6 +11,7 @@ from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers, unpack_neuron
 from giaann_dask.models.base import Model, UsedNames, WorkerOpening
 from giaann_dask.models.columns.connections import connect_batch
+from giaann_dask.models.columns.error_mask import ColumnsErrorMask
 from giaann_dask.models.columns.export import connection_columns, export_contents
 from giaann_dask.models.columns.naming import NeuronNames
 from giaann_dask.models.columns.places import TokenPlaces, pair_increments
@@ -51,6 +52,7 @@ class ColumnsModel(Model):
 
     traits = BUILT_IN["v1"].traits
     sums_pairs = True
+    error_mask = ColumnsErrorMask
 
     def require_trainable(self, specification: Specification) -> None:
         """See `Model.require_trainable`."""
