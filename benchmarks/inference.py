@@ -65,7 +65,7 @@ def read_prompts(reader: CommitReader, text: str, wanted: int, words: int) -> li
         seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens, drop_short=True
     )
     sources = SourceOptions(tagger="lexicon", ever_pos=reader.ever_pos(), filter=limits)
-    options = StreamOptions(branches=specification.branches, max_sequences=2 * wanted)
+    options = StreamOptions(specification=specification, max_sequences=2 * wanted)
     vocabulary = reader.saved_vocabulary()
     features = len(vocabulary.features)
     with gd.connect(workers=0) as client:

@@ -66,7 +66,7 @@ def encoded(repetitions: int) -> EncodedBlock:
     sentences = [TaggedSentence(*zip(*(TOKENS[i:] + TOKENS[:i])[:11], strict=True)) for i in range(len(TOKENS))]
     builder.add_part(TaggedText.of(sentences * repetitions))
     tagged = builder.build()
-    return encode_block(tagged, Vocabulary().extend(summarise(tagged)), 2)
+    return encode_block(tagged, Vocabulary().extend(summarise(tagged)), Specification())
 
 
 def summed(

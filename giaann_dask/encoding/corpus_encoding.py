@@ -116,7 +116,7 @@ def _attributes(sources: SourceOptions, options: StreamOptions) -> dict[str, Any
     return {
         "seed_tokens": sources.filter.seed_tokens,
         "maximum_tokens": sources.filter.maximum_tokens,
-        "branches": options.branches,
+        "branches": options.specification.branches,
         "tagger": sources.tagger,
         "ever_pos": sources.ever_pos.identity(),
         "parts_of_speech": sources.filter.parts_of_speech,

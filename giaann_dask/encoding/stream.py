@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import astuple, dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -65,10 +65,8 @@ class StreamOptions:
 
     Parameters
     ----------
-    branches : int
-        Dendritic branches of a neuron.
-    invented, random_branches : bool
-        See `giaann_dask.text.segmentation.encode_block`.
+    specification : Specification
+        Rules for columns and branches.
     max_sequences : int, optional
         Stop after this many sequences that pass the length filter, counted from the first one read
         (or from `first_sequence`), including those in the ledger.
@@ -90,9 +88,7 @@ class StreamOptions:
         If a number is out of range.
     """
 
-    branches: int = 2
-    invented: bool = False
-    random_branches: bool = False
+    specification: Specification = field(default_factory=Specification)
     max_sequences: int | None = None
     first_sequence: int = 0
     block_characters: int = 262_144
@@ -103,20 +99,6 @@ class StreamOptions:
     def __post_init__(self) -> None:
         require_at_least(1, self, "max_sequences")
         require_at_least(0, self, "first_sequence")
-
-    @classmethod
-    def of(cls, specification: Specification, **options: Any) -> StreamOptions:
-        """Return options with a specification's rules for columns and branches, and further options."""
-        return cls(
-            branches=specification.branches,
-            invented=specification.invented_boundaries,
-            random_branches=specification.branch_order == "random",
-            **options,
-        )
-
-    def rules(self) -> dict[str, bool]:
-        """Return the keyword arguments of `encode_block` for columns and branches."""
-        return {"invented": self.invented, "random_branches": self.random_branches}
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +215,7 @@ class EncodingStream:
         self._cursor = (ledger or Ledger()).cursor()
         more = options.words or sources.filter.drop_short or sources.filter.parts_of_speech
         encodes = more or options.first_sequence or vocabulary.delimiter_since is not None
-        self._reuse = CorpusReuse(None if encodes else vocabulary, options.branches)
+        self._reuse = CorpusReuse(None if encodes else vocabulary, options.specification.branches)
         self._lexicon = submit_lexicon(self._submitter, sources)
         self._reading = WorkerReading(client, sources.reading)
         self._counted = self._known_parts = self._in_flight = 0
@@ -351,10 +333,10 @@ class EncodingStream:
         mapping = self._vocabulary.extend(summary, remaining)
         mapping = replace(mapping, first_sentence=self._sentences_before(summary))
         self._counted += mapping.sequences
-        branches, rules = self._options.branches, self._options.rules()
-        key = task_key("encode", tagged.key, mapping, branches, rules)
+        specification = self._options.specification
+        key = task_key("encode", tagged.key, mapping, specification)
         with self._submitter.together():
-            encoded = self._submitter.submit(key, encode_block, tagged, mapping, branches, **rules)
+            encoded = self._submitter.submit(key, encode_block, tagged, mapping, specification)
             statistics = self._count(encoded)
         yield StreamedBlock(
             encoded=encoded,

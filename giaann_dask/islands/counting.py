@@ -25,7 +25,6 @@ from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 from giaann_dask.training import tasks
-from giaann_dask.training.tasks import CountOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +62,7 @@ class RecountRules:
 
 def count_block_apart(block: EncodedBlock, specification: Specification) -> CountedGroup:
     """Return the increments of the sequences of one block (a task)."""
-    found = tasks.count_batch([block], Placement(1), CountOptions(specification, ()))
+    found = tasks.count_batch([block], Placement(1), specification, ())
     run = found.get(0) or RegionRun(Run.empty(), Run.empty())
     return CountedGroup(tasks.pack_run(run), totals_of(specification).count_group([block]))
 
@@ -84,14 +83,7 @@ def count_again(parts: Sequence[Part], rules: RecountRules) -> tuple[CountedGrou
         raise BundleError("text with columns that it does not name", "names of all columns")
     if len(vocabulary.features) > len(rules.vocabulary.features):
         raise BundleError("text with words that it does not name", "names of all words")
-    encoded = encode_block(
-        block,
-        mapping,
-        specification.branches,
-        invented=specification.invented_boundaries,
-        random_branches=specification.branch_order == "random",
-    )
-    return count_block_apart(encoded, specification), block.part_sequences
+    return count_block_apart(encode_block(block, mapping, specification), specification), block.part_sequences
 
 
 def equal_runs(one: PackedRegionRun, other: PackedRegionRun) -> bool:

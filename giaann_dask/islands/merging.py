@@ -42,7 +42,8 @@ from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
 from giaann_dask.training.committing import CommitContents, commit_regions, load_regions
-from giaann_dask.training.region_budgets import BudgetPolicy, RegionBudgets
+from giaann_dask.training.options import TrainingOptions
+from giaann_dask.training.region_budgets import BudgetPolicy
 from giaann_dask.training.regions import Regions
 
 _NONE: Integers = np.zeros(0, np.int64)
@@ -375,10 +376,9 @@ class _Adding:
         # A merge that was killed between two commits has not counted distinct connections.
         if not bundles and reader.manifest().exact:
             return commits
-        specification = reader.manifest().specification
         regions = Regions(self._client, reader.placement(), reader.manifest().rounds)
         load_regions(reader, regions)
-        policy = BudgetPolicy(regions, RegionBudgets(regions=specification.regions))
+        policy = BudgetPolicy(regions, reader.manifest().specification, TrainingOptions())
         for done, each in enumerate(bundles, 1):
             last = done == len(bundles)
             contents = self._add(regions, reader, each)

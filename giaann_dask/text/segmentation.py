@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.spec import FEATURE_BITS
+from giaann_dask.spec import FEATURE_BITS, Specification
 from giaann_dask.text.blocks import CANDIDATE, DELIMITER, NO_DELIMITER, PROBABLE, TaggedBlock
 from giaann_dask.text.vocabulary import BlockMapping
 
@@ -77,10 +77,7 @@ class EncodedBlock:
 def encode_block(
     block: TaggedBlock,
     mapping: BlockMapping,
-    branches: int,
-    *,
-    invented: bool = False,
-    random_branches: bool = False,
+    specification: Specification,
 ) -> EncodedBlock:
     """Divide a block's sequences into columns and number its tokens' branches.
 
@@ -90,13 +87,8 @@ def encode_block(
         Tokens with block-local symbols.
     mapping : BlockMapping
         Identifiers and stored flags from the ordered merge.
-    branches : int
-        Dendritic branches of a neuron.
-    invented : bool
-        If no token delimits two neighbouring concepts, end the left column before the right concept
-        instead of rejecting the sequence.
-    random_branches : bool
-        Assign branches by `hash_branches` instead of `number_branches`.
+    specification : Specification
+        Its rules for columns and branches.
 
     Returns
     -------
@@ -114,14 +106,16 @@ def encode_block(
     concept[noun] = mapping.concepts[symbol[noun]]
     feature = np.zeros(tokens, np.int32)
     feature[~noun] = mapping.features[symbol[~noun]]
-    boundary, failed = _boundaries(_stored_flags(block, mapping, sequence), noun, sequence, invented)
+    boundary, failed = _boundaries(
+        _stored_flags(block, mapping, sequence), noun, sequence, specification.invented_boundaries
+    )
     status = block.status[:count].copy()
     status[failed] = NO_DELIMITER
     occurrence = _occurrences(boundary, sequence, offsets)
     divided = status[sequence] == CANDIDATE
     column = np.where(divided, _columns(concept, noun, occurrence, sequence), concept)
     neuron = (column.astype(np.int64) << FEATURE_BITS) | feature
-    branch_of = hash_branches if random_branches else number_branches
+    branch_of = hash_branches if specification.branch_order == "random" else number_branches
     document = block.document[:count]
     sentence = block.sentence[:count].copy()
     if mapping.first_sentence and count:
@@ -131,7 +125,7 @@ def encode_block(
         status=status,
         column=column.astype(np.int32),
         feature=feature,
-        branch=branch_of(neuron, sequence, branches),
+        branch=branch_of(neuron, sequence, specification.branches),
         occurrence=np.where(divided, occurrence, 0).astype(np.uint16),
         flags=block.flags[:tokens].copy(),
         surface=block.surface[:tokens].copy(),

@@ -5,39 +5,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from distributed import Future
 
 from giaann_dask.cluster import data_budget, region_budget, result, wait_all
+from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
+from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.regions import Regions
 
 # Decoded size from which the content of a region costs more than its tasks and files.
 _SMALL_BYTES = 1 << 22
 # Of the storage workers' data budgets; the rest is for packed runs and increments in flight.
 _HOT_SHARE = 2 / 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegionBudgets:
-    """Size limits of regions and their decoded runs.
-
-    Attributes
-    ----------
-    region_bytes : int
-        A region is split when its runs take more than this, decoded, or more than a worker can add up.
-    hot_bytes : int or None
-        Decoded runs of all regions together; beyond that, runs are packed, the largest first. None for two
-        thirds of the data budgets of the storage workers, or unlimited without memory limits.
-    regions : int
-        Until there are so many, a region is split as soon as its runs take more than 4 MB, decoded, so that a
-        large network has as many as requested, and a small one few.
-    """
-
-    region_bytes: int = 1 << 28
-    hot_bytes: int | None = None
-    regions: int = 0
 
 
 class BudgetPolicy:
@@ -47,13 +26,16 @@ class BudgetPolicy:
     ----------
     regions : Regions
         Regions of a network on a cluster.
-    budgets : RegionBudgets
-        Sizes from which regions are split and runs packed.
+    specification : Specification
+        Of the network. Until there are as many regions as it says, one is split as soon as its runs take more than
+        4 MB, decoded, so that a large network has as many, and a small one few.
+    options : TrainingOptions
+        Sizes from which regions are split (`region_bytes`) and runs packed (`hot_bytes`).
     """
 
-    def __init__(self, regions: Regions, budgets: RegionBudgets) -> None:
+    def __init__(self, regions: Regions, specification: Specification, options: TrainingOptions) -> None:
         self._regions = regions
-        self._budgets = budgets
+        self._wanted, self._options = specification.regions, options
         # The neurons at which regions that have grown too large are to be split, and regions of a single neuron.
         self._pivots: dict[int, Future] = {}
         self._unsplittable: set[int] = set()
@@ -94,9 +76,9 @@ class BudgetPolicy:
         regions = self._regions
         # No worker can add up a region that takes too much of its memory.
         limits = [memory.limit for memory in regions.roles.memory.values() if memory.limit]
-        region_bytes = min([self._budgets.region_bytes, *map(region_budget, limits)])
+        region_bytes = min([self._options.region_bytes, *map(region_budget, limits)])
         for region in sorted(regions.runs.keys() - self._pivots.keys() - self._unsplittable):
-            few = len(regions.runs) + len(self._pivots) < self._budgets.regions
+            few = len(regions.runs) + len(self._pivots) < self._wanted
             if regions.decoded_bytes(region) > (min(region_bytes, _SMALL_BYTES) if few else region_bytes):
                 futures = [run.future for run in regions.runs[region]]
                 keys = [future.key for future in futures]
@@ -112,8 +94,8 @@ class BudgetPolicy:
             self._regions.split(region, pivot)
 
     def _hot_bytes(self) -> float:
-        if self._budgets.hot_bytes is not None:
-            return self._budgets.hot_bytes
+        if self._options.hot_bytes is not None:
+            return self._options.hot_bytes
         limits = [memory.limit for memory in self._regions.roles.memory.values()]
         return _HOT_SHARE * sum(map(data_budget, limits)) if limits and all(limits) else float("inf")
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from distributed import Future
 
@@ -16,7 +16,7 @@ from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
-from giaann_dask.training.options import SelectionOptions
+from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.tasks import RoundPlan
 from giaann_dask.training.training_report import measure_touches, report_round
@@ -45,25 +45,6 @@ class Round:
     integrated: tuple[Future, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoundOptions:
-    """Options that all rounds of a training run share.
-
-    Attributes
-    ----------
-    specification : Specification
-        What a batch computes.
-    selection : SelectionOptions
-        Which sequences of a round train in one batch.
-    accumulate : int
-        Consecutive batches whose increments are added up on one worker before they are sent.
-    """
-
-    specification: Specification
-    selection: SelectionOptions = field(default_factory=SelectionOptions)
-    accumulate: int = 1
-
-
 class Rounds:
     """Submitter of rounds to the regions of a network.
 
@@ -71,12 +52,15 @@ class Rounds:
     ----------
     regions : Regions
         Regions that the increments are added to.
-    options : RoundOptions
-        Options of all rounds.
+    specification : Specification
+        What a batch computes.
+    options : TrainingOptions
+        Its selection, and how many batches are accumulated.
     """
 
-    def __init__(self, regions: Regions, options: RoundOptions) -> None:
+    def __init__(self, regions: Regions, specification: Specification, options: TrainingOptions) -> None:
         self._regions = regions
+        self._specification = specification
         self._options = options
 
     def submit(self, batches: Sequence[Sequence[StreamedBlock]], plan: RoundPlan) -> Iterator[Round]:
@@ -128,7 +112,7 @@ class Rounds:
 
     def _place(self, blocks: Sequence[Future]) -> None:
         """Choose regions for the columns that the round uses for the first time."""
-        kind, columns = self._options.specification.placement, self._regions.columns
+        kind, columns = self._specification.placement, self._regions.columns
         if kind == "hash":
             return
         usages = [
@@ -139,9 +123,8 @@ class Rounds:
 
     def _count(self, blocks: list[Future]) -> Submitted:
         key = ([block.key for block in blocks], *self._rule())
-        return self._compute(
-            "count_batch", tasks.count_batch, blocks, self._regions.columns, self._count_options(), key_of=key
-        )
+        arguments = (blocks, self._regions.columns, self._specification, self._regions.splits)
+        return self._compute("count_batch", tasks.count_batch, *arguments, key_of=key)
 
     def _select(self, blocks: Sequence[StreamedBlock], plan: RoundPlan) -> Future:
         """Submit the choice of the batch that each sequence of some blocks trains in."""
@@ -152,16 +135,14 @@ class Rounds:
 
     def _count_selected(self, blocks: Sequence[StreamedBlock], selection: Future, number: int) -> Submitted:
         """Submit the training of the sequences that are selected for one batch."""
-        part = ([block.encoded for block in blocks], selection, number, self._regions.columns, self._count_options())
+        rules = (self._regions.columns, self._specification, self._regions.splits)
+        part = ([block.encoded for block in blocks], selection, number, *rules)
         identity = (selection.key, number, *self._rule())
         return self._compute("count_batch", tasks.count_selected, *part, key_of=identity)
 
-    def _count_options(self) -> tasks.CountOptions:
-        return tasks.CountOptions(self._options.specification, self._regions.splits)
-
     def _rule(self) -> tuple[object, ...]:
         """Return the inputs, in addition to the sequences, that determine the increments of a batch."""
-        return _identity(self._regions.columns), self._count_options()
+        return _identity(self._regions.columns), self._specification, self._regions.splits
 
     def _accumulate(self, increments: Sequence[Submitted]) -> Submitted:
         if len(increments) == 1:

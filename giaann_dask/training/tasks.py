@@ -125,26 +125,12 @@ Increment: TypeAlias = RegionRun | PairRegionRun
 AnyRun: TypeAlias = Increment | PackedRegionRun
 
 
-@dataclass(frozen=True)
-class CountOptions:
-    """Options of the task ``count_batch``.
-
-    Attributes
-    ----------
-    specification : Specification
-        Of the network.
-    splits : tuple of Split
-        Of its regions.
-    """
-
-    specification: Specification
-    splits: tuple[Split, ...]
-
-
-def count_batch(blocks: Sequence[EncodedBlock], columns: Placement, options: CountOptions) -> dict[int, Increment]:
+def count_batch(
+    blocks: Sequence[EncodedBlock], columns: Placement, specification: Specification, splits: tuple[Split, ...]
+) -> dict[int, Increment]:
     """Return the increments of a batch of sequences by region."""
-    placement = replace(columns, splits=options.splits)
-    return dict(model_of(options.specification).count(blocks, options.specification, placement))
+    placement = replace(columns, splits=splits)
+    return dict(model_of(specification).count(blocks, specification, placement))
 
 
 def count_column_usage(block: EncodedBlock) -> ColumnUsage:
@@ -172,7 +158,8 @@ def count_selected(
     batch: npt.NDArray[np.int64],
     number: int,
     columns: Placement,
-    options: CountOptions,
+    specification: Specification,
+    splits: tuple[Split, ...],
 ) -> dict[int, Increment]:
     """Return the increments of the sequences of some blocks that were selected for one batch."""
     chosen, start = [], 0
@@ -183,7 +170,7 @@ def count_selected(
         status = block.status.copy()
         status[trained[others]] = NO_DELIMITER
         chosen.append(replace(block, status=status))
-    return count_batch(chosen, columns, options)
+    return count_batch(chosen, columns, specification, splits)
 
 
 def accumulate(*increments: dict[int, Increment]) -> dict[int, Increment]:

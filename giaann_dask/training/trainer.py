@@ -34,9 +34,9 @@ from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.committing import CommitContents, commit_regions, load_regions, stored_regions
 from giaann_dask.training.data_moves import DataMoves
 from giaann_dask.training.options import TrainingOptions
-from giaann_dask.training.region_budgets import BudgetPolicy, RegionBudgets
+from giaann_dask.training.region_budgets import BudgetPolicy
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.rounds import Round, RoundOptions, Rounds
+from giaann_dask.training.rounds import Round, Rounds
 from giaann_dask.training.run_references import Snapshot
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.tasks import RoundPlan, plan_rounds
@@ -142,19 +142,11 @@ class Trainer:
         self._manifest, self._vocabulary, self._ledger = contents.manifest, contents.vocabulary, contents.ledger
         self._origins = contents.origins
         self._before = self._manifest
-        budgets = RegionBudgets(
-            region_bytes=options.region_bytes, hot_bytes=options.hot_bytes, regions=target.specification.regions
-        )
         self._regions = Regions(client, placement, self._manifest.rounds, summing)
-        self._budgets = BudgetPolicy(self._regions, budgets)
+        self._budgets = BudgetPolicy(self._regions, target.specification, options)
         if target.reader is not None:
             load_regions(target.reader, self._regions)
-        rule = RoundOptions(
-            specification=target.specification,
-            selection=options.selection,
-            accumulate=options.accumulate,
-        )
-        self._rounds = Rounds(self._regions, rule)
+        self._rounds = Rounds(self._regions, target.specification, options)
         self._in_flight: deque[tuple[Round, Snapshot | None]] = deque()
         self._uncommitted = 0
         self._largest_round = 0
@@ -253,8 +245,8 @@ class Trainer:
             )
 
     def _stream_options(self) -> StreamOptions:
-        return StreamOptions.of(
-            self._target.specification,
+        return StreamOptions(
+            specification=self._target.specification,
             max_sequences=self._options.max_sequences,
             block_characters=self._options.block_characters,
             block_sequences=max(_BLOCK_BATCHES * self._options.batch_sequences, _WINDOW),

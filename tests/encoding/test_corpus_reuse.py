@@ -61,7 +61,9 @@ def read(
     vocabulary, ledger = state or (Vocabulary(), Ledger())
     limits = FilterOptions(seed_tokens=SPECIFICATION.seed_tokens, maximum_tokens=SPECIFICATION.maximum_tokens)
     sources = SourceOptions(tagger="lexicon", ever_pos=inputs[0].ever_pos(), filter=limits)
-    stream = EncodingStream(client, vocabulary, sources, StreamOptions(branches=branches, **options), ledger)
+    stream = EncodingStream(
+        client, vocabulary, sources, StreamOptions(specification=gd.Specification(branches=branches), **options), ledger
+    )
     names, found, encoded = [], [], []
     for block in stream.blocks([str(corpus.path) for corpus in inputs]):
         names.append(block.encoded.key.rsplit("-", 1)[0])

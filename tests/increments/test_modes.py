@@ -57,7 +57,7 @@ def encode(text: list[TaggedSentence], parts_of_speech: bool = True, cuts: tuple
         builder = BlockBuilder(EVER, options)
         builder.add_part(TaggedText.of(text[low:high]))
         block = builder.build()
-        blocks.append(encode_block(block, vocabulary.extend(summarise(block)), 2))
+        blocks.append(encode_block(block, vocabulary.extend(summarise(block)), Specification()))
     return blocks
 
 

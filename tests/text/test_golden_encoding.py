@@ -31,7 +31,7 @@ def encode(golden: GoldenSet, part_characters: int) -> tuple[Vocabulary, list[En
         builder = BlockBuilder(ever_pos, options)
         builder.add_part(tag_part(part, "gold"))
         tagged = builder.build()
-        blocks.append(encode_block(tagged, vocabulary.extend(summarise(tagged), left), 2))
+        blocks.append(encode_block(tagged, vocabulary.extend(summarise(tagged), left), Specification()))
         left -= len(blocks[-1])
     return vocabulary, blocks
 

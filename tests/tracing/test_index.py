@@ -64,7 +64,7 @@ def test_postings_give_every_strength(text: list[TaggedSentence], cut: int, spec
         builder = BlockBuilder(EVER, OPTIONS)
         builder.add_part(TaggedText.of(part))
         block = builder.build()
-        encoded = encode_block(block, vocabulary.extend(summarise(block)), specification.branches)
+        encoded = encode_block(block, vocabulary.extend(summarise(block)), specification)
         found.extend(connect_summed([encoded], specification, Placement(1)).values())
     connections = merge_runs([run.connections for run in found])
     postings = merge_runs([run.postings for run in found if run.postings is not None])

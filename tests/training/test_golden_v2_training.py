@@ -48,7 +48,7 @@ def encode(golden: GoldenSet, part_characters: int) -> tuple[Vocabulary, list[En
             builder.add_part(tag_part(part, "gold"))
         tagged = builder.build()
         mapping = vocabulary.extend(summarise(tagged), left)
-        blocks.append(encode_block(tagged, mapping, specification.branches, invented=True))
+        blocks.append(encode_block(tagged, mapping, specification))
         left -= len(blocks[-1])
     return vocabulary, blocks
 

@@ -42,7 +42,7 @@ def encode(
         builder = BlockBuilder(EVER, OPTIONS)
         builder.add_part(TaggedText.of(text[low:high]))
         block = builder.build()
-        blocks.append(encode_block(block, vocabulary.extend(summarise(block), left), 2))
+        blocks.append(encode_block(block, vocabulary.extend(summarise(block), left), Specification()))
         left = None if left is None else left - len(blocks[-1])
     return vocabulary, blocks
 

@@ -48,7 +48,7 @@ def block(tmp_path_factory: pytest.TempPathFactory) -> EncodedBlock:
     builder = BlockBuilder(EverPos.from_lemminflect(), FilterOptions(seed_tokens=8, maximum_tokens=80))
     builder.add_part(tag_part(part, "lexicon"))
     built = builder.build()
-    return encode_block(built, Vocabulary().extend(summarise(built)), 2)
+    return encode_block(built, Vocabulary().extend(summarise(built)), Specification())
 
 
 @examples(25)

@@ -72,7 +72,7 @@ def encode(path: Path, tagger: str, ever_pos: EverPos) -> list[EncodedBlock]:
         builder = BlockBuilder(ever_pos, FilterOptions(seed_tokens=8, maximum_tokens=80))
         builder.add_part(tag_part(part, tagger))
         block = builder.build()
-        blocks.append(encode_block(block, vocabulary.extend(summarise(block)), 2))
+        blocks.append(encode_block(block, vocabulary.extend(summarise(block)), Specification()))
     return blocks
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import PromptError
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.local_files import BYTE_ORDER_MARK
@@ -112,8 +111,7 @@ def prepare_prompt(
             f"1 to {MAXIMUM_TOKENS}",
             "give another prompt",
         )
-    rules = StreamOptions.of(specification).rules()
-    encoded = encode_block(block, vocabulary.extend(summarise(block)), specification.branches, **rules)
+    encoded = encode_block(block, vocabulary.extend(summarise(block)), specification)
     if encoded.status[0] != CANDIDATE:
         missing = "a noun" if encoded.status[0] == NO_CONCEPT else "a verb or preposition between its nouns"
         raise PromptError(f"the prompt {prompt[:80]!r} lacks {missing}", "words that form columns", "add one")

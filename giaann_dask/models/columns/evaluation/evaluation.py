@@ -205,8 +205,8 @@ def evaluate_network(
     handle = CommitHandle(client, reader, options.rows)
     tally = _Tally(observer, handle.vocabulary.copy(), options, specification)
     flags = handle.flags(inference.auxiliary)
-    stream_options = StreamOptions.of(
-        specification,
+    stream_options = StreamOptions(
+        specification=specification,
         max_sequences=options.max_sequences,
         first_sequence=options.first_sequence,
     )
