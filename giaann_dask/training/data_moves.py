@@ -5,8 +5,9 @@ Workers count them (`giaann_dask.cluster.locality`) and are asked for the sums a
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from distributed import Client
 
@@ -15,6 +16,7 @@ from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.errors import ClusterError
 from giaann_dask.events import DataMoved
 
+_LOG = logging.getLogger(__name__)
 # What is moved so long after workers have changed is moved because of that.
 _CHANGED_S = 5.0
 # A worker that does not answer for so long may hang: nobody is asked again for some time, so that rounds go on.
@@ -28,10 +30,12 @@ class DataMoves:
     ----------
     client : Client
         Of the cluster.
+    workers : set of str
+        Addresses of its workers.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, workers: Set[str] = frozenset()) -> None:
+        self._client, self._workers = client, workers
         # What workers told last, also of those that are gone; and the sums at the last event.
         self._told: dict[str, dict[str, int]] = {}
         self._before: dict[str, int] = {}
@@ -41,9 +45,14 @@ class DataMoves:
         # What was moved before is left out.
         self.since(0)
 
-    def workers_changed(self) -> None:
-        """Note that workers have left or joined, so that regions have other owners."""
-        self._changed_at = time.monotonic()
+    def note_workers(self, present: Set[str]) -> None:
+        """Note and log which workers have left or joined, so that regions have other owners."""
+        if present != self._workers:
+            self._changed_at = time.monotonic()
+        for event, changed in (("lost", self._workers - present), ("came", present - self._workers)):
+            if changed:
+                _LOG.info("workers %s: %s; now there are %s", event, ", ".join(sorted(changed)), len(present))
+        self._workers = present
 
     def since(self, number: int) -> DataMoved:
         """Return the event of what was moved since the last one, up to the end of a round."""

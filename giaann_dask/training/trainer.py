@@ -9,14 +9,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from threading import Event
 from typing import Any, NamedTuple
 
 from distributed import Client
 from distributed.spans import span
 
-from giaann_dask.cluster import data_budget, driver_allocator, results, roles_of, trim_memory, wait_all
+from giaann_dask.cluster import Roles, data_budget, driver_allocator, results, roles_of, trim_memory, wait_all
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
 from giaann_dask.cluster.stages import SUM, StageClock
 from giaann_dask.cluster.written_runs import WRITTEN_SHARE
@@ -29,7 +29,6 @@ from giaann_dask.models.base import ErrorMask
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import SequenceRange
-from giaann_dask.store.run_io import WrittenObjects
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.committing import CommitContents, commit_regions, load_regions, stored_regions
 from giaann_dask.training.data_moves import DataMoves
@@ -40,7 +39,7 @@ from giaann_dask.training.rounds import Round, Rounds
 from giaann_dask.training.run_references import Snapshot
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.tasks import RoundPlan, plan_rounds
-from giaann_dask.training.training_report import RoundReport, TrainingReport
+from giaann_dask.training.training_report import RoundReport, TrainingFigures, TrainingReport
 
 _LOG = logging.getLogger(__name__)
 # A region's small runs are added to its largest one at the end when they are not much smaller.
@@ -53,8 +52,6 @@ _BLOCK_BATCHES = 4
 _WINDOW = 2048
 # Decoded runs take so many times as much as packed ones, at least.
 _PACKED = 4
-# Least interval between two events with the contents of all regions.
-_REGIONS_S = 5.0
 # Name of the span of training in Dask's reports.
 _SPAN = "giaann-dask training"
 
@@ -97,6 +94,44 @@ class UncommittedError(StoreConflictError):
         self.state = state
 
 
+class CommitSchedule:
+    """Decide after which rounds to commit, by time and by sequences since the last commit.
+
+    Parameters
+    ----------
+    options : TrainingOptions
+        Its `commit_seconds` and `commit_sequences`.
+
+    Attributes
+    ----------
+    uncommitted : int
+        Integrated rounds of whole blocks that no commit has.
+    """
+
+    def __init__(self, options: TrainingOptions) -> None:
+        self._seconds, self._enough = options.commit_seconds, options.commit_sequences
+        self._sequences, self._moment = 0, time.perf_counter()
+        self._took_s = 0.0
+        self.uncommitted = 0
+
+    def is_due(self, submitted: Round) -> bool:
+        """Return whether to commit after a round that has just been submitted; only whole blocks are committed."""
+        self._sequences += sum(block.mapping.sequences for block in submitted.blocks)
+        late = time.perf_counter() - self._moment > max(self._seconds, self._took_s)
+        if not submitted.blocks or not (late or (self._enough is not None and self._sequences >= self._enough)):
+            return False
+        self._sequences, self._moment = 0, time.perf_counter()
+        return True
+
+    def committed(self, took_s: float) -> None:
+        """Begin to wait for the next commit, at least as long as this one took.
+
+        So a network of many small regions spends no more time on commits than on what they hold.
+        """
+        self._took_s = took_s
+        self._moment, self.uncommitted = time.perf_counter(), 0
+
+
 class Trainer:
     """Training of one network on one cluster; use it once.
 
@@ -132,34 +167,20 @@ class Trainer:
     ) -> None:
         summed = options.device if model_of(target.specification).sums_pairs else "cpu"
         summing = DeviceShare.of(client, SUM, summed, declare_roles(client))
-        self._client = client
-        self._target = target
-        self._options = options
-        self._observer = observer
-        self._stop = stop or Event()
-        self._mask = mask
-        contents, placement = target.load()
-        self._manifest, self._vocabulary, self._ledger = contents.manifest, contents.vocabulary, contents.ledger
-        self._origins = contents.origins
-        self._before = self._manifest
-        self._regions = Regions(client, placement, self._manifest.rounds, summing)
+        self._client, self._target, self._options = client, target, options
+        self._observer, self._stop, self._mask = observer, stop or Event(), mask
+        # Replaced by each round, besides the dictionaries and the ledger, which grow.
+        self._contents, placement = target.load()
+        self._before = self._contents.manifest
+        self._regions = Regions(client, placement, self._before.rounds, summing)
         self._budgets = BudgetPolicy(self._regions, target.specification, options)
         if target.reader is not None:
             load_regions(target.reader, self._regions)
         self._rounds = Rounds(self._regions, target.specification, options)
         self._in_flight: deque[tuple[Round, Snapshot | None]] = deque()
-        self._uncommitted = 0
-        self._largest_round = 0
-        self._moved = RoundReport()
-        self._submitted = self._manifest.sequences
-        self._last_commit = (time.perf_counter(), self._submitted)
-        self._committing_s = 0.0
-        self._written = WrittenObjects()
-        self._peak = MemoryMeasured()
-        roles = self._regions.roles
-        self._workers = roles.every
-        self._moves = DataMoves(client)
-        self._regions_reported = float("-inf")
+        self._schedule = CommitSchedule(options)
+        self._figures = TrainingFigures()
+        self._moves = DataMoves(client, self._regions.roles.every)
         self.counted = 0
 
     def train(self, inputs: Sequence[Source], sources: SourceOptions, *, check: bool = True) -> TrainingReport:
@@ -191,33 +212,46 @@ class Trainer:
     def _train(self, inputs: Sequence[Source], sources: SourceOptions, *, check: bool) -> TrainingReport:
         started, clock = time.perf_counter(), StageClock(self._client)
         sources = replace(sources, reading=replace(sources.reading, stop=self._stop))
-        stream = EncodingStream(self._client, self._vocabulary, sources, self._stream_options(), self._ledger)
+        stream = EncodingStream(
+            self._client, self._contents.vocabulary, sources, self._stream_options(), self._contents.ledger
+        )
         for batches in self._compose(map(self._masked, stream.blocks(inputs))):
             for submitted in self._rounds.submit(batches, self._plan_rounds(batches)):
-                self._in_flight.append((submitted, self._snapshot_if_due(submitted)))
+                # Other rounds keep no references, so that runs are released as soon as compaction has added them up.
+                snapshot = self._regions.snapshot() if self._schedule.is_due(submitted) else None
+                self._in_flight.append((submitted, snapshot))
                 while len(self._in_flight) > self._rounds_in_flight():
                     self._integrate()
             if self._stop.is_set():
                 break
-        self._drain()
+        while self._in_flight:
+            self._integrate()
         self.counted = stream.counted
         if check and not self._stop.is_set():
             self._check_trained(sources, stream.counted)
-        if self._manifest.sequences != self._before.sequences and not self._stop.is_set():
+        manifest = self._contents.manifest
+        if manifest.sequences != self._before.sequences and not self._stop.is_set():
             self._budgets.split_all()
         # The last commit counts distinct neurons and connections of each region, which earlier ones did not, and has
         # the regions that were split since.
-        if self._uncommitted or not self._manifest.exact or self._regions.splits != self._manifest.splits:
+        if self._schedule.uncommitted or not manifest.exact or self._regions.splits != manifest.splits:
             with self._regions.submitter.together():
                 self._compact_small_runs()
             self._commit_runs(self._regions.snapshot(whole=True), last=True)
             self._observer(self._moves.since(max(self._regions.rounds - 1, 0)))
             self._observer(self._memory())
-            regions = stored_regions(self._manifest, self._moved.region_touches, self._regions.owners)
+            touches = self._figures.moved.region_touches
+            regions = stored_regions(self._contents.manifest, touches, self._regions.owners)
             self._observer(RegionsMeasured(regions))
         # A run that was stopped immediately has nothing to commit; its network is created nevertheless.
-        report = self._report(self._target.ensure()[1].commit, time.perf_counter() - started)
-        report = replace(report, stages=clock.times())
+        report = self._figures.report(
+            (self._before, self._contents.manifest),
+            commit=self._target.ensure()[1].commit,
+            seconds=time.perf_counter() - started,
+            stopped=self._stop.is_set(),
+            tasks=self._regions.submitter.count,
+            stages=clock.times(),
+        )
         self._regions.release()
         return report
 
@@ -225,12 +259,13 @@ class Trainer:
         """Return a block in which the tokens to train are marked; call it before the dictionaries have later ones."""
         if self._mask is None:
             return block
-        return replace(block, encoded=self._mask.submit(block.encoded, self._vocabulary))
+        return replace(block, encoded=self._mask.submit(block.encoded, self._contents.vocabulary))
 
     def _check_trained(self, sources: SourceOptions, counted: int) -> None:
         """Raise an `EmptyInputError` when the whole input gave nothing to train."""
-        new = self._manifest.sequences - self._before.sequences
-        if new and self._manifest.trained == self._before.trained:
+        manifest = self._contents.manifest
+        new = manifest.sequences - self._before.sequences
+        if new and manifest.trained == self._before.trained:
             raise EmptyInputError(
                 f"none of the {new} sequences can be trained",
                 "sentences with nouns that verbs, prepositions or conjunctions divide",
@@ -290,75 +325,51 @@ class Trainer:
         report: RoundReport
         # In the rounds before the last one of some blocks, the regions have only some of their sequences.
         report, *statistics = results([done.report, *(block.statistics for block in done.blocks)])
-        self._moved = self._moved.plus(report)
-        self._largest_round = max(self._largest_round, report.increment_bytes)
+        self._figures.add_round(report)
         if done.blocks:
             for block, counts in zip(done.blocks, statistics, strict=True):
                 self._count(block, counts)
-            self._uncommitted += 1
+            self._schedule.uncommitted += 1
         self._budgets.apply()
         # A round's report is made of all its increments.
         counting = sum(not submitted.report.done() for submitted, _ in self._in_flight)
         self._observer(report.event(done.number, done.sequences, len(self._in_flight), counting))
         self._observer(self._moves.since(done.number))
         self._observer(self._memory())
-        if time.perf_counter() - self._regions_reported > _REGIONS_S:
-            self._regions_reported = time.perf_counter()
-            self._observer(RegionsMeasured(self._regions.measured(self._moved.region_touches)))
+        if self._figures.shows_regions():
+            self._observer(RegionsMeasured(self._regions.measured(self._figures.moved.region_touches)))
         if snapshot is not None:
             self._commit_runs(snapshot)
 
     def _rounds_in_flight(self) -> int:
         """Return how many rounds may be in flight: at least 1, and as many as memory allows."""
         limits = [memory.limit for memory in self._regions.roles.memory.values()]
-        if not limits or not all(limits) or not self._largest_round:
+        if not limits or not all(limits) or not self._figures.largest_round:
             return self._options.rounds_in_flight
-        rounds = int(_IN_FLIGHT_SHARE * sum(map(data_budget, limits))) // self._largest_round
+        rounds = int(_IN_FLIGHT_SHARE * sum(map(data_budget, limits))) // self._figures.largest_round
         return max(1, min(self._options.rounds_in_flight, rounds))
-
-    def _snapshot_if_due(self, submitted: Round) -> Snapshot | None:
-        """Return the snapshot to commit after a round that has just been submitted, if a commit is due.
-
-        Other rounds keep no references, so that runs are released as soon as compaction has added them up.
-        """
-        self._submitted += sum(block.mapping.sequences for block in submitted.blocks)
-        moment, sequences = self._last_commit
-        # So that a network of many small regions spends no more time on commits than on what they hold.
-        late = time.perf_counter() - moment > max(self._options.commit_seconds, self._committing_s)
-        enough = self._options.commit_sequences
-        if not submitted.blocks or not (late or (enough is not None and self._submitted - sequences >= enough)):
-            return None
-        self._last_commit = (time.perf_counter(), self._submitted)
-        return self._regions.snapshot()
 
     def _memory(self) -> MemoryMeasured:
         """Measure the memory of the storage workers, and record the maximum."""
-        roles = roles_of(self._client)
-        self._report_workers(roles.every)
-        workers = roles.memory.values()
+        workers = self._roles().memory.values()
         hot, packed = self._regions.hot_and_packed()
-        now = MemoryMeasured(
+        return self._figures.add_memory(
             regions=len(self._regions.runs),
             hot_bytes=hot,
             packed_bytes=packed,
             process_bytes=sum(memory.process for memory in workers),
             spilled_bytes=sum(memory.spilled for memory in workers),
         )
-        self._peak = MemoryMeasured(*(max(pair) for pair in zip(astuple(now), astuple(self._peak), strict=True)))
-        return now
 
-    def _report_workers(self, present: set[str]) -> None:
-        """Log the workers that left and joined since the last round; retire those without access to the network."""
-        self._target.place.retire_blind(present)
-        if present != self._workers:
-            self._moves.workers_changed()
-        for event, changed in (("lost", self._workers - present), ("came", present - self._workers)):
-            if changed:
-                _LOG.info("workers %s: %s; now there are %s", event, ", ".join(sorted(changed)), len(present))
-        self._workers = present
+    def _roles(self) -> Roles:
+        """Return the present workers; retire those without access to the network."""
+        roles = roles_of(self._client)
+        self._target.place.retire_blind(roles.every)
+        self._moves.note_workers(roles.every)
+        return roles
 
     def _count(self, block: StreamedBlock, counts: BlockStatistics) -> None:
-        manifest = self._manifest
+        contents, manifest = self._contents, self._contents.manifest
         by_status = tuple(a + b for a, b in zip(manifest.by_status, counts.by_status, strict=True))
         changes: dict[str, Any] = {}
         if counts.last_trained >= 0:
@@ -368,7 +379,7 @@ class Trainer:
                 "saved_features": saved_features,
                 "last_trained": block.mapping.first_sequence + counts.last_trained,
             }
-        self._manifest = replace(
+        manifest = replace(
             manifest,
             by_status=by_status,
             tokens=manifest.tokens + counts.trained_tokens,
@@ -377,16 +388,13 @@ class Trainer:
             trained_on_misses=manifest.trained_on_misses or self._mask is not None,
             **changes,
         )
+        self._contents = replace(contents, manifest=manifest)
         for update in block.ledger:
-            part = len(self._ledger.entries) if update.position is None else update.position
-            self._ledger.record(update.position, update.entry)
-            if self._origins is not None:
+            part = len(contents.ledger.entries) if update.position is None else update.position
+            contents.ledger.record(update.position, update.entry)
+            if contents.origins is not None:
                 counted = SequenceRange(part, update.skip, update.entry.sequences - update.skip)
-                self._origins.record(counted, update.place)
-
-    def _drain(self) -> None:
-        while self._in_flight:
-            self._integrate()
+                contents.origins.record(counted, update.place)
 
     def _compact_small_runs(self) -> None:
         """Leave each region with one run where that costs little."""
@@ -401,11 +409,9 @@ class Trainer:
     def _commit_runs(self, snapshot: Snapshot, last: bool = False) -> None:
         """Commit a snapshot; rounds in flight continue meanwhile."""
         started = time.perf_counter()
-        roles = roles_of(self._client)
-        self._report_workers(roles.every)
+        self._roles()
         store, before = self._target.ensure(finished=False)
-        contents = CommitContents(self._manifest, self._vocabulary, self._ledger, origins=self._origins)
-        opens = self._stays_in_memory()
+        contents, opens = self._contents, self._stays_in_memory()
         try:
             try:
                 commit = commit_regions(store, self._regions, snapshot, contents, last=last, before=before, opens=opens)
@@ -423,44 +429,16 @@ class Trainer:
         if self._options.keep_commits is not None:
             store.collect(self._options.keep_commits)
         self._target.reader = store.open(commit)
-        self._manifest = self._target.reader.manifest()
-        self._uncommitted = 0
-        # A commit that takes longer than the time between two is not followed by the next at once.
-        self._last_commit = (time.perf_counter(), self._last_commit[1])
+        manifest = self._target.reader.manifest()
+        self._contents = replace(contents, manifest=manifest)
         trim_memory()
-        self._written = self._written.plus(store.written)
-        self._committing_s = time.perf_counter() - started
-        self._observer(Committed(commit, self._manifest.sequences, self._committing_s, *store.written))
+        took_s = time.perf_counter() - started
+        self._schedule.committed(took_s)
+        self._figures.written = self._figures.written.plus(store.written)
+        self._observer(Committed(commit, manifest.sequences, took_s, *store.written))
 
     def _stays_in_memory(self) -> bool:
         """Return whether the runs stay in memory after the last commit: if they fit into what owners keep."""
         limits = [memory.limit for memory in self._regions.roles.memory.values()]
         hot, packed = self._regions.hot_and_packed()
         return not all(limits) or hot // _PACKED + packed <= WRITTEN_SHARE * sum(map(data_budget, limits))
-
-    def _report(self, commit: str, seconds: float) -> TrainingReport:
-        now, before = self._manifest, self._before
-        skipped = before.skipped()
-        return TrainingReport(
-            sequences=now.sequences - before.sequences,
-            trained=now.trained - before.trained,
-            skipped={reason: count - skipped.get(reason, 0) for reason, count in now.skipped().items()},
-            tokens=now.tokens - before.tokens,
-            connections=now.connections,
-            seconds=seconds,
-            commit=commit,
-            stopped=self._stop.is_set(),
-            tasks=self._regions.submitter.count,
-            messages=self._moved.messages,
-            increment_bytes=self._moved.increment_bytes,
-            column_touches=self._moved.column_touches,
-            shared_touches=self._moved.shared_touches,
-            busiest_region_share=self._moved.busiest_region_share,
-            regions=now.regions,
-            hot_bytes=self._peak.hot_bytes,
-            packed_bytes=self._peak.packed_bytes,
-            spilled_bytes=self._peak.spilled_bytes,
-            index_bytes=sum(run.index_bytes for run in now.runs),
-            commit_requests=self._written.requests,
-            commit_bytes=self._written.nbytes,
-        )

@@ -6,9 +6,10 @@ links between workers carry.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,21 @@ import numpy.typing as npt
 
 from giaann_dask.cluster.stages import StageTime, add_times, time_rows
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.events import RoundIntegrated
+from giaann_dask.events import MemoryMeasured, RoundIntegrated
 from giaann_dask.keys import unpack_neuron
 from giaann_dask.representations import Summarised, Summary, format_count
 from giaann_dask.runs.pair_tables import PairRegionRun
 from giaann_dask.runs.run import RegionRun
+from giaann_dask.store.manifest import Manifest
+from giaann_dask.store.run_io import WrittenObjects
 
 # Fields of a report that steps add to, and those of which the largest counts; the others are the last step's.
 _ADDED = (
     *("sequences", "trained", "tokens", "seconds", "tasks", "messages", "increment_bytes"),
     *("column_touches", "shared_touches", "commit_requests", "commit_bytes"),
 )
+# Least interval between two events with the contents of all regions.
+_REGIONS_S = 5.0
 _LARGEST = ("hot_bytes", "packed_bytes", "spilled_bytes")
 
 
@@ -223,6 +228,72 @@ class RoundReport:
             self.connections,
             rounds_in_flight,
             rounds_counting,
+        )
+
+
+@dataclass
+class TrainingFigures:
+    """Figures that a training collects round by round and commit by commit.
+
+    Attributes
+    ----------
+    moved : RoundReport
+        Of all rounds so far.
+    largest_round : int
+        Most bytes of the increments of a round.
+    peak : MemoryMeasured
+        The largest of each figure.
+    written : WrittenObjects
+        By all commits so far.
+    """
+
+    moved: RoundReport = field(default_factory=RoundReport)
+    largest_round: int = 0
+    peak: MemoryMeasured = field(default_factory=MemoryMeasured)
+    written: WrittenObjects = field(default_factory=WrittenObjects)
+    _regions_shown: float = float("-inf")
+
+    def add_round(self, report: RoundReport) -> None:
+        """Add an integrated round."""
+        self.moved = self.moved.plus(report)
+        self.largest_round = max(self.largest_round, report.increment_bytes)
+
+    def add_memory(self, **figures: int) -> MemoryMeasured:
+        """Return the event of the workers' present memory, and record the maximum."""
+        now = MemoryMeasured(**figures)
+        self.peak = MemoryMeasured(*(max(pair) for pair in zip(astuple(now), astuple(self.peak), strict=True)))
+        return now
+
+    def shows_regions(self) -> bool:
+        """Return whether the contents of all regions are to be shown again."""
+        now = time.perf_counter()
+        due = now - self._regions_shown > _REGIONS_S
+        self._regions_shown = now if due else self._regions_shown
+        return due
+
+    def report(self, manifests: tuple[Manifest, Manifest], **others: Any) -> TrainingReport:
+        """Return the report of a training from one manifest to another, given what these figures do not say."""
+        before, now = manifests
+        skipped = before.skipped()
+        return TrainingReport(
+            sequences=now.sequences - before.sequences,
+            trained=now.trained - before.trained,
+            skipped={reason: count - skipped.get(reason, 0) for reason, count in now.skipped().items()},
+            tokens=now.tokens - before.tokens,
+            connections=now.connections,
+            messages=self.moved.messages,
+            increment_bytes=self.moved.increment_bytes,
+            column_touches=self.moved.column_touches,
+            shared_touches=self.moved.shared_touches,
+            busiest_region_share=self.moved.busiest_region_share,
+            regions=now.regions,
+            hot_bytes=self.peak.hot_bytes,
+            packed_bytes=self.peak.packed_bytes,
+            spilled_bytes=self.peak.spilled_bytes,
+            index_bytes=sum(run.index_bytes for run in now.runs),
+            commit_requests=self.written.requests,
+            commit_bytes=self.written.nbytes,
+            **others,
         )
 
 

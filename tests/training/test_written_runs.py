@@ -177,7 +177,7 @@ def test_causes_of_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     counts |= {"used_bytes": 100, "increment_bytes": 30, "run_bytes": 20, "read_bytes": 7, "spilled_bytes": 3}
     told = moves.since(4)
     assert told == DataMoved(4, 50, increment_bytes=30, stolen_bytes=20, read_bytes=7, spilled_bytes=3)
-    moves.workers_changed()
+    moves.note_workers({"a"})
     counts["run_bytes"] += 5
     assert moves.since(5) == DataMoved(5, reassigned_bytes=5)
     counts["used_bytes"] += 5
