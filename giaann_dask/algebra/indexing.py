@@ -131,7 +131,7 @@ def _submit_indexed(
     for region, runs in wholes.items():
         more = postings.get(region, [])
         key = [[future.key for future in futures] for futures in (runs, more)]
-        found[region] = regions.submit("index", index_region, len(runs), *runs, *more, key_of=key)
+        found[region] = regions.tasks.submit("index", index_region, len(runs), *runs, *more, key_of=key)
     return found
 
 

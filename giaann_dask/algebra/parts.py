@@ -146,7 +146,7 @@ def placement_for(reader: CommitReader, columns: int) -> Placement:
 def add_parts(regions: Regions, parts: Mapping[int, Sequence[Future]]) -> dict[int, Future]:
     """Submit tasks that add the parts of each region, without decoding a sum as a whole."""
     return {
-        region: regions.submit("compact", tasks.compact, *each, key_of=[part.key for part in each])
+        region: regions.tasks.submit("compact", tasks.compact, *each, key_of=[part.key for part in each])
         for region, each in parts.items()
     }
 

@@ -86,7 +86,9 @@ def prune_network(
     def submit(regions: Regions) -> dict[int, Future]:
         specification = manifest.specification
         return {
-            region: regions.submit("prune", prune_runs, minimum, specification, *runs, key_of=(minimum, _keys(runs)))
+            region: regions.tasks.submit(
+                "prune", prune_runs, minimum, specification, *runs, key_of=(minimum, _keys(runs))
+            )
             for region, runs in submit_parts(client, reader, reader.placement()).items()
         }
 

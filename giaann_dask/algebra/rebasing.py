@@ -114,7 +114,7 @@ def _keep(client: Client, uncommitted: UncommittedState, place: Path, observer: 
     origins, numbers = contents.origins, None
     parts: dict[int, list[Future]] = defaultdict(list)
     for region, run in uncommitted.regions.with_stored(uncommitted.snapshot).references():
-        parts[region].append(uncommitted.regions.packed(run).future)
+        parts[region].append(uncommitted.regions.tasks.packed(run).future)
     changed = list(range(len(entries)))
     stored = before.ledger()
     difference = old.specification.is_order_free and not whole
@@ -133,7 +133,7 @@ def _keep(client: Client, uncommitted: UncommittedState, place: Path, observer: 
         for region, own in parts.items():
             less = gone.get(region, [])
             key = [[part.key for part in own], [part.key for part in less], numbers]
-            sums[region] = regions.submit("subtract", subtract, len(own), numbers, *own, *less, key_of=key)
+            sums[region] = regions.tasks.submit("subtract", subtract, len(own), numbers, *own, *less, key_of=key)
         return sums
 
     write_network(client, place, before, placement, kept, submit, observer)

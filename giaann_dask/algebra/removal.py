@@ -358,7 +358,7 @@ def submit_differences(
         whole, part = wholes.get(region, []), parts.get(region, [])
         key_of = [[future.key for future in futures] for futures in (whole, part)]
         key = [*key_of, sequences]
-        sums[region] = regions.submit("subtract", subtract, len(whole), sequences, *whole, *part, key_of=key)
+        sums[region] = regions.tasks.submit("subtract", subtract, len(whole), sequences, *whole, *part, key_of=key)
     return sums
 
 

@@ -108,11 +108,11 @@ class _Attempt(NamedTuple):
 def load_regions(reader: CommitReader, regions: Regions) -> None:
     """Load the runs of a commit into the regions as references that are read from the store when needed."""
     manifest = reader.manifest()
-    regions.continue_owners(reader)
+    regions.tasks.begin_with(reader, list(regions.runs))
     for run in manifest.runs:
         place = RunPlace(str(reader.path), reader.commit, run.identity)
         regions.continue_from(run, partial(_open, regions, run.region, place, reader.commit_of(run.identity)))
-    regions.continue_counts(known_counts(manifest))
+    regions.counts = known_counts(manifest)
     _open_columns(regions, reader.path, reader.commit, manifest.specification)
 
 
@@ -164,8 +164,8 @@ def commit_regions(
     session, place = store.begin(stored.commit), (str(store.path), stored.commit)
     fork, name = store.fork(session), uuid.uuid4().hex
     attempt = _Attempt(*place, name, "" if last and not opens else name)
-    with regions.submitter.together():
-        packed = [(region, regions.packed(run)) for region, run in regions.with_stored(snapshot).references()]
+    with regions.tasks.submitter.together():
+        packed = [(region, regions.tasks.packed(run)) for region, run in regions.with_stored(snapshot).references()]
         written = _write(regions, fork, attempt, [run for _, run in packed if not run.stored])
     placement = placement_of(regions, snapshot)
     store.write_content(session, stored, contents.content(placement))
@@ -247,7 +247,7 @@ def stored_regions(
 def _write(regions: Regions, fork: bytes, attempt: _Attempt, new: Sequence[RunReference]) -> list[Future]:
     """Submit tasks that write runs into forks of a session, which are merged into it; empty ones have none."""
     return [
-        regions.submit(
+        regions.tasks.submit(
             "commit",
             tasks.write_stored,
             *(fork, run.identity, attempt.kept_for, run.future),
@@ -314,7 +314,7 @@ def _write_derived(
     for region, run in runs:
         by_region[region].append(run.future)
     parts = {
-        region: regions.submit_at_owner(
+        region: regions.tasks.submit_at_owner(
             region,
             task_key("derive", name, [run.key for run in runs]),
             tasks.collect_derived,
@@ -326,7 +326,7 @@ def _write_derived(
     }
     path = StoredRepeats(name, np.zeros(0, np.int64)).path
     return [
-        regions.submit_at_owner(
+        regions.tasks.submit_at_owner(
             region,
             task_key("commit", name, region, "repeats"),
             tasks.write_derived,
@@ -348,12 +348,14 @@ def _sizes(runs: Sequence[tuple[int, RunReference]]) -> list[RunSize]:
 
 def _open(regions: Regions, region: int, place: RunPlace, written_in: str, attempt: str = "") -> Future:
     """Submit the task that has a run of a commit, on the owner of its region, which may have written it just now."""
-    return regions.submit_at_owner(region, run_key(place.path, written_in, place.identity), open_run, *place, attempt)
+    return regions.tasks.submit_at_owner(
+        region, run_key(place.path, written_in, place.identity), open_run, *place, attempt
+    )
 
 
 def _open_columns(regions: Regions, path: Path, commit: str, specification: Specification) -> None:
     """Continue from the stored table of columns, if there is one."""
     if specification.placement != "hash":
         place = (str(path), commit)
-        columns = regions.submit("open", tasks.open_columns, *place, key_of=(*place, "columns"))
+        columns = regions.tasks.submit("open", tasks.open_columns, *place, key_of=(*place, "columns"))
         regions.place_columns(columns)

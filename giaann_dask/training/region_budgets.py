@@ -12,6 +12,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
 from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.regions import Regions
+from giaann_dask.training.run_references import RunReference
 
 # Decoded size from which the content of a region costs more than its tasks and files.
 _SMALL_BYTES = 1 << 22
@@ -42,7 +43,7 @@ class BudgetPolicy:
 
     def apply(self) -> None:
         """Split regions and pack runs that have grown too large, by the sizes that are known without waiting."""
-        self._regions.fetch_sizes()
+        self._regions.sizes.fetch(self._runs())
         self._split_found()
         self._find_pivots()
         hot_bytes = self._hot_bytes()
@@ -59,7 +60,7 @@ class BudgetPolicy:
         In a training of few rounds, the sizes of runs may be computed too late for `apply`.
         """
         while True:
-            self._regions.fetch_sizes(wait=True)
+            self._regions.sizes.fetch(self._runs(), wait=True)
             self._find_pivots()
             if not self._pivots:
                 return
@@ -75,14 +76,14 @@ class BudgetPolicy:
         """Submit the tasks that find the pivots of regions that are too large."""
         regions = self._regions
         # No worker can add up a region that takes too much of its memory.
-        limits = [memory.limit for memory in regions.roles.memory.values() if memory.limit]
+        limits = [memory.limit for memory in regions.tasks.roles.memory.values() if memory.limit]
         region_bytes = min([self._options.region_bytes, *map(region_budget, limits)])
         for region in sorted(regions.runs.keys() - self._pivots.keys() - self._unsplittable):
             few = len(regions.runs) + len(self._pivots) < self._wanted
             if regions.decoded_bytes(region) > (min(region_bytes, _SMALL_BYTES) if few else region_bytes):
                 futures = [run.future for run in regions.runs[region]]
                 keys = [future.key for future in futures]
-                self._pivots[region] = regions.submit("pivot", tasks.find_pivot, *futures, key_of=keys)
+                self._pivots[region] = regions.tasks.submit("pivot", tasks.find_pivot, *futures, key_of=keys)
 
     def _split(self, region: int, found: Future) -> None:
         """Split a region at its pivot, or mark it as indivisible if there is none."""
@@ -93,21 +94,24 @@ class BudgetPolicy:
         else:
             self._regions.split(region, pivot)
 
+    def _runs(self) -> list[RunReference]:
+        return [run for _, run in self._regions.now().references()]
+
     def _hot_bytes(self) -> float:
         if self._options.hot_bytes is not None:
             return self._options.hot_bytes
-        limits = [memory.limit for memory in self._regions.roles.memory.values()]
+        limits = [memory.limit for memory in self._regions.tasks.roles.memory.values()]
         return _HOT_SHARE * sum(map(data_budget, limits)) if limits and all(limits) else float("inf")
 
     def _pack_beyond(self, hot_bytes: float) -> None:
         """Pack runs until the decoded ones are within a budget, the largest first: they wait longest for compaction."""
-        hot = [run for _, run in self._regions.now().references() if not run.packed]
-        sized = [(size.nbytes, run) for run in hot if (size := self._regions.size_of(run)) is not None]
+        hot = [run for run in self._runs() if not run.packed]
+        sized = [(size.nbytes, run) for run in hot if (size := self._regions.sizes.of(run)) is not None]
         total = sum(nbytes for nbytes, _ in sized)
         packed = {}
         for nbytes, run in sorted(sized, key=lambda pair: (-pair[0], pair[1].identity)):
             if total <= hot_bytes:
                 break
             total -= nbytes
-            packed[run.identity] = self._regions.packed(run)
+            packed[run.identity] = self._regions.tasks.packed(run)
         self._regions.replace_runs(packed)

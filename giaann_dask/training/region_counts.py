@@ -100,11 +100,11 @@ def _counting(
     futures = [run.future for run in runs if run.identity not in identities]
     keys = [future.key for future in futures]
     if not identities:
-        return Counting(region, 0, 0, regions.submit("count", tasks.count_region, *futures, key_of=keys))
+        return Counting(region, 0, 0, regions.tasks.submit("count", tasks.count_region, *futures, key_of=keys))
     if not futures:
         return Counting(region, known.neurons, known.connections)
     stored = sorted(identities)
-    more = regions.submit("count", tasks.count_more, *place, stored, *futures, key_of=(*place, stored, keys))
+    more = regions.tasks.submit("count", tasks.count_more, *place, stored, *futures, key_of=(*place, stored, keys))
     return Counting(region, known.neurons, known.connections, more)
 
 
@@ -112,7 +112,7 @@ def _known(
     regions: Regions, region: int, runs: Sequence[RunReference], sizes: Mapping[str, RunSize]
 ) -> tuple[frozenset[str], RunSize]:
     """Return stored runs of a region that need not be counted, with their counts: its first ones, or the largest."""
-    began = regions.known_count(region)
+    began = regions.counts.get(region)
     if began is not None and began[0] <= {run.identity for run in runs}:
         return began
     stored = [(sizes[run.identity], run.identity) for run in runs if run.stored]

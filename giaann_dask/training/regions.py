@@ -1,7 +1,7 @@
-"""Add increments to the regions of a network on a cluster; compact, split and pack their runs.
+"""Keep the runs of the regions of a network, to which rounds are added; compact, split and replace them.
 
-Nothing here waits for the tasks that it submits. `rounds` makes the increments, `region_owners` assigns regions to
-workers, `region_budgets` decides what to split and to pack, and `committing` commits the runs.
+`rounds` makes the increments, `region_tasks` submits the tasks about runs to the owners of regions, `region_budgets`
+decides what to split and to pack, and `committing` commits the runs.
 """
 
 from __future__ import annotations
@@ -13,27 +13,16 @@ from types import MappingProxyType
 
 from distributed import Client, Future
 
-from giaann_dask.cluster import Roles, task_key
 from giaann_dask.cluster.devices import DeviceShare
-from giaann_dask.cluster.regions import STORED_TOGETHER, region_holders, sum_key
-from giaann_dask.cluster.stages import SUM
-from giaann_dask.cluster.submitting import Submitted, TaskSubmitter
+from giaann_dask.cluster.regions import STORED_TOGETHER
+from giaann_dask.cluster.submitting import Submitted
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
 from giaann_dask.runs.run import RunSize
-from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import StoredRun
-from giaann_dask.training import tasks
-from giaann_dask.training.region_owners import RegionOwners
-from giaann_dask.training.run_references import (
-    PendingSize,
-    RunReference,
-    Runs,
-    Snapshot,
-    inputs_of,
-    sizes_of,
-)
+from giaann_dask.training.region_tasks import RegionTasks
+from giaann_dask.training.run_references import RunReference, Runs, RunSizes, Snapshot, run_identity
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,7 +33,7 @@ _STORED_TOGETHER_SHORT = 4
 
 
 class Regions:
-    """The runs of all regions, and the tasks that change them.
+    """The runs of all regions.
 
     Parameters
     ----------
@@ -65,28 +54,26 @@ class Regions:
         Of regions so far.
     rounds : int
         Rounds that the network has seen.
-    submitter : TaskSubmitter
-        Of all tasks of a training.
+    tasks : RegionTasks
+        Submits the tasks about runs.
+    sizes : RunSizes
+        Of the runs, as far as they are known.
+    counts : mapping of int to tuple
+        Known counts of regions: identities of runs, and their distinct neurons and connections.
     short : bool
         Whether memory is short, so that not all runs could be decoded simultaneously, as of `limit_decoded`.
     """
 
     def __init__(self, client: Client, placement: Placement, rounds: int, summing: DeviceShare | None = None) -> None:
-        self._client = client
-        self._summing = summing or DeviceShare()
-        self.submitter = TaskSubmitter(client)
+        self.tasks = RegionTasks(client, summing)
+        self.sizes = RunSizes()
+        self.counts: Mapping[int, tuple[frozenset[str], RunSize]] = {}
         self._first_regions = placement.first_regions
-        self._owners = RegionOwners(client)
-        self.submitter.anywhere = self.roles.anywhere()
-        self._sizes: dict[str, RunSize] = {}
-        # Sizes of runs before they were packed or stored, for observers until they are measured again.
-        self._sizes_before: dict[str, RunSize] = {}
         self.columns: Placement | Future = replace(placement, splits=())
         self.splits = placement.splits
         # Snapshots that are to be committed, and runs that have been stored since these were taken, by identity.
         self._awaited: list[Snapshot] = []
         self._stored: dict[str, RunReference] = {}
-        self._counted: Mapping[int, tuple[frozenset[str], RunSize]] = {}
         self.rounds = rounds
         self.short = False
         self._runs: dict[int, Runs] = dict.fromkeys(placement.live(), ())
@@ -95,16 +82,6 @@ class Regions:
     def runs(self) -> Mapping[int, Runs]:
         """Runs by live region; changed by methods only."""
         return MappingProxyType(self._runs)
-
-    @property
-    def roles(self) -> Roles:
-        """Workers at the last assignment of regions."""
-        return self._owners.roles
-
-    @property
-    def owners(self) -> Mapping[int, str]:
-        """Address of the worker that each region is assigned to."""
-        return self._owners.addresses
 
     def now(self) -> Snapshot:
         """Return the runs of all regions as of now; later rounds do not change it."""
@@ -122,7 +99,7 @@ class Regions:
             Whether to wait for stored runs that are being added up, instead of committing these as they are.
         """
         awaited = self._awaited_names()
-        with self.submitter.together():
+        with self.tasks.submitter.together():
             for region, every in self._runs.items():
                 self._runs[region] = self._with_decoded_merged(region, every, awaited)
         now = self.now()
@@ -157,7 +134,7 @@ class Regions:
         empty : set of str
             Identities of empty runs, which no commit has; they are removed, or their lineage would begin at the text.
         """
-        with self.submitter.together():
+        with self.tasks.submitter.together():
             self.continue_stored(stored)
             self._awaited.remove(snapshot)
             awaited = self._awaited_names()
@@ -187,11 +164,11 @@ class Regions:
         """
         runs = {run.identity: run for _, run in self.now().references()}
         continued = {}
-        with self.submitter.together():
+        with self.tasks.submitter.together():
             for identity in stored.keys() & runs.keys():
                 read = stored[identity]
                 value = read()
-                size = self._measure(value) if measure else runs[identity].size
+                size = self.tasks.measure(value) if measure else runs[identity].size
                 continued[identity] = replace(runs[identity], value=value, read=read, size=size, packed=True, inputs=())
         self.replace_runs(continued)
         self._stored |= continued
@@ -208,22 +185,17 @@ class Regions:
         """Find out whether all decoded runs exceed these bytes, so that they are not added up to one at the end."""
         self.short = sum(map(self.decoded_bytes, self._runs)) > nbytes
 
-    def continue_owners(self, reader: CommitReader) -> None:
-        """Let workers own the regions of a commit that they have in memory, as after an earlier training."""
-        self._owners.begin_with(region_holders(reader, list(self._runs), self._client))
-
     def assign_owners(self) -> None:
         """Assign the regions to the present workers that store columns."""
-        self._owners.assign({region: self.decoded_bytes(region) for region in self._runs})
-        self.submitter.anywhere = self.roles.anywhere()
+        self.tasks.assign({region: self.decoded_bytes(region) for region in self._runs})
 
     def integrate(self, increments: Sequence[Submitted]) -> list[Future]:
         """Add a round's increments to every region, and return the newest run of each."""
         awaited = self._awaited_names()
-        groups = self._owners.groups(self._runs)
-        with self.submitter.together():
+        groups = self.tasks.groups(self._runs)
+        with self.tasks.submitter.together():
             for group in groups:
-                self._integrate(group, increments if len(groups) == 1 else self._route(increments, group), awaited)
+                self._integrate(group, increments if len(groups) == 1 else self.tasks.route(increments, group), awaited)
         self.rounds += 1
         return [runs[-1].future for runs in self._runs.values()]
 
@@ -238,8 +210,8 @@ class Regions:
         last, rank = self.rounds, self.rounds.bit_length()
         self._runs = dict.fromkeys(self._runs, ())
         for region, value in sums.items():
-            name = _identity(region, 0, last)
-            self._runs[region] = (RunReference(name, rank, 0, last, self._measure(value), value, packed=True),)
+            name = run_identity(region, 0, last)
+            self._runs[region] = (RunReference(name, rank, 0, last, self.tasks.measure(value), value, packed=True),)
         self.rounds += 1
 
     def add_round(self, sums: Mapping[int, Future], rank: int) -> None:
@@ -253,8 +225,8 @@ class Regions:
             Of these runs: about the logarithm of the rounds that would have had as many sequences.
         """
         for region, value in sums.items():
-            name = _identity(region, self.rounds, self.rounds)
-            added = RunReference(name, rank, self.rounds, self.rounds, self._measure(value), value, packed=True)
+            name = run_identity(region, self.rounds, self.rounds)
+            added = RunReference(name, rank, self.rounds, self.rounds, self.tasks.measure(value), value, packed=True)
             self._runs[region] = self._with_run(region, self._runs[region], added)
         self.rounds += 1
 
@@ -263,15 +235,7 @@ class Regions:
         # All in one task, instead of some of them first.
         runs = tuple(part for run in self._runs[region] for part in run.to_commit(set()))
         if len(runs) > 1:
-            self._runs[region] = (self._compact(region, runs, _rank_of(runs)),)
-
-    def continue_counts(self, counted: Mapping[int, tuple[frozenset[str], RunSize]]) -> None:
-        """Store the known counts of regions: identities of runs, and their distinct neurons and connections."""
-        self._counted = counted
-
-    def known_count(self, region: int) -> tuple[frozenset[str], RunSize] | None:
-        """Return the runs that a region began with and their distinct neurons and connections, None if not known."""
-        return self._counted.get(region)
+            self._runs[region] = (self.tasks.compact(region, runs, _rank_of(runs)),)
 
     def continue_from(self, run: StoredRun, read: Callable[[], Future]) -> None:
         """Add a stored run to its region, after earlier ones."""
@@ -289,22 +253,13 @@ class Regions:
         self._runs = dict.fromkeys(self._runs, ())
         self._stored, self._awaited = {}, []
 
-    def hot_and_packed(self) -> tuple[int, int]:
-        """Return the bytes of decoded and of packed runs of known size."""
-        totals = [0, 0]
-        for _, run in self.now().references():
-            size = self._sizes.get(run.identity) if run.in_memory else None
-            totals[run.packed] += size.nbytes if size else 0
-        return totals[0], totals[1]
-
     def measured(self, touches: Mapping[int, int]) -> tuple[RegionMeasured, ...]:
         """Return the measured contents of each region, with the column touches given by region."""
         return tuple(self._measured(region, touches.get(region, 0)) for region in sorted(self._runs))
 
     def _measured(self, region: int, touches: int) -> RegionMeasured:
         runs = self._runs[region]
-        known = self._sizes_before | self._sizes
-        sized = [(known[run.identity], run) for run in runs if run.identity in known]
+        sized = [(size, run) for run in runs if (size := self.sizes.last_of(run)) is not None]
         in_memory = [(size.connections, run) for size, run in sized if run.in_memory]
         largest = (
             [max(in_memory, key=lambda pair: pair[0])[1]] if in_memory else [run for run in runs[-1:] if run.in_memory]
@@ -317,45 +272,12 @@ class Regions:
             len(runs),
             touches,
             str(largest[0].future.key) if largest else "",
-            self.owners.get(region, ""),
+            self.tasks.owners.get(region, ""),
         )
-
-    def packed(self, run: RunReference) -> RunReference:
-        """Return a reference to the packed form of a run."""
-        if run.packed:
-            return run
-        key = task_key("pack", run.future.key)
-        future = self.submitter.submit(key, tasks.pack_run, run.future, **self._sums([run]), **self.roles.storing())
-        return replace(run, value=future, size=self._measure(future), packed=True)
-
-    def submit(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Future:
-        """Submit a task whose result is stored on a storage worker."""
-        return self.submitter.submit(task_key(name, key_of), function, *arguments, **self.roles.storing())
-
-    def submit_at_owner(self, region: int, key: str, function: Callable[..., object], *arguments: object) -> Future:
-        """Submit a task whose result is stored on the owner of a region."""
-        return self.submitter.submit(key, function, *arguments, **self._owners.at_owner(region))
-
-    def _route(self, increments: Sequence[Submitted], group: tuple[int, ...]) -> list[Submitted]:
-        """Submit the tasks that cut increments into the part for the regions of one owner."""
-        # On compute workers: idle storage workers would fetch a whole increment for one part of it.
-        computing = self.roles.computing()
-        return [
-            self.submitter.pass_on(task_key("route", part.key, group), tasks.route, part, group, **computing)
-            for part in increments
-        ]
 
     def _integrate(self, group: tuple[int, ...], parts: Sequence[Submitted], awaited: set[str]) -> None:
         """Add the parts of a round for the regions of one owner to these."""
-        keys = _keys(parts)
-        sums = [
-            self.submit_at_owner(region, task_key("integrate", region, keys), tasks.integrate, region, *parts)
-            for region in group
-        ]
-        measured = self.submit_at_owner(group[0], task_key("measure", _keys(sums)), tasks.measure_runs, *sums)
-        for place, (region, value) in enumerate(zip(group, sums, strict=True)):
-            name, size = _identity(region, self.rounds, self.rounds), PendingSize(measured, place)
-            added = RunReference(name, 0, self.rounds, self.rounds, size, value)
+        for region, added in self.tasks.integrate(group, parts, self.rounds).items():
             runs = self._runs[region]
             fixed = [run.persisted or run.waits(awaited) for run in runs]
             waiting = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
@@ -367,7 +289,7 @@ class Regions:
         plan = plan_compaction(runs, added, stored if added.persisted else _TOGETHER)
         if len(plan.merged) == 1:
             return (*plan.kept, *plan.merged)
-        return (*plan.kept, self._compact(region, plan.merged, plan.rank))
+        return (*plan.kept, self.tasks.compact(region, plan.merged, plan.rank))
 
     def _with_decoded_merged(self, region: int, runs: Runs, awaited: Set[str]) -> Runs:
         """Return runs of which the decoded ones at the end, which a commit would pack one by one, are added up."""
@@ -375,33 +297,7 @@ class Regions:
         begin = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
         if len(runs) - begin < 2:
             return runs
-        return (*runs[:begin], self._compact(region, runs[begin:], _rank_of(runs[begin:])))
-
-    def _compact(self, region: int, runs: Runs, rank: int) -> RunReference:
-        inputs = inputs_of(runs)
-        first, last = runs[0].first_round, runs[-1].last_round
-        futures = [run.future for run in runs]
-        # Packed at once: all regions decoded would take ten times as much memory, and a commit packs their runs.
-        where = self.roles.storing()
-        future = self.submitter.submit(sum_key(_keys(futures)), tasks.compact, *futures, **self._sums(runs), **where)
-        size = self._measure(future)
-        return RunReference(_identity(region, first, last), rank, first, last, size, future, packed=True, inputs=inputs)
-
-    def _sums(self, runs: Sequence[RunReference]) -> dict[str, Future]:
-        """Submit the summing of the pairs of runs where a device does that; return the argument of their packing."""
-        pairs = [run.future for run in runs if not run.packed]
-        where = self._summing.place(self.roles) if pairs else None
-        if where is None:
-            return {}
-        # Without the strengths of neurons, which a device does not need.
-        tables = self.submit("pairs", tasks.pairs_of, *pairs, key_of=_keys(pairs))
-        sums = self.submitter.submit(task_key(SUM, tables.key), tasks.sum_on_device, tables, **where)
-        self._summing.add(sums)
-        return {"sums": sums}
-
-    def _measure(self, future: Future) -> PendingSize:
-        """Submit the task that measures a run."""
-        return PendingSize(self.submit("measure", tasks.measure_runs, future, key_of=[future.key]))
+        return (*runs[:begin], self.tasks.compact(region, runs[begin:], _rank_of(runs[begin:])))
 
     def split(self, region: int, pivot: int) -> None:
         """Split a region at a neuron into two new ones."""
@@ -410,50 +306,22 @@ class Regions:
         _LOG.info("region %s was split into %s and %s", region, low, low + 1)
         runs = self._runs.pop(region)
         for new, upper in ((low, False), (low + 1, True)):
-            self._runs[new] = tuple(self._part(run, new, pivot, upper) for run in runs)
-        self._owners.split(region, low)
-
-    def _part(self, run: RunReference, region: int, pivot: int, upper: bool) -> RunReference:
-        arguments = (run.future, pivot, upper)
-        future = self.submit("split", tasks.split, *arguments, key_of=(run.future.key, pivot, upper))
-        name = _identity(region, run.first_round, run.last_round)
-        return replace(run, identity=name, value=future, read=None, size=self._measure(future), inputs=())
-
-    def fetch_sizes(self, *, wait: bool = False) -> None:
-        """Fetch the sizes of runs that have been computed since the last time, or wait for all of them."""
-        runs = [run for _, run in self.now().references()]
-        known = {run.identity: self._sizes[run.identity] for run in runs if run.identity in self._sizes}
-        new = [run for run in runs if run.identity not in known and (wait or run.measured)]
-        found = sizes_of(new)
-        self._sizes = known | {run.identity: size for run, size in zip(new, found, strict=True)}
-        before = {**self._sizes_before, **self._sizes}
-        self._sizes_before = {run.identity: before[run.identity] for run in runs if run.identity in before}
-
-    def size_of(self, run: RunReference) -> RunSize | None:
-        """Return the size of a run as of the last `fetch_sizes`, None if it was not known."""
-        return self._sizes.get(run.identity)
+            self._runs[new] = tuple(self.tasks.part(run, new, pivot, upper) for run in runs)
+        self.tasks.split(region, low)
 
     def decoded_bytes(self, region: int) -> int:
         """Return the bytes of the decoded runs of a region of known size."""
-        sizes = (self._sizes.get(run.identity) for run in self._runs[region])
+        sizes = map(self.sizes.of, self._runs[region])
         return sum(size.decoded_bytes for size in sizes if size)
 
     def replace_runs(self, changed: Mapping[str, RunReference]) -> None:
         """Replace runs by references of the same identity, with sizes that are not known yet."""
         for identity in changed:
-            self._sizes.pop(identity, None)
+            self.sizes.forget(identity)
         for region, runs in self._runs.items():
             self._runs[region] = tuple(changed.get(run.identity, run) for run in runs)
-
-
-def _identity(region: int, first_round: int, last_round: int) -> str:
-    return f"{region:05d}.{first_round:08d}-{last_round:08d}"
 
 
 def _rank_of(runs: Runs) -> int:
     """Return the rank of a sum of runs."""
     return (sum(1 << run.rank for run in runs) - 1).bit_length()
-
-
-def _keys(futures: Sequence[Submitted]) -> list[str]:
-    return [future.key for future in futures]

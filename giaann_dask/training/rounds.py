@@ -89,7 +89,7 @@ class Rounds:
                 self._regions.assign_owners()
             trained = blocks if number == plan.rounds - 1 else ()
             share = total * (number + 1) // plan.rounds - total * number // plan.rounds
-            with self._regions.submitter.together():
+            with self._regions.tasks.submitter.together():
                 if selection is None:
                     increments = [self._count([block.encoded for block in batch]) for batch in batches]
                 else:
@@ -151,12 +151,12 @@ class Rounds:
 
     def _compute(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Submitted:
         """Submit a task that computes what other tasks of a round use."""
-        computing = self._regions.roles.computing()
-        return self._regions.submitter.pass_on(task_key(name, key_of), function, *arguments, **computing)
+        computing = self._regions.tasks.roles.computing()
+        return self._regions.tasks.submitter.pass_on(task_key(name, key_of), function, *arguments, **computing)
 
     def _submit(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Future:
         """Submit a small task, which Dask runs on the worker that has its arguments."""
-        return self._regions.submitter.submit(task_key(name, key_of), function, *arguments)
+        return self._regions.tasks.submitter.submit(task_key(name, key_of), function, *arguments)
 
 
 def _identity(columns: Placement | Future) -> object:

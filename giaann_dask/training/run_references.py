@@ -120,11 +120,53 @@ def inputs_of(runs: Runs) -> Runs:
     return tuple(stored for run in runs for stored in run.inputs or (run.unread(),))
 
 
+def run_identity(region: int, first_round: int, last_round: int) -> str:
+    """Return the name of a run in the store."""
+    return f"{region:05d}.{first_round:08d}-{last_round:08d}"
+
+
 def sizes_of(runs: Sequence[RunReference]) -> list[RunSize]:
     """Return the sizes of runs, and wait for those that are not known yet."""
     pending = {run.size.measured.key: run.size.measured for run in runs if isinstance(run.size, PendingSize)}
     found = dict(zip(pending, results(list(pending.values())), strict=True))
     return [run.size if isinstance(run.size, RunSize) else found[run.size.measured.key][run.size.place] for run in runs]
+
+
+class RunSizes:
+    """Sizes of the runs of a network, as far as they have been computed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, RunSize] = {}
+        # Of runs before they were packed or stored, for observers until they are measured again.
+        self._before: dict[str, RunSize] = {}
+
+    def fetch(self, runs: Sequence[RunReference], *, wait: bool = False) -> None:
+        """Fetch the sizes of all runs that have been computed since the last time, or wait for all of them."""
+        known = {run.identity: self._known[run.identity] for run in runs if run.identity in self._known}
+        new = [run for run in runs if run.identity not in known and (wait or run.measured)]
+        self._known = known | {run.identity: size for run, size in zip(new, sizes_of(new), strict=True)}
+        before = {**self._before, **self._known}
+        self._before = {run.identity: before[run.identity] for run in runs if run.identity in before}
+
+    def forget(self, identity: str) -> None:
+        """Forget the size of a run that is packed or stored now."""
+        self._known.pop(identity, None)
+
+    def of(self, run: RunReference) -> RunSize | None:
+        """Return the size of a run as of the last `fetch`, None if it was not known."""
+        return self._known.get(run.identity)
+
+    def last_of(self, run: RunReference) -> RunSize | None:
+        """Return the size of a run, or the one that it had before it was packed or stored."""
+        return self._known.get(run.identity, self._before.get(run.identity))
+
+    def hot_and_packed(self, runs: Sequence[RunReference]) -> tuple[int, int]:
+        """Return the bytes in memory of decoded and of packed runs of known size."""
+        totals = [0, 0]
+        for run in runs:
+            size = self.of(run) if run.in_memory else None
+            totals[run.packed] += size.nbytes if size else 0
+        return totals[0], totals[1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -180,7 +180,7 @@ class Trainer:
         self._in_flight: deque[tuple[Round, Snapshot | None]] = deque()
         self._schedule = CommitSchedule(options)
         self._figures = TrainingFigures()
-        self._moves = DataMoves(client, self._regions.roles.every)
+        self._moves = DataMoves(client, self._regions.tasks.roles.every)
         self.counted = 0
 
     def train(self, inputs: Sequence[Source], sources: SourceOptions, *, check: bool = True) -> TrainingReport:
@@ -235,13 +235,13 @@ class Trainer:
         # The last commit counts distinct neurons and connections of each region, which earlier ones did not, and has
         # the regions that were split since.
         if self._schedule.uncommitted or not manifest.exact or self._regions.splits != manifest.splits:
-            with self._regions.submitter.together():
+            with self._regions.tasks.submitter.together():
                 self._compact_small_runs()
             self._commit_runs(self._regions.snapshot(whole=True), last=True)
             self._observer(self._moves.since(max(self._regions.rounds - 1, 0)))
             self._observer(self._memory())
             touches = self._figures.moved.region_touches
-            regions = stored_regions(self._contents.manifest, touches, self._regions.owners)
+            regions = stored_regions(self._contents.manifest, touches, self._regions.tasks.owners)
             self._observer(RegionsMeasured(regions))
         # A run that was stopped immediately has nothing to commit; its network is created nevertheless.
         report = self._figures.report(
@@ -249,7 +249,7 @@ class Trainer:
             commit=self._target.ensure()[1].commit,
             seconds=time.perf_counter() - started,
             stopped=self._stop.is_set(),
-            tasks=self._regions.submitter.count,
+            tasks=self._regions.tasks.submitter.count,
             stages=clock.times(),
         )
         self._regions.release()
@@ -316,7 +316,7 @@ class Trainer:
 
     def _width(self) -> int:
         """Return how many batches a round has with the present workers."""
-        return max(1, len(self._regions.roles.compute)) * self._options.accumulate
+        return max(1, len(self._regions.tasks.roles.compute)) * self._options.accumulate
 
     def _integrate(self) -> None:
         """Wait for the oldest round, count its sequences, and commit if that was due when it was submitted."""
@@ -343,7 +343,7 @@ class Trainer:
 
     def _rounds_in_flight(self) -> int:
         """Return how many rounds may be in flight: at least 1, and as many as memory allows."""
-        limits = [memory.limit for memory in self._regions.roles.memory.values()]
+        limits = [memory.limit for memory in self._regions.tasks.roles.memory.values()]
         if not limits or not all(limits) or not self._figures.largest_round:
             return self._options.rounds_in_flight
         rounds = int(_IN_FLIGHT_SHARE * sum(map(data_budget, limits))) // self._figures.largest_round
@@ -352,7 +352,7 @@ class Trainer:
     def _memory(self) -> MemoryMeasured:
         """Measure the memory of the storage workers, and record the maximum."""
         workers = self._roles().memory.values()
-        hot, packed = self._regions.hot_and_packed()
+        hot, packed = self._regions.sizes.hot_and_packed([run for _, run in self._regions.now().references()])
         return self._figures.add_memory(
             regions=len(self._regions.runs),
             hot_bytes=hot,
@@ -439,6 +439,6 @@ class Trainer:
 
     def _stays_in_memory(self) -> bool:
         """Return whether the runs stay in memory after the last commit: if they fit into what owners keep."""
-        limits = [memory.limit for memory in self._regions.roles.memory.values()]
-        hot, packed = self._regions.hot_and_packed()
+        limits = [memory.limit for memory in self._regions.tasks.roles.memory.values()]
+        hot, packed = self._regions.sizes.hot_and_packed([run for _, run in self._regions.now().references()])
         return not all(limits) or hot // _PACKED + packed <= WRITTEN_SHARE * sum(map(data_budget, limits))

@@ -30,7 +30,7 @@ from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.text.read_options import ReadOptions
-from giaann_dask.training import data_moves, region_owners, trainer
+from giaann_dask.training import data_moves, region_tasks, trainer
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.tasks import pack_run
 
@@ -111,7 +111,7 @@ def test_runs_are_on_the_owners_of_their_regions(tmp_path: Path, monkeypatch: py
         wait([run.future for _, run in runs], timeout=60)
         places = client.who_has([run.future for _, run in runs])
         for region, run in runs:
-            owner = regions._owners._owners[region]
+            owner = regions.tasks.owners[region]
             seen.append((run.in_memory, owner in places[run.future.key]))
         return commit
 
@@ -135,7 +135,7 @@ def test_runs_are_on_the_owners_of_their_regions(tmp_path: Path, monkeypatch: py
             counted = ("increment_bytes", "stolen_bytes", "reassigned_bytes", "other_bytes")
             assert sum_of([event for each in moved for event in each], *counted) == received
             # The second training would choose other owners if no worker had the runs of the first one.
-            monkeypatch.setattr(region_owners, "roles_of", in_reverse)
+            monkeypatch.setattr(region_tasks, "roles_of", in_reverse)
         assert len(network.commits()) > 6
         assert len(seen) > 8
         assert all(in_memory and at_owner for in_memory, at_owner in seen)
