@@ -34,7 +34,7 @@ from training import BOOKS, processor_seconds
 
 import giaann_dask as gd
 from giaann_dask.data import sample_text
-from giaann_dask.training.options import SelectionOptions
+from giaann_dask.training.training_options import SelectionOptions
 
 NETWORK = "10.77.0"
 INSIDE = "GIAANN_LINKS_INSIDE"

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from giaann_dask.store.corpus import EncodedCorpus
     from giaann_dask.text.inputs import Files
     from giaann_dask.text.read_options import ReadOptions
-    from giaann_dask.training.options import SelectionOptions, TrainingOptions
+    from giaann_dask.training.training_options import SelectionOptions, TrainingOptions
 
 _MODULES = {
     "BatchOptions": "giaann_dask.models.options",
@@ -77,10 +77,10 @@ _MODULES = {
     "ScoreReport": "giaann_dask.models.words.score_report",
     "ScoringOptions": "giaann_dask.models.words.score_report",
     "SeenWords": "giaann_dask.models.words.counted_predictor",
-    "SelectionOptions": "giaann_dask.training.options",
+    "SelectionOptions": "giaann_dask.training.training_options",
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api.text_options",
-    "TrainingOptions": "giaann_dask.training.options",
+    "TrainingOptions": "giaann_dask.training.training_options",
     "Training": "giaann_dask.api.training",
     "V2Settings": "giaann_dask.models.columns.v2.options",
     "add": "giaann_dask.api.algebra",

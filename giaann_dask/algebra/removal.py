@@ -50,10 +50,10 @@ from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
 from giaann_dask.training.committing import CommitContents, commit_regions
-from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.trainer import Trainer
+from giaann_dask.training.training_options import TrainingOptions
 
 _NONE: Integers = np.zeros(0, np.int64)
 

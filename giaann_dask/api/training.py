@@ -43,9 +43,9 @@ from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.error_driven import train_on_misses
-from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget, open_store
 from giaann_dask.training.trainer import Trainer, UncommittedError
+from giaann_dask.training.training_options import TrainingOptions
 
 # Seconds that the end of the process waits for the last commit of a training in the background.
 _EXIT_S = 60.0

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from giaann_dask.cluster.stages import StageTime
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
     from giaann_dask.models.options import GenerationOptions
-    from giaann_dask.training.options import TrainingOptions
+    from giaann_dask.training.training_options import TrainingOptions
 
 _COMMITS_SHOWN = 20
 _MOVED = ("increment_bytes", "column_touches", "shared_touches", "busiest_region_share")

@@ -199,9 +199,9 @@ sampling_options = options_of(
 def training_options(**settings: Any) -> Callable[[Command], Command]:
     """Return a decorator that adds the options of how training is distributed and committed."""
     training = options_of(
-        "training", "giaann_dask.training.options.TrainingOptions", "Training", shared=("device",), **settings
+        "training", "giaann_dask.training.training_options.TrainingOptions", "Training", shared=("device",), **settings
     )
-    place = "giaann_dask.training.options.SelectionOptions"
+    place = "giaann_dask.training.training_options.SelectionOptions"
     selection = options_of("selection", place, "Selection", prefix="selection")
     return lambda command: training(selection(command))
 

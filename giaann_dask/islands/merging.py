@@ -42,9 +42,9 @@ from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
 from giaann_dask.training.committing import CommitContents, commit_regions, load_regions
-from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.region_budgets import BudgetPolicy
 from giaann_dask.training.regions import Regions
+from giaann_dask.training.training_options import TrainingOptions
 
 _NONE: Integers = np.zeros(0, np.int64)
 # Sequences of a round of training, by which ranks of runs are counted.

@@ -26,9 +26,9 @@ from giaann_dask.models import model_of
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.memory_inputs import Source
-from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.trainer import Trainer
+from giaann_dask.training.training_options import TrainingOptions
 from giaann_dask.training.training_report import TrainingReport, join_reports
 
 
@@ -41,7 +41,7 @@ def train_on_misses(
     observer: Observer,
     stop: Event,
 ) -> TrainingReport:
-    """Train a network in steps on the tokens that each step's predecessor misses; see `train_on_all`.
+    """Train a network in steps on the tokens that each step's predecessor misses; see `Trainer.train`.
 
     Raises
     ------

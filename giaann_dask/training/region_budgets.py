@@ -10,9 +10,9 @@ from distributed import Future
 from giaann_dask.cluster import data_budget, region_budget, result, wait_all
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
-from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_references import RunReference
+from giaann_dask.training.training_options import TrainingOptions
 
 # Decoded size from which the content of a region costs more than its tasks and files.
 _SMALL_BYTES = 1 << 22

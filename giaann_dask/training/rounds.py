@@ -16,9 +16,9 @@ from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
-from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.tasks import RoundPlan
+from giaann_dask.training.training_options import TrainingOptions
 from giaann_dask.training.training_report import measure_touches, report_round
 
 

@@ -21,8 +21,8 @@ from giaann_dask.errors import require_option
 from giaann_dask.keys import Integers
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.training.options import SelectionOptions
 from giaann_dask.training.selection_kernels import LEVELS, RANKS, Batches, Sequences, Window, choose, count_pairs, group
+from giaann_dask.training.training_options import SelectionOptions
 
 # A batch may cost so much more than the mean (and the heaviest sequence more than that).
 BALANCE_SLACK = 0.02

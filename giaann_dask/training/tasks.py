@@ -37,8 +37,8 @@ from giaann_dask.store.run_io import write_run, write_tables
 from giaann_dask.store.stored_repeats import TABLE as REPEATS
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.training.options import SelectionOptions
 from giaann_dask.training.selection import ColumnTouches, assign_batches, choose_rounds, join_touches, touches_of
+from giaann_dask.training.training_options import SelectionOptions
 
 
 @dataclass(frozen=True)

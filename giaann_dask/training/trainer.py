@@ -32,13 +32,13 @@ from giaann_dask.store.origins import SequenceRange
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.committing import CommitContents, commit_regions, load_regions, stored_regions
 from giaann_dask.training.data_moves import DataMoves
-from giaann_dask.training.options import TrainingOptions
 from giaann_dask.training.region_budgets import BudgetPolicy
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.rounds import Round, Rounds
 from giaann_dask.training.run_references import Snapshot
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.tasks import RoundPlan, plan_rounds
+from giaann_dask.training.training_options import TrainingOptions
 from giaann_dask.training.training_report import RoundReport, TrainingFigures, TrainingReport
 
 _LOG = logging.getLogger(__name__)

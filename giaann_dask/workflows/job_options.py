@@ -12,7 +12,7 @@ from giaann_dask.cluster.cluster_options import ClusterOptions
 from giaann_dask.errors import OptionError, require_at_least, require_option
 from giaann_dask.spec import Specification
 from giaann_dask.spec_profiles import PROFILES, Profile
-from giaann_dask.training.options import TrainingOptions
+from giaann_dask.training.training_options import TrainingOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.packing import PackedRun
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.run_io import StoredEntries
-from giaann_dask.training.options import TrainingOptions
+from giaann_dask.training.training_options import TrainingOptions
 
 
 @pytest.fixture(scope="module")

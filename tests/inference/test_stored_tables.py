@@ -35,7 +35,7 @@ from giaann_dask.runs.run import divide_rows
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
-from giaann_dask.training.options import TrainingOptions
+from giaann_dask.training.training_options import TrainingOptions
 
 BEST = gd.Specification(profile="contexts", regions=3)
 PROMPT = "The old miller carried the flour to the baker. The zyx"

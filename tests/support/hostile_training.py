@@ -19,7 +19,7 @@ from giaann_dask.cluster import ClusterOptions
 from giaann_dask.data import sample_text
 from giaann_dask.spec import Specification
 from giaann_dask.text.read_options import ReadOptions
-from giaann_dask.training.options import SelectionOptions
+from giaann_dask.training.training_options import SelectionOptions
 from support.damaged_stores import PROMPT, exported, figures
 
 # Of the sample text.

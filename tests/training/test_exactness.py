@@ -22,7 +22,7 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.text.read_options import ReadOptions
-from giaann_dask.training.options import Order, SelectionOptions
+from giaann_dask.training.training_options import Order, SelectionOptions
 
 pytestmark = pytest.mark.cluster
 

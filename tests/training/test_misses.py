@@ -22,7 +22,7 @@ from giaann_dask.runs.run import Run
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.training.options import SelectionOptions, TrainingOptions
+from giaann_dask.training.training_options import SelectionOptions, TrainingOptions
 
 SECOND = gd.Specification(profile="v2", sentences_per_sequence=1, regions=1)
 

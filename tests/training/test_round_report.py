@@ -33,9 +33,9 @@ from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.vocabulary import Vocabulary, summarise
-from giaann_dask.training.options import Order, SelectionOptions
 from giaann_dask.training.selection import touches_of
 from giaann_dask.training.tasks import RoundPlan, assign, plan_rounds
+from giaann_dask.training.training_options import Order, SelectionOptions
 from giaann_dask.training.training_report import RoundReport, measure_touches, report_round
 
 ORDERS = get_args(Order)

@@ -31,7 +31,6 @@ from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.vocabulary import Vocabulary, summarise
-from giaann_dask.training.options import Order, SelectionOptions
 from giaann_dask.training.selection import (
     BALANCE_SLACK,
     ColumnTouches,
@@ -41,6 +40,7 @@ from giaann_dask.training.selection import (
     touches_of,
 )
 from giaann_dask.training.tasks import add_runs
+from giaann_dask.training.training_options import Order, SelectionOptions
 
 LEAST = SelectionOptions(order="least-overlap")
 RANDOM = SelectionOptions(order="random")
