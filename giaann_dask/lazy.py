@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import parent_process
 from types import ModuleType
@@ -161,8 +161,7 @@ def _compile_notice(done: int, total: int) -> Iterator[None]:
     class Compiling(event.Listener):  # type: ignore[misc]
         def on_start(self, event: object) -> None:
             if sys.stderr is not None:
-                if is_first_to_compile():
-                    sys.stderr.write(_COMPILING)
+                _say_once()
                 self._draw(f"compiling {'#' * (_BAR_WIDTH * done // total):-<{_BAR_WIDTH}} {done} of {total}")
 
         def on_end(self, event: object) -> None:
@@ -177,6 +176,24 @@ def _compile_notice(done: int, total: int) -> Iterator[None]:
 
     with event.install_listener("numba:compile", Compiling()):
         yield
+
+
+def announce_compiling() -> None:
+    """Say that the workers which this process starts will compile, where no compiled code is cached yet."""
+    folder = code_cache()
+    # Numba writes beside each module of the package, or into one folder.
+    place = folder.parent if folder.name == "__pycache__" else folder
+    if sys.stderr is not None and next(place.rglob("*.nbi"), None) is None:
+        _say_once()
+        # Not in the workers' logs, too.
+        with suppress(OSError):
+            (folder / f"{MARK}.worker").touch()
+
+
+def _say_once() -> None:
+    if is_first_to_compile():
+        assert sys.stderr is not None
+        sys.stderr.write(_COMPILING)
 
 
 def _on_terminal() -> bool:

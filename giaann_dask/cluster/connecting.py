@@ -36,7 +36,7 @@ from giaann_dask.errors import (
     parameter,
 )
 from giaann_dask.keywords import names_keywords
-from giaann_dask.lazy import import_optional
+from giaann_dask.lazy import announce_compiling, import_optional
 from giaann_dask.local_files import local_path, read_utf8
 
 _LOG = logging.getLogger(__name__)
@@ -88,6 +88,8 @@ def connect(
     if chosen.scheduler is not None or chosen.scheduler_file is not None:
         return _join(chosen, same_versions=same_versions)
     _require_device(chosen)
+    if chosen.workers != 0:
+        announce_compiling()
     cuda = wants_cuda(chosen)
     kept = worker_allocator(chosen.memory_bytes, (chosen.workers or _default_workers()) + cuda * count_devices())
     with warnings.catch_warnings(), kept, _starting():

@@ -89,7 +89,6 @@ class QueueOptions:
 
 
 @names_keywords
-@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class ServingOptions:
     """Address, authentication, limits and timeouts of a server.

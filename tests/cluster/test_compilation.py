@@ -104,6 +104,25 @@ def test_workers_say_it_once_in_their_logs(tmp_path: Path, monkeypatch: pytest.M
     assert [lazy.is_first_to_compile() for _ in range(2)] == [True, False]
 
 
+def test_who_starts_workers_says_that_they_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook the workers' own lines are not seen."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
+    for _ in range(2):
+        lazy.announce_compiling()
+    assert stream.getvalue().count("giaann-dask compile") == 1
+    monkeypatch.setattr(lazy, "parent_process", lambda: object())
+    assert not lazy.is_first_to_compile(), "a worker does not say it again"
+    for mark in tmp_path.iterdir():
+        mark.unlink()
+    (tmp_path / "kernel.nbi").touch()
+    monkeypatch.undo()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
+    lazy.announce_compiling()
+    assert stream.getvalue() == ""
+
+
 _THREADS_LOAD = """
 import sys, threading
 from giaann_dask.models.columns import own_strengths, pairs
