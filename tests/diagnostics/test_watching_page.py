@@ -63,6 +63,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def test_a_running_training_is_seen(browser: Any, tmp_path: Path, workers: int) -> None:
     text, stop = write_village(tmp_path / "village.txt", 40_000), threading.Event()
     set_width(browser, 1280)
+    # An earlier page may have asked its server after that was closed.
+    browser.get("about:blank")
+    errors(browser)
     options = gd.TrainingOptions(batch_sequences=50, block_characters=20_000, commit_sequences=400)
     reading = gd.TextOptions(reading=ReadOptions(part_characters=8_000))
     reports = []
