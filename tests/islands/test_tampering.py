@@ -37,7 +37,7 @@ from giaann_dask.errors import BundleError, OptionError, StoreDamagedError, Stre
 from giaann_dask.islands import archive, definition
 from giaann_dask.islands.archive import writing_archive
 from giaann_dask.islands.auditing import draw_groups
-from giaann_dask.islands.bundle import BundleWriter, Group, open_bundle
+from giaann_dask.islands.bundle import BundleGroup, BundleWriter, open_bundle
 from giaann_dask.islands.definition import Island, read_island
 from giaann_dask.islands.signing import generate_key, read_private_key
 from giaann_dask.keys import Integers, word_key
@@ -168,7 +168,7 @@ def other_island(rng: random.Random, made: Packed, path: Path) -> Path:
 def negative(rng: random.Random, made: Packed, path: Path) -> Path:
     """Make strengths negative or 0, others larger, and sign again."""
 
-    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+    def change(group: BundleGroup, increments: PackedRegionRun) -> tuple[BundleGroup, PackedRegionRun]:
         def strengths(table: Run) -> np.ndarray:
             units = table.strength.astype(np.int64)
             one, other = rng.sample(range(len(units)), 2)
@@ -186,7 +186,7 @@ def negative(rng: random.Random, made: Packed, path: Path) -> Path:
 def inflated(rng: random.Random, made: Packed, path: Path) -> Path:
     """Make some strengths larger, or all of them, and sign again."""
 
-    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+    def change(group: BundleGroup, increments: PackedRegionRun) -> tuple[BundleGroup, PackedRegionRun]:
         def strengths(table: Run) -> np.ndarray:
             units = table.strength.astype(np.int64)
             chosen = np.array([rng.random() < rng.choice([0.001, 1]) for _ in units])
@@ -206,7 +206,7 @@ def own_strengths(rng: random.Random, made: Packed, path: Path) -> Path:
     In v1 the lengths do not imply the totals beyond the first segments, so that some of it is found by an audit alone.
     """
 
-    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+    def change(group: BundleGroup, increments: PackedRegionRun) -> tuple[BundleGroup, PackedRegionRun]:
         if not increments.neurons.connections:
             return group, increments._replace(neurons=increments.connections)
 
@@ -224,7 +224,7 @@ def own_strengths(rng: random.Random, made: Packed, path: Path) -> Path:
 def other_counts(rng: random.Random, made: Packed, path: Path) -> Path:
     """Change the numbers of sequences or pairs that the ledger has, and sign again."""
 
-    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+    def change(group: BundleGroup, increments: PackedRegionRun) -> tuple[BundleGroup, PackedRegionRun]:
         counts = group.counts
         length, number = counts.lengths[-1]
         choices = [
@@ -238,7 +238,7 @@ def other_counts(rng: random.Random, made: Packed, path: Path) -> Path:
         entries = group.entries
         if rng.random() < 0.3:
             entries = (replace(entries[0], sequences=entries[0].sequences + 1), *entries[1:])
-        return Group(entries, rng.choice(choices)()), increments
+        return BundleGroup(entries, rng.choice(choices)()), increments
 
     return sign_again(made.bundle, path, made.island, made.key, change, {rng.randrange(5)})
 
@@ -246,7 +246,7 @@ def other_counts(rng: random.Random, made: Packed, path: Path) -> Path:
 def moving(rng: random.Random, made: Packed, path: Path) -> Path:
     """Move strength to another connection of the segment, which only totals of profile contexts show; sign again."""
 
-    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+    def change(group: BundleGroup, increments: PackedRegionRun) -> tuple[BundleGroup, PackedRegionRun]:
         return group, with_strengths(increments, lambda table: moved(rng, table))
 
     return sign_again(made.bundle, path, made.island, made.key, change, {rng.randrange(5)})
@@ -255,7 +255,7 @@ def moving(rng: random.Random, made: Packed, path: Path) -> Path:
 def moving_unseen(rng: random.Random, made: Packed, path: Path) -> Path:
     """Move strength to another connection of the same target, which no total shows, and sign again."""
 
-    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+    def change(group: BundleGroup, increments: PackedRegionRun) -> tuple[BundleGroup, PackedRegionRun]:
         return group, with_strengths(increments, lambda table: moved(rng, table, unseen=True))
 
     return sign_again(made.bundle, path, made.island, made.key, change, {rng.randrange(5)})
@@ -266,11 +266,11 @@ def other_text(rng: random.Random, made: Packed, path: Path) -> Path:
     bundle = open_bundle(made.bundle, made.island)
     one, other = rng.sample(range(5), 2)
 
-    def change(group: Group, _: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+    def change(group: BundleGroup, _: PackedRegionRun) -> tuple[BundleGroup, PackedRegionRun]:
         taken = bundle.groups[other]
         total = sum(entry.sequences for entry in taken.entries)
         entries = (replace(group.entries[0], sequences=total), *(replace(e, sequences=0) for e in group.entries[1:]))
-        return Group(entries, taken.counts), bundle.run(other)
+        return BundleGroup(entries, taken.counts), bundle.run(other)
 
     return sign_again(made.bundle, path, made.island, made.key, change, {one})
 
@@ -531,7 +531,7 @@ def test_contexts_are_counted_as_a_text_would() -> None:
 def test_a_network_stays_readable_whatever_is_merged(packed: Packed, client: Client, tmp_path: Path) -> None:
     """What only an audit finds is a lie about a text, which a network may not end in an error of."""
 
-    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+    def change(group: BundleGroup, increments: PackedRegionRun) -> tuple[BundleGroup, PackedRegionRun]:
         """Let all words follow other words than they did, so that longer contexts extend ones without them."""
         run = unpack(increments.connections)
         single = np.flatnonzero(run.target[run.pointer[:-1]] >> 58 == 1)
@@ -598,10 +598,10 @@ def poisoned(made: Packed, path: Path, *, alone: bool) -> Path:
     entry = LedgerEntry(b"somebody's text.", 0, True)
     nothing = GroupCounts(by_status=(0,) * 5, lengths=())
 
-    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+    def change(group: BundleGroup, increments: PackedRegionRun) -> tuple[BundleGroup, PackedRegionRun]:
         if alone:
-            return Group((entry,), nothing), PackedRegionRun(pack(Run.empty()), pack(Run.empty()))
-        return Group((*group.entries, entry), group.counts), increments
+            return BundleGroup((entry,), nothing), PackedRegionRun(pack(Run.empty()), pack(Run.empty()))
+        return BundleGroup((*group.entries, entry), group.counts), increments
 
     return sign_again(made.bundle, path, made.island, made.key, change, {2})
 
@@ -622,9 +622,9 @@ def test_no_identity_is_taken_without_its_text(packed: Packed, client: Client, t
 def test_an_identity_stands_once(packed: Packed, tmp_path: Path) -> None:
     first = open_bundle(packed.bundle, packed.island).groups[0].entries[0]
 
-    def change(group: Group, increments: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+    def change(group: BundleGroup, increments: PackedRegionRun) -> tuple[BundleGroup, PackedRegionRun]:
         rest = sum(entry.sequences for entry in group.entries)
-        return Group((replace(first, sequences=rest),), group.counts), increments
+        return BundleGroup((replace(first, sequences=rest),), group.counts), increments
 
     refused(sign_again(packed.bundle, tmp_path / "twice", packed.island, packed.key, change, {3}), packed.island)
 
@@ -637,7 +637,7 @@ def test_a_part_without_sequences_is_merged_with_its_text(packed: Packed, client
     with writing_archive(path) as opened:
         writer, group = BundleWriter(opened), bundle.groups[0]
         entries = (*group.entries, LedgerEntry(identify(part, bundle.tagger), 0, True))
-        writer.add(Group(entries, group.counts), bundle.run(0), [*bundle.text(0), part])
+        writer.add(BundleGroup(entries, group.counts), bundle.run(0), [*bundle.text(0), part])
         names = {"concepts": bundle.concepts, "features": bundle.features}
         writer.finish(names, packed.island, bundle.tagger, read_private_key(packed.key))
     owner = gd.join_island(packed.folder / "island", tmp_path / "owner")

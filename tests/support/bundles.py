@@ -13,7 +13,7 @@ import numpy as np
 
 from giaann_dask.islands.archive import Archive, writing_archive
 from giaann_dask.islands.auditing import draw_groups
-from giaann_dask.islands.bundle import Bundle, BundleWriter, Group, open_bundle
+from giaann_dask.islands.bundle import Bundle, BundleGroup, BundleWriter, open_bundle
 from giaann_dask.islands.counting import RecountRules, count_again, equal_runs
 from giaann_dask.islands.definition import Island
 from giaann_dask.islands.merging import check_increments
@@ -23,7 +23,7 @@ from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
 from giaann_dask.runs.run import Run
 from giaann_dask.text.blocks import FilterOptions
 
-Change = Callable[[Group, PackedRegionRun], tuple[Group, PackedRegionRun]]
+Change = Callable[[BundleGroup, PackedRegionRun], tuple[BundleGroup, PackedRegionRun]]
 
 
 def members_of(path: Path) -> dict[str, bytes]:
@@ -77,7 +77,7 @@ def sign_members(path: Path, members: Mapping[str, bytes], key: Path, manifest: 
 def times(factor: int) -> Change:
     """Return a change that makes all counts and strengths of a group so many times as large."""
 
-    def change(group: Group, run: PackedRegionRun) -> tuple[Group, PackedRegionRun]:
+    def change(group: BundleGroup, run: PackedRegionRun) -> tuple[BundleGroup, PackedRegionRun]:
         counts = group.counts
         larger = replace(
             counts,
@@ -89,7 +89,7 @@ def times(factor: int) -> Change:
         for table in ("connections", "neurons"):
             if getattr(run, table).connections:
                 run = with_strengths(run, lambda each: factor * each.strength.astype(np.int64), table)
-        return Group(entries, larger), run
+        return BundleGroup(entries, larger), run
 
     return change
 
