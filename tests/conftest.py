@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ from giaann_dask.lazy import MARK
 from giaann_dask.user_cache import code_cache
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# A shell starts what is in the background with this signal ignored, and processes inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples take as long as the machine and its other users let them: what is tested is what they give.
 # Few of them in the ordinary tests, the same in every run, so that a change is judged by what it changes; many, and
