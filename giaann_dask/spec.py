@@ -393,11 +393,15 @@ class Specification:
         """Most tokens that a sequence can have."""
         return self.maximum_subwords if self.tokens == "subwords" else self.maximum_tokens
 
+    @property
+    def _stored_profile(self) -> str:
+        return STORED_PROFILES.get(self.profile, self.profile)
+
     def text_rules(self) -> dict[str, Any]:
         """Return the rules that encoded text depends on besides its limits and branches."""
         rules = {} if self.profile == "v1" else {name: getattr(self, name) for name in TEXT_RULES}
         if "profile" in rules:
-            rules["profile"] = STORED_PROFILES.get(self.profile, self.profile)
+            rules["profile"] = self._stored_profile
         return rules if self.flags == HISTORY else {**rules, "flags": self.flags}
 
     def continuing(self, stored: Specification) -> Specification:
@@ -476,7 +480,7 @@ class Specification:
         if self.profile not in COLUMN_PROFILES:
             names = CONTEXTS_OPTIONS if self.profile in PROFILES else MODEL_OPTIONS
             fields = {name: getattr(self, name) for name in (*names, *(("trace",) if self.trace else ()))}
-            fields["profile"] = STORED_PROFILES.get(self.profile, self.profile)
+            fields["profile"] = self._stored_profile
             return fields | ({"model_options": dict(self.model_options)} if self.package else {})
         others = ("contexts", "package", "model_options")
         later = (*LATER, *others) if self.profile == "v1" else others
