@@ -11,7 +11,6 @@ from giaann_dask.cluster import data_budget, region_budget, result, wait_all
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_references import RunReference
 from giaann_dask.training.training_options import TrainingOptions
 
 # Decoded size from which the content of a region costs more than its tasks and files.
@@ -43,7 +42,7 @@ class BudgetPolicy:
 
     def apply(self) -> None:
         """Split regions and pack runs that have grown too large, by the sizes that are known without waiting."""
-        self._regions.sizes.fetch(self._runs())
+        self._regions.sizes.fetch(self._regions.all_runs())
         self._split_found()
         self._find_pivots()
         hot_bytes = self._hot_bytes()
@@ -60,7 +59,7 @@ class BudgetPolicy:
         In a training of few rounds, the sizes of runs may be computed too late for `apply`.
         """
         while True:
-            self._regions.sizes.fetch(self._runs(), wait=True)
+            self._regions.sizes.fetch(self._regions.all_runs(), wait=True)
             self._find_pivots()
             if not self._pivots:
                 return
@@ -94,9 +93,6 @@ class BudgetPolicy:
         else:
             self._regions.split(region, pivot)
 
-    def _runs(self) -> list[RunReference]:
-        return [run for _, run in self._regions.now().references()]
-
     def _hot_bytes(self) -> float:
         if self._options.hot_bytes is not None:
             return self._options.hot_bytes
@@ -105,7 +101,7 @@ class BudgetPolicy:
 
     def _pack_beyond(self, hot_bytes: float) -> None:
         """Pack runs until the decoded ones are within a budget, the largest first: they wait longest for compaction."""
-        hot = [run for run in self._runs() if not run.packed]
+        hot = [run for run in self._regions.all_runs() if not run.packed]
         sized = [(size.nbytes, run) for run in hot if (size := self._regions.sizes.of(run)) is not None]
         total = sum(nbytes for nbytes, _ in sized)
         packed = {}

@@ -83,6 +83,10 @@ class Regions:
         """Runs by live region; changed by methods only."""
         return MappingProxyType(self._runs)
 
+    def all_runs(self) -> list[RunReference]:
+        """Return the runs of all regions."""
+        return [run for runs in self._runs.values() for run in runs]
+
     def now(self) -> Snapshot:
         """Return the runs of all regions as of now; later rounds do not change it."""
         return Snapshot(dict(self._runs), self.rounds, self.splits)
@@ -162,7 +166,7 @@ class Regions:
         measure : bool
             Whether they are measured again. Else the futures of their sizes keep their earlier tasks in the scheduler.
         """
-        runs = {run.identity: run for _, run in self.now().references()}
+        runs = {run.identity: run for run in self.all_runs()}
         continued = {}
         with self.tasks.submitter.together():
             for identity in stored.keys() & runs.keys():

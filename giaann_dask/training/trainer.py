@@ -352,7 +352,7 @@ class Trainer:
     def _memory(self) -> MemoryMeasured:
         """Measure the memory of the storage workers, and record the maximum."""
         workers = self._roles().memory.values()
-        hot, packed = self._regions.sizes.hot_and_packed([run for _, run in self._regions.now().references()])
+        hot, packed = self._regions.sizes.hot_and_packed(self._regions.all_runs())
         return self._figures.add_memory(
             regions=len(self._regions.runs),
             hot_bytes=hot,
@@ -423,7 +423,7 @@ class Trainer:
         except StoreConflictError as error:
             raise UncommittedError(error, UncommittedState(store, before, self._regions, snapshot, contents)) from error
         if last and opens:
-            runs = (run for _, run in self._regions.now().references() if run.stored and run.in_memory)
+            runs = (run for run in self._regions.all_runs() if run.stored and run.in_memory)
             self._target.held = tuple(run.future for run in runs)
             wait_all(self._target.held)
         if self._options.keep_commits is not None:
@@ -440,5 +440,5 @@ class Trainer:
     def _stays_in_memory(self) -> bool:
         """Return whether the runs stay in memory after the last commit: if they fit into what owners keep."""
         limits = [memory.limit for memory in self._regions.tasks.roles.memory.values()]
-        hot, packed = self._regions.sizes.hot_and_packed([run for _, run in self._regions.now().references()])
+        hot, packed = self._regions.sizes.hot_and_packed(self._regions.all_runs())
         return not all(limits) or hot // _PACKED + packed <= WRITTEN_SHARE * sum(map(data_budget, limits))
