@@ -11,8 +11,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -94,7 +93,72 @@ def create_array(group: zarr.Group, name: str, values: npt.NDArray[Any], chunk: 
     zarr.Array
         Compressed by zstd after a bit shuffle, each chunk closed by a CRC-32C checksum.
     """
-    array = group.create_array(
+    return zarr.Array(sync(_create(_asynchronous(group), name, values, chunk)))
+
+
+async def append_values(group: zarr.AsyncGroup, name: str, values: npt.NDArray[Any]) -> int:
+    """Append values to an array of a group, creating it if it does not exist; return its length before."""
+    array = await _find(group, name)
+    if array is None:
+        await _create(group, name, values)
+        return 0
+    before: int = array.shape[0]
+    if len(values):
+        await array.append(values)
+    return before
+
+
+async def update_values(group: zarr.AsyncGroup, name: str, values: npt.NDArray[Any]) -> None:
+    """Make an array of a group equal some values, at least as many as it has; create it if it does not exist.
+
+    Written are those from the first that differs to the last, and those beyond the end.
+    """
+    array = await _find(group, name)
+    if array is None:
+        await _create(group, name, values)
+        return
+    stored = array.shape[0]
+    differs = np.asarray(await array.getitem(slice(None))) != values[:stored]
+    changed = np.flatnonzero(differs.any(axis=tuple(range(1, values.ndim))))
+    if len(changed):
+        first, last = int(changed[0]), int(changed[-1]) + 1
+        await array.setitem(slice(first, last), values[first:last])
+    if len(values) > stored:
+        await array.append(values[stored:])
+
+
+Write = Callable[[zarr.AsyncGroup], Awaitable[object]]
+"""Write to arrays of a group: `append_values`, say, with all its arguments but the first."""
+
+
+def write_concurrently(group: zarr.Group, writes: Iterable[Write]) -> None:
+    """Write to arrays of a group concurrently; raise the first error after all have ended.
+
+    Parameters
+    ----------
+    group : zarr.Group
+        Where to write.
+    writes : iterable of callable
+        Each changes arrays of its own.
+    """
+    opened = _asynchronous(group)
+
+    async def write_all() -> list[object]:
+        return await asyncio.gather(*(write(opened) for write in writes), return_exceptions=True)
+
+    for found in sync(write_all()):
+        if isinstance(found, BaseException):
+            raise found
+
+
+def _asynchronous(group: zarr.Group) -> zarr.AsyncGroup:
+    return zarr.AsyncGroup(metadata=group.metadata, store_path=group.store_path)
+
+
+async def _create(
+    group: zarr.AsyncGroup, name: str, values: npt.NDArray[Any], chunk: int = CHUNK
+) -> zarr.AsyncArray[Any]:
+    array: zarr.AsyncArray[Any] = await group.create_array(
         name,
         shape=values.shape,
         chunks=(chunk, *values.shape[1:]),
@@ -105,26 +169,17 @@ def create_array(group: zarr.Group, name: str, values: npt.NDArray[Any], chunk: 
         ),
     )
     if len(values):
-        array[:] = values
+        await array.setitem(slice(None), values)
     return array
 
 
-def append_values(group: zarr.Group, name: str, values: npt.NDArray[Any]) -> None:
-    """Append values to an array of a group, creating it if it does not exist."""
-    array = find_array(group, name)
-    if array is None:
-        create_array(group, name, values)
-    elif len(values):
-        array.append(values)
-
-
-def find_array(group: zarr.Group, name: str) -> zarr.Array[Any] | None:
+async def _find(group: zarr.AsyncGroup, name: str) -> zarr.AsyncArray[Any] | None:
     """Return an array of a group, None if it does not exist."""
-    # Zarr's `get` leaves an exception in a cycle of references, with the frames of all callers and what these hold.
-    if name not in group:
+    try:
+        found = await group.getitem(name)
+    except KeyError:
         return None
-    found = group[name]
-    return found if isinstance(found, zarr.Array) else None
+    return found if isinstance(found, zarr.AsyncArray) else None
 
 
 def read_array(group: zarr.Group, name: str, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
@@ -150,7 +205,7 @@ def read_arrays(
         If an array is missing or, read as a whole, is not the one whose checksum the group has.
     """
     spans = parts if isinstance(parts, Mapping) else dict.fromkeys(parts, (0, None))
-    opened = zarr.AsyncGroup(metadata=group.metadata, store_path=group.store_path)
+    opened = _asynchronous(group)
 
     async def read(name: str, start: int, stop: int | None) -> tuple[npt.NDArray[Any], int]:
         try:
@@ -175,19 +230,6 @@ def read_arrays(
     return found
 
 
-def call_concurrently(*calls: Callable[[], object]) -> None:
-    """Call functions that wait for a store concurrently, each in a thread of its own; raise the first error at the end.
-
-    Parameters
-    ----------
-    *calls : callable
-        Each changes arrays of its own.
-    """
-    with ThreadPoolExecutor(len(calls)) as pool:
-        for call in [pool.submit(call) for call in calls]:
-            call.result()
-
-
 def checksum_of(content: bytes) -> int:
     """Return the CRC-32C checksum of some bytes."""
     return int(google_crc32c.value(content))
@@ -207,10 +249,10 @@ def seal_arrays(group: zarr.Group) -> dict[str, int]:
     return {name: checksum_of(values.tobytes()) for name, values in arrays.items()}
 
 
-def write_json(group: zarr.Group, name: str, value: Any) -> None:
+async def write_json(group: zarr.AsyncGroup, name: str, value: Any) -> None:
     """Create an array with a JSON document."""
     text = json.dumps(value, sort_keys=True).encode()
-    create_array(group, name, np.frombuffer(text, np.uint8))
+    await _create(group, name, np.frombuffer(text, np.uint8))
 
 
 def read_json(group: zarr.Group, name: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import icechunk
 import numpy as np
-import numpy.typing as npt
 import zarr
 
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
@@ -27,24 +26,25 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.storage import (
     CHECKSUMS,
     RESTORE,
+    Write,
     append_values,
-    call_concurrently,
     checksum_of_json,
-    create_array,
     read_array,
     read_arrays,
     read_json,
     reading,
     seal_arrays,
+    update_values,
+    write_concurrently,
     write_json,
 )
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, append_origins, read_origins
+from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, origin_writes, read_origins
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.store.stored_repeats import REPEATED, TABLE, StoredRepeats, remove_repeats
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.ledger import LedgerEntry, append_entries, read_entries
+from giaann_dask.text.ledger import LedgerEntry, read_entries, write_entries
 from giaann_dask.text.strings import append_strings, string_arrays, strings_of
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
@@ -68,39 +68,30 @@ _TOKENIZER = "tokenizer"
 _DELIMITER_SINCE = "delimiter_since"
 
 
-def _write_vocabulary(root: zarr.Group, vocabulary: Vocabulary, concepts: int, features: int) -> None:
-    """Append the entries of a vocabulary beyond the stored sizes, and update changed flags.
+def _vocabulary_writes(vocabulary: Vocabulary, concepts: int, features: int) -> list[Write]:
+    """Return what appends the entries of a vocabulary beyond the stored sizes, and updates changed flags.
 
     Parameters
     ----------
-    root : zarr.Group
-        Of the network.
     vocabulary : Vocabulary
         As of the commit.
     concepts, features : int
         Stored sizes.
     """
     delimiter = np.array(vocabulary.delimiter, np.bool_)
-    since = np.array(vocabulary.probable_since, np.int64)
-
-    def write_since() -> None:
-        append_values(root, "probable_since", since[features:])
-        rewrite_changed(root, "probable_since", since)
-
-    call_concurrently(
-        partial(append_strings, root, "concepts", vocabulary.concepts[concepts:]),
-        partial(append_strings, root, "features", vocabulary.features[features:]),
-        partial(append_values, root, "delimiter", delimiter[features:]),
-        write_since,
-    )
+    writes: list[Write] = [
+        partial(append_strings, name="concepts", strings=vocabulary.concepts[concepts:]),
+        partial(append_strings, name="features", strings=vocabulary.features[features:]),
+        partial(update_values, name="probable_since", values=np.array(vocabulary.probable_since, np.int64)),
+    ]
     if vocabulary.delimiter_since is None:
-        return
+        return [*writes, partial(append_values, name="delimiter", values=delimiter[features:])]
     later = np.array(vocabulary.delimiter_since, np.int64)
-    if _DELIMITER_SINCE in root:
-        rewrite_changed(root, "delimiter", delimiter)
-        rewrite_changed(root, _DELIMITER_SINCE, later)
-    else:
-        create_array(root, _DELIMITER_SINCE, later)
+    return [
+        *writes,
+        partial(update_values, name="delimiter", values=delimiter),
+        partial(update_values, name=_DELIMITER_SINCE, values=later),
+    ]
 
 
 def _read_vocabulary(root: zarr.Group, sequences: int) -> Vocabulary:
@@ -117,14 +108,6 @@ def _read_vocabulary(root: zarr.Group, sequences: int) -> Vocabulary:
     concepts, features = (strings_of(arrays, table) for table in ("concepts", "features"))
     delimiter, since, *later = (arrays[name].tolist() for name in flags)
     return Vocabulary(concepts, features, delimiter, since, sequences, *later)
-
-
-def rewrite_changed(root: zarr.Group, name: str, values: npt.NDArray[Any]) -> None:
-    """Make an array that is as long equal to some values, from the first that differs to the last."""
-    changed = np.flatnonzero(read_array(root, name) != values)
-    if len(changed):
-        first, last = int(changed[0]), int(changed[-1]) + 1
-        cast(Any, root[name])[first:last] = values[first:last]
 
 
 class CommitContent:
@@ -377,14 +360,17 @@ def write_empty(
         Of a network of subwords.
     """
     root.create_group("runs")
-    _write_vocabulary(root, Vocabulary(), 0, 0)
-    _write_ledger(root, [], [])
+    writes: list[Write] = [
+        *_vocabulary_writes(Vocabulary(), 0, 0),
+        partial(write_entries, entries=[]),
+        partial(update_values, name=ASSIGNED, values=np.zeros(0, np.int32)),
+        partial(write_json, name="ever_pos", value=ever_pos.as_dict()),
+    ]
     if manifest.specification.trace:
-        append_origins(root, Origins(), None)
-    create_array(root, ASSIGNED, np.zeros(0, np.int32))
-    write_json(root, "ever_pos", ever_pos.as_dict())
+        writes += origin_writes(Origins(), None)
     if tokenizer is not None:
-        write_json(root, _TOKENIZER, tokenizer.content)
+        writes.append(partial(write_json, name=_TOKENIZER, value=tokenizer.content))
+    write_concurrently(root, writes)
     _write_header(root, manifest)
 
 
@@ -421,23 +407,22 @@ def write_content(root: zarr.Group, before: CommitReader, content: CommitContent
     # Those of the commit before, which arrays no longer have while they are changed.
     root.attrs.pop(CHECKSUMS, None)
     old, origins = before.manifest(), None
-    concepts, features, ledger = old.concepts, old.features, before.ledger()
+    concepts, features = old.concepts, old.features
     if content.rewritten:
         for name in (*_REWRITTEN, *(ORIGIN_ARRAYS if content.origins is not None else ())):
             del root[name]
-        create_array(root, ASSIGNED, np.zeros(0, np.int32))
         concepts = features = 0
-        ledger = []
     elif content.origins is not None:
         origins = before.origins()
-    calls: list[Callable[[], object]] = [
-        partial(_write_vocabulary, root, content.vocabulary, concepts, features),
-        partial(_write_ledger, root, content.ledger, ledger),
-        partial(_write_assigned, root, content.placement.assigned),
+    # The ledger has new entries, and some that have grown; old columns may have a region now that had none.
+    writes: list[Write] = [
+        *_vocabulary_writes(content.vocabulary, concepts, features),
+        partial(write_entries, entries=content.ledger),
+        partial(update_values, name=ASSIGNED, values=content.placement.assigned),
     ]
     if content.origins is not None:
-        calls.append(partial(append_origins, root, content.origins, origins))
-    call_concurrently(*calls)
+        writes += origin_writes(content.origins, origins)
+    write_concurrently(root, writes)
 
 
 def write_manifest(
@@ -481,18 +466,3 @@ def _write_header(
 def _checksum(attributes: Mapping[str, Any]) -> int:
     """Return the checksum of the attributes that describe a commit."""
     return checksum_of_json([attributes.get(name) for name in (_MANIFEST, _RUN_COMMITS, _REPEATS)])
-
-
-def _write_assigned(root: zarr.Group, assigned: npt.NDArray[np.int32]) -> None:
-    """Append the regions of new columns; old columns may have one now that had none."""
-    append_values(root, ASSIGNED, assigned[len(read_array(root, ASSIGNED)) :])
-    rewrite_changed(root, ASSIGNED, assigned)
-
-
-def _write_ledger(root: zarr.Group, ledger: list[LedgerEntry], stored: list[LedgerEntry]) -> None:
-    """Append new entries and rewrite those that have grown."""
-    for position, (old, new) in enumerate(zip(stored, ledger, strict=False)):
-        if old != new:
-            cast(Any, root["ledger_sequences"])[position] = new.sequences
-            cast(Any, root["ledger_complete"])[position] = new.complete
-    append_entries(root, ledger[len(stored) :])

@@ -8,7 +8,7 @@ when it is complete.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from zarr.core.sync import sync
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StoreExistsError, parameter
 from giaann_dask.object_urls import is_object_store
-from giaann_dask.storage import CHUNK, call_concurrently, create_array, write_json, writing
+from giaann_dask.storage import CHUNK, Write, append_values, create_array, write_concurrently, write_json, writing
 from giaann_dask.store.checked_store import RecordingStore, seal_group
 from giaann_dask.store.corpus import FORMAT, OFFSET, SEQUENCE_ARRAYS, TOKEN_ARRAYS, VERSION
 from giaann_dask.store.locking import (
@@ -38,7 +38,7 @@ from giaann_dask.store.places import StorePlace
 from giaann_dask.store.run_io import fork_session, open_fork
 from giaann_dask.store.unfinished import BRANCH, is_blank, made_apart
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.ledger import LedgerEntry, append_entries
+from giaann_dask.text.ledger import LedgerEntry, write_entries
 from giaann_dask.text.strings import append_strings
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary
@@ -184,21 +184,21 @@ class CorpusWriter:
                 _set_length(root, name, length)
         _set_length(root, OFFSET, content.sequences + 1)
         vocabulary = content.vocabulary
-        calls: list[Callable[[], object]] = [
-            partial(append_strings, root, "concepts", vocabulary.concepts),
-            partial(append_strings, root, "features", vocabulary.features),
-            partial(append_strings, root, "surfaces", content.surfaces),
-            partial(create_array, root, "delimiter", np.array(vocabulary.delimiter, np.bool_)),
-            partial(create_array, root, "probable_since", np.array(vocabulary.probable_since, np.int64)),
-            partial(append_entries, root, content.ledger),
-            partial(write_json, root, "ever_pos", content.ever_pos.as_dict()),
+        writes: list[Write] = [
+            partial(append_strings, name="concepts", strings=vocabulary.concepts),
+            partial(append_strings, name="features", strings=vocabulary.features),
+            partial(append_strings, name="surfaces", strings=content.surfaces),
+            partial(append_values, name="delimiter", values=np.array(vocabulary.delimiter, np.bool_)),
+            partial(append_values, name="probable_since", values=np.array(vocabulary.probable_since, np.int64)),
+            partial(write_entries, entries=content.ledger),
+            partial(write_json, name="ever_pos", value=content.ever_pos.as_dict()),
         ]
         if vocabulary.delimiter_since is not None:
             since = np.array(vocabulary.delimiter_since, np.int64)
-            calls.append(partial(create_array, root, "delimiter_since", since))
+            writes.append(partial(append_values, name="delimiter_since", values=since))
         if content.tokenizer is not None:
-            calls.append(partial(write_json, root, "tokenizer", content.tokenizer.content))
-        call_concurrently(*calls)
+            writes.append(partial(write_json, name="tokenizer", value=content.tokenizer.content))
+        write_concurrently(root, writes)
         seal_group(root, {"format": FORMAT, "version": VERSION, **content.attributes}, store.digests)
         self.held.mark()
         self._session.commit(f"{content.sequences} sequences, {content.tokens} tokens")

@@ -17,12 +17,12 @@ import zarr
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import Integers
 from giaann_dask.runs.postings import SequenceNumbers
-from giaann_dask.storage import append_values, call_concurrently, read_arrays
+from giaann_dask.storage import Write, append_values, read_arrays
 from giaann_dask.text.strings import append_strings, string_arrays, strings_of
 
 _PLACES, _PLACE_OF, _RANGES = "origin_places", "origin_place", "origin_ranges"
 ORIGIN_ARRAYS = (*string_arrays(_PLACES), _PLACE_OF, _RANGES)
-"""Names of the arrays of a network that `append_origins` writes."""
+"""Names of the arrays of a network that `origin_writes` writes."""
 
 
 class SequenceRange(NamedTuple):
@@ -174,16 +174,16 @@ class Origins:
         return rest, SequenceNumbers(self.edges, begins)
 
 
-def append_origins(group: zarr.Group, origins: Origins, stored: Origins | None) -> None:
-    """Append origins to a group that has the first of them; create the arrays where nothing is stored."""
+def origin_writes(origins: Origins, stored: Origins | None) -> list[Write]:
+    """Return what appends origins to a group that has the first of them, and creates the arrays where none are."""
     before = Origins() if stored is None else stored
     places, parts, ranges = len(before.places), len(before.place_of), len(before.ranges)
     own = np.array(origins.ranges[ranges:], np.int64).reshape(-1, 3)
-    call_concurrently(
-        partial(append_strings, group, _PLACES, origins.places[places:]),
-        partial(append_values, group, _PLACE_OF, np.array(origins.place_of[parts:], np.int32)),
-        partial(append_values, group, _RANGES, own),
-    )
+    return [
+        partial(append_strings, name=_PLACES, strings=origins.places[places:]),
+        partial(append_values, name=_PLACE_OF, values=np.array(origins.place_of[parts:], np.int32)),
+        partial(append_values, name=_RANGES, values=own),
+    ]
 
 
 def read_origins(group: zarr.Group) -> Origins:

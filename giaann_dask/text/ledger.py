@@ -9,18 +9,18 @@ Does not cover: dividing text into parts (`reading`).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import zarr
 
-from giaann_dask.storage import append_values, call_concurrently, read_arrays
+from giaann_dask.storage import read_arrays, update_values
 from giaann_dask.text.tokens import Part
 
 _ARRAYS = ("ledger_identity", "ledger_sequences", "ledger_complete")
@@ -45,15 +45,15 @@ class LedgerEntry:
     complete: bool
 
 
-def append_entries(group: zarr.Group, entries: Sequence[LedgerEntry]) -> None:
-    """Append entries to the ledger in a Zarr group; create the ledger if it does not exist."""
+async def write_entries(group: zarr.AsyncGroup, entries: Sequence[LedgerEntry]) -> None:
+    """Make the ledger in a Zarr group have some entries, the first of which it has; those may have grown."""
     identity = np.frombuffer(b"".join(entry.identity for entry in entries), np.uint8)
     values: tuple[npt.NDArray[Any], ...] = (
         identity.reshape(-1, 16),
         np.array([entry.sequences for entry in entries], np.int64),
         np.array([entry.complete for entry in entries], np.bool_),
     )
-    call_concurrently(*(partial(append_values, group, *each) for each in zip(_ARRAYS, values, strict=True)))
+    await asyncio.gather(*(update_values(group, *each) for each in zip(_ARRAYS, values, strict=True)))
 
 
 def read_entries(group: zarr.Group) -> list[LedgerEntry]:

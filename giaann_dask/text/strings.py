@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 import zarr
 
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.storage import append_values, call_concurrently, find_array, read_arrays
+from giaann_dask.storage import append_values, read_arrays
 
 _INVALID = re.compile("[\0\ud800-\udfff]")
 
@@ -94,15 +93,12 @@ def unpack_strings(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> 
         raise StoreDamagedError(f"a string table is not UTF-8 at byte {error.start}") from error
 
 
-def append_strings(group: zarr.Group, name: str, strings: Sequence[str]) -> None:
+async def append_strings(group: zarr.AsyncGroup, name: str, strings: Sequence[str]) -> None:
     """Append strings to a table in a group; create the table if it does not exist."""
     text, ends = pack_strings(strings)
     text_array, end_array = string_arrays(name)
-    stored = find_array(group, text_array)
-    offset = 0 if stored is None else stored.shape[0]
-    call_concurrently(
-        partial(append_values, group, text_array, text), partial(append_values, group, end_array, ends + offset)
-    )
+    offset = await append_values(group, text_array, text)
+    await append_values(group, end_array, ends + offset)
 
 
 def read_strings(group: zarr.Group, name: str) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from giaann_dask.errors import (
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.spec import Specification
+from giaann_dask.storage import append_values, update_values, write_concurrently
 from giaann_dask.store import commits
-from giaann_dask.store.commits import CommitReader, rewrite_changed
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import write_run
@@ -115,11 +117,31 @@ def test_counts_of_a_region_are_kept() -> None:
 def test_an_array_is_rewritten_from_the_first_difference_to_the_last(changed: list[int]) -> None:
     root = zarr.create_group({})
     root.create_array("numbers", data=np.arange(6))
-    wanted = np.arange(6)
+    wanted = np.arange(8)
     wanted[changed] += 10
-    rewrite_changed(root, "numbers", wanted)
-    found: Any = root["numbers"]
-    assert found[:].tolist() == wanted.tolist()
+    write_concurrently(root, [partial(update_values, name=name, values=wanted) for name in ("numbers", "new")])
+    found: dict[str, Any] = {name: root[name] for name in ("numbers", "new")}
+    assert found["numbers"][:].tolist() == found["new"][:].tolist() == wanted.tolist()
+
+
+def test_rows_of_a_table_are_rewritten() -> None:
+    root, rows = zarr.create_group({}), np.arange(12).reshape(4, 3)
+    for wanted in (rows[:2], np.where(rows == 4, 40, rows)):
+        write_concurrently(root, [partial(update_values, name="rows", values=wanted)])
+        found: Any = root["rows"]
+        assert found[:].tolist() == wanted.tolist()
+
+
+def test_all_writes_end_before_the_first_error_is_raised() -> None:
+    root = zarr.create_group({})
+
+    async def refuse(group: zarr.AsyncGroup) -> None:
+        raise OSError("no")
+
+    with pytest.raises(OSError, match="no"):
+        write_concurrently(root, [refuse, partial(append_values, name="numbers", values=np.arange(6))])
+    written: Any = root["numbers"]
+    assert written[:].tolist() == list(range(6))
 
 
 def test_a_ledger_entry_that_grows_is_rewritten(tmp_path: Path) -> None:
