@@ -379,10 +379,6 @@ class Columns(Summarised, Mapping[str, Column]):
     def _vocabulary(self) -> Vocabulary:
         return self._reader.saved_vocabulary()
 
-    @cached_property
-    def _index(self) -> dict[str, int]:
-        return {name: column for column, name in enumerate(self._vocabulary.concepts)}
-
     def __getitem__(self, concept: str) -> Column:
         """Return a column.
 
@@ -391,19 +387,23 @@ class Columns(Summarised, Mapping[str, Column]):
         ConceptMissingError
             If there is no such concept; the message names those that are spelled alike. It is a KeyError.
         """
-        if not isinstance(concept, str) or concept not in self._index:
-            raise missing_concept(concept, self._index)
-        return Column(self._reader, self._vocabulary, self._index[concept])
+        index = self._vocabulary.concept(concept) if isinstance(concept, str) else None
+        if index is None:
+            raise missing_concept(concept, self._vocabulary.concepts)
+        return Column(self._reader, self._vocabulary, index)
+
+    def __contains__(self, concept: object) -> bool:
+        return isinstance(concept, str) and self._vocabulary.concept(concept) is not None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._index)
+        return iter(self._vocabulary.concepts)
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._vocabulary.concepts)
 
     def summary(self) -> Summary:
         """Return the lines that represent the columns."""
-        some = list(self._index)[:_SHOWN]
+        some = self._vocabulary.concepts[:_SHOWN]
         more = "" if len(self) <= _SHOWN else ", …"
         rows = (("concepts", format_count(len(self))), ("first", ", ".join(some) + more))
         return Summary(f"Columns of network {self._reader.path}", rows)

@@ -45,7 +45,8 @@ from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.store.stored_repeats import REPEATED, TABLE, StoredRepeats, remove_repeats
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, read_entries, write_entries
-from giaann_dask.text.strings import append_strings, string_arrays, strings_of
+from giaann_dask.text.names import Names
+from giaann_dask.text.strings import append_strings, string_arrays
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -105,7 +106,9 @@ def _read_vocabulary(root: zarr.Group, sequences: int) -> Vocabulary:
     strings = [array for table in ("concepts", "features") for array in string_arrays(table)]
     flags = ["delimiter", "probable_since", *([_DELIMITER_SINCE] if _DELIMITER_SINCE in root else [])]
     arrays = read_arrays(root, [*strings, *flags])
-    concepts, features = (strings_of(arrays, table) for table in ("concepts", "features"))
+    concepts, features = (
+        Names.of_packed(*(arrays[name] for name in string_arrays(table))) for table in ("concepts", "features")
+    )
     delimiter, since, *later = (arrays[name].tolist() for name in flags)
     return Vocabulary(concepts, features, delimiter, since, sequences, *later)
 

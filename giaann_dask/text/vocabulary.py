@@ -21,6 +21,7 @@ import numpy.typing as npt
 from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
 from giaann_dask.text.blocks import DELIMITER, NOUN, PROBABLE, TaggedBlock
+from giaann_dask.text.names import Names
 
 PRIME_CONCEPT_FEATURE = "variablePrimeConceptFeatureNeuron"
 NEVER = -1
@@ -208,16 +209,15 @@ class Vocabulary:
         sequences: int = 0,
         delimiter_since: Iterable[int] | None = None,
     ) -> None:
-        self.concepts = list(concepts)
-        self.features = list(features)
+        self.concepts, self.features = (
+            names.copy() if isinstance(names, Names) else Names(names) for names in (concepts, features)
+        )
         self.delimiter = list(delimiter)
         self.probable_since = list(probable_since)
         self.sequences = sequences
         self.delimiter_since = None if delimiter_since is None else list(delimiter_since)
         if self.delimiter_since is not None:
             self.delimiter = [since != NEVER for since in self.delimiter_since]
-        self._concept_index = {name: i for i, name in enumerate(self.concepts)}
-        self._feature_index = {name: i for i, name in enumerate(self.features) if i}
 
     @classmethod
     def of_subwords(cls, names: Sequence[str], column_names: str = "first") -> Vocabulary:
@@ -243,18 +243,18 @@ class Vocabulary:
     def copy(self) -> Vocabulary:
         """Return an independent copy, for expansion in memory."""
         duplicate = Vocabulary.__new__(Vocabulary)
-        # Copying each container is many times faster than building the indices again.
         for name, value in vars(self).items():
-            setattr(duplicate, name, value.copy() if isinstance(value, list | dict) else value)
+            setattr(duplicate, name, value.copy() if isinstance(value, list | Names) else value)
         return duplicate
 
     def concept(self, lemma: str) -> int | None:
         """Return the column of a lemma, or None."""
-        return self._concept_index.get(lemma)
+        return self.concepts.find(lemma)
 
     def feature(self, word: str) -> int | None:
         """Return the feature index of a word, or None."""
-        return self._feature_index.get(word)
+        # The prime concept feature is no word, whatever its name.
+        return self.features.find(word) or None
 
     def extend(self, block: BlockSummary, sequences: int | None = None) -> BlockMapping:
         """Merge the next block, in the order of the text.
@@ -363,8 +363,8 @@ class Vocabulary:
         if self.delimiter_since is not None:
             delimiter = [t if t <= last_sequence else NEVER for t in self.delimiter_since[:features]]
         return Vocabulary(
-            self.concepts[:concepts],
-            self.features[:features],
+            self.concepts.head(concepts),
+            self.features.head(features),
             self.delimiter[:features],
             probable,
             self.sequences,
@@ -378,18 +378,14 @@ class Vocabulary:
 
     def add_concept(self, lemma: str) -> int:
         """Return the column of a lemma, which is added if it is new."""
-        found = self._concept_index.get(lemma)
-        if found is None:
-            found = self._concept_index[lemma] = len(self.concepts)
-            self.concepts.append(lemma)
-        return found
+        found = self.concepts.find(lemma)
+        return self.concepts.append(lemma) if found is None else found
 
     def add_feature(self, word: str, delimiter: bool) -> int:
         """Return the feature of a word, which is added with its delimiter flag if it is new."""
-        found = self._feature_index.get(word)
+        found = self.feature(word)
         if found is None:
-            found = self._feature_index[word] = len(self.features)
-            self.features.append(word)
+            found = self.features.append(word)
             self.delimiter.append(delimiter)
             self.probable_since.append(NEVER)
         return found

@@ -153,8 +153,8 @@ def dictionaries(reader: CommitReader, renaming: Renaming | None = None) -> dict
 
 def _named(vocabulary: Vocabulary, ending: str) -> dict[str, Any]:
     values = {
-        "concepts": vocabulary.concepts,
-        "features": vocabulary.features,
+        "concepts": list(vocabulary.concepts),
+        "features": list(vocabulary.features),
         "det": vocabulary.delimiter,
         "prob": list(vocabulary.probable()),
     }

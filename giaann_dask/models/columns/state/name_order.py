@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from giaann_dask.keys import FEATURE_MASK, Integers
 from giaann_dask.spec import FEATURE_BITS
-from giaann_dask.text.strings import pack_strings
 from giaann_dask.text.vocabulary import Vocabulary
 
 
@@ -63,7 +62,9 @@ class NameOrder:
         >>> order.best(neuron, np.float32([2, 2, 2]), 3).tolist(), NameOrder().first(neuron, np.float32([1, 2, 2]))
         ([2, 1, 0], 1)
         """
-        return cls(*pack_strings([*vocabulary.concepts, *vocabulary.features]), len(vocabulary.concepts))
+        (concepts, ends), (features, more) = vocabulary.concepts.packed(), vocabulary.features.packed()
+        text = np.concatenate([concepts, features])
+        return cls(text, np.concatenate([ends, more + len(concepts)]), len(vocabulary.concepts))
 
     @cached_property
     def table(self) -> NameTable:
