@@ -43,6 +43,7 @@ from giaann_dask.store.export import read_whole
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
+from giaann_dask.text.names import Names
 
 FIELDS = (*COORDINATES, "strength")
 
@@ -234,8 +235,9 @@ def test_a_graph_has_an_edge_for_every_connection(network: gd.Network) -> None:
 def test_networkx_writes_and_reads_a_graph_in_all_its_formats(network: gd.Network, tmp_path: Path, form: str) -> None:
     columns = gd.Network(network.path).columns
     # What XML does not have, and what its markup is made of.
-    columns._vocabulary.concepts[columns["miller"].index] = "mi\x1b<&\ufffe"
-    graph = columns["miller"].to_networkx()
+    column = columns["miller"]
+    columns._vocabulary.concepts = Names("mi\x1b<&\ufffe" if each == "miller" else each for each in columns)
+    graph = column.to_networkx()
     if hasattr(nx, f"write_{form}"):
         getattr(nx, f"write_{form}")(graph, tmp_path / "graph")
         read = getattr(nx, f"read_{form}")(tmp_path / "graph")
