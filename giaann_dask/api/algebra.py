@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from giaann_dask.algebra.addition import add_networks
 from giaann_dask.algebra.algebra_options import Overlap, OverlapOptions, PruningOptions
@@ -52,6 +52,7 @@ def add(
     text: TextOptions | None = None,
     progress: bool | None = None,
     observer: Observer = ignore,
+    **keywords: Any,
 ) -> Network:
     """Add networks that were trained apart into a new network, which equals one training on all their text.
 
@@ -76,6 +77,8 @@ def add(
         Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
         Called with every event.
+    **keywords
+        Fields of `text`, and of the options within these, by their names.
 
     Returns
     -------
@@ -125,6 +128,7 @@ def forget(
     branch: str | None = None,
     progress: bool | None = None,
     observer: Observer = ignore,
+    **keywords: Any,
 ) -> RemovalReport:
     """Subtract documents from a network, exactly, and commit the result.
 
@@ -156,6 +160,8 @@ def forget(
         Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
         Called with every event.
+    **keywords
+        Fields of `text`, and of the options within these, by their names.
 
     Returns
     -------
@@ -205,6 +211,7 @@ def index(
     branch: str | None = None,
     progress: bool | None = None,
     observer: Observer = ignore,
+    **keywords: Any,
 ) -> Network:
     """Give a network the index of its sequences that it was trained without, and commit it.
 
@@ -228,6 +235,8 @@ def index(
         Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
         Called with every event.
+    **keywords
+        Fields of `text`, and of the options within these, by their names.
 
     Returns
     -------

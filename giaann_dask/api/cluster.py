@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from giaann_dask.cluster import attempt, beside_tasks, find_client, require_synchronous
 from giaann_dask.errors import OptionError, parameter
@@ -41,6 +42,7 @@ def connect(
     workers: int | None = None,
     dashboard: str | None = None,
     options: ClusterOptions | None = None,
+    **keywords: Any,
 ) -> Client:
     """Connect to a Dask cluster and monitor it; start one on this machine when no scheduler is named.
 
@@ -54,7 +56,9 @@ def connect(
         Address of the dashboard of a cluster that is started, as ``:8787``; without it there is none, and
         the cluster starts a second earlier.
     options : ClusterOptions, optional
-        All options at once, instead of the three above.
+        All options; the keywords above replace its fields.
+    **keywords
+        Fields of `options` by their names.
 
     Returns
     -------
@@ -81,9 +85,9 @@ def connect(
     from giaann_dask.cluster import connect as connect_unmonitored
     from giaann_dask.diagnostics.monitoring.reporter import add_monitoring
 
-    client = connect_unmonitored(
-        options=options or ClusterOptions(scheduler=scheduler, workers=workers, dashboard=dashboard)
-    )
+    given = {"scheduler": scheduler, "workers": workers, "dashboard": dashboard}
+    named = {name: value for name, value in given.items() if value is not None}
+    client = connect_unmonitored(options=replace(options or ClusterOptions(), **named))  # type: ignore[arg-type]
     add_monitoring(client)
     return client
 

@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from giaann_dask.algebra.algebra_options import Overlap
 from giaann_dask.api.cluster import ClientLike, observe_work
@@ -57,6 +57,7 @@ def create_island(
     *,
     specification: Specification | None = None,
     ever_pos: str | None = None,
+    **keywords: Any,
 ) -> Island:
     """Write the island file of a network, which is created where there is none.
 
@@ -73,6 +74,8 @@ def create_island(
         Of a new network, with canonical flags or of profile ``contexts``; profile ``v1`` by default.
     ever_pos : str, optional
         Of a new network: ``lemminflect`` or the path of a JSON file.
+    **keywords
+        Fields of `specification` by their names.
 
     Returns
     -------
@@ -223,6 +226,7 @@ def pack_bundle(
     text: TextOptions | None = None,
     progress: bool | None = None,
     observer: Observer = ignore,
+    **keywords: Any,
 ) -> PackReport:
     """Pack the increments of text that a network was trained on into a signed bundle.
 
@@ -248,6 +252,8 @@ def pack_bundle(
         Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
         Called with every event.
+    **keywords
+        Fields of `options` and `text`, and of the options within these, by their names.
 
     Returns
     -------
@@ -289,6 +295,7 @@ def merge_bundles(
     text: TextOptions | None = None,
     progress: bool | None = None,
     observer: Observer = ignore,
+    **keywords: Any,
 ) -> list[MergeReport]:
     """Verify bundles and add those that a network does not hold yet, a commit for each.
 
@@ -316,6 +323,8 @@ def merge_bundles(
         Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
         Called with every event.
+    **keywords
+        Fields of `text`, and of the options within these, by their names.
 
     Returns
     -------

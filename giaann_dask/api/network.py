@@ -282,6 +282,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         text: TextOptions | None = None,
         progress: bool | None = None,
         observer: Observer = ignore,
+        **keywords: Any,
     ) -> EvaluationReport:
         """Return the accuracy of next-token prediction on a text; of profile ``contexts`` its probability, too.
 
@@ -303,6 +304,8 @@ class Network(Summarised, Mapping[str, "Column"]):
             Whether progress bars are shown; by default in notebooks.
         observer : callable, optional
             Called with every event.
+        **keywords
+            Fields of `options` and `text`, and of the options within these, by their names.
 
         Returns
         -------
@@ -347,6 +350,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         text: TextOptions | None = None,
         progress: bool | None = None,
         observer: Observer = ignore,
+        **keywords: Any,
     ) -> ScoreReport:
         """Return how probable a text is to a network of profile ``contexts`` (`giaann_dask.models.words.score_report`).
 
@@ -356,6 +360,8 @@ class Network(Summarised, Mapping[str, "Column"]):
             See `evaluate`.
         options : ScoringOptions, optional
             Limits, and whether n-grams are scored, too.
+        **keywords
+            Fields of `options` and `text`, and of the options within these, by their names.
 
         Raises
         ------
@@ -382,6 +388,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         client: ClientLike | None = None,
         options: ScoringOptions | None = None,
         text: TextOptions | None = None,
+        **keywords: Any,
     ) -> Baseline:
         """Return n-grams, and the rules of profile ``contexts``, on the tokens that `evaluate` predicts.
 
@@ -414,6 +421,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         seed: int | None = None,
         explain: bool | None = None,
         options: GenerationOptions | None = None,
+        **keywords: Any,
     ) -> Continuation:
         """Return the continuation of a prompt.
 
@@ -433,6 +441,8 @@ class Network(Summarised, Mapping[str, "Column"]):
             Whether the continuation names the connections that caused each token; it does by default.
         options : GenerationOptions, optional
             All options; the keywords above replace its fields.
+        **keywords
+            Fields of `options`, and of the options within these, by their names.
 
         Returns
         -------
@@ -462,6 +472,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         sentences: int = 3,
         texts: Inputs = (),
         options: GenerationOptions | None = None,
+        **keywords: Any,
     ) -> Trace:
         """Continue a prompt, and return the training sentences behind each token.
 
@@ -473,6 +484,8 @@ class Network(Summarised, Mapping[str, "Column"]):
             Sentences to show for each connection, those with the largest shares of its strength.
         texts : str, Path, Files or iterable of texts
             Where the training text is looked for before the places that it was read from; see `giaann_dask.train`.
+        **keywords
+            Fields of `options`, and of the options within these, by their names.
 
         Returns
         -------
@@ -543,6 +556,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         seed: int | None = None,
         explain: bool | None = None,
         options: GenerationOptions | None = None,
+        **keywords: Any,
     ) -> PromptSession:
         """Return the continuation of a prompt token by token, as an iterator; see `generate` and `sessions`."""
         from giaann_dask.models.options import BatchOptions
@@ -560,6 +574,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         client: Client | None = None,
         options: GenerationOptions | None = None,
         batch: BatchOptions | None = None,
+        **keywords: Any,
     ) -> ContinuationStream:
         """Return the continuations of many prompts, advanced together, as an iterator.
 
@@ -573,9 +588,11 @@ class Network(Summarised, Mapping[str, "Column"]):
             The current client by default; the workers of its cluster store the network. Where there is none, the
             network is read into this process, once for this object.
         options : GenerationOptions, optional
-            Options of all continuations; no connections are named by default.
+            Options of all continuations; without any, no connections are named.
         batch : BatchOptions, optional
             How many prompts advance together.
+        **keywords
+            Fields of `options` and `batch`, and of the options within these, by their names.
 
         Raises
         ------
@@ -720,8 +737,11 @@ class Network(Summarised, Mapping[str, "Column"]):
 
         return digest_of(self._reader)
 
-    def draw(self, concepts: Sequence[str] = (), *, options: DrawOptions | None = None) -> Figure:
-        """Return a picture of some concept columns and their connections; `pictures` has all other kinds."""
+    def draw(self, concepts: Sequence[str] = (), *, options: DrawOptions | None = None, **keywords: Any) -> Figure:
+        """Return a picture of some concept columns and their connections; `pictures` has all other kinds.
+
+        Fields of `options` are keywords, too.
+        """
         from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 
         return self.pictures.draw(replace(options or DrawOptions(), concepts=tuple(concepts)) if concepts else options)
@@ -741,6 +761,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         options: EvaluationOptions | None = None,
         text: TextOptions | None = None,
         observer: Observer = ignore,
+        **keywords: Any,
     ) -> NetworkReport:
         """Return a report of sizes, growth, degrees, strengths, hubs, regions, drawings and accuracy.
 
@@ -757,6 +778,8 @@ class Network(Summarised, Mapping[str, "Column"]):
             How it is tagged.
         observer : callable, optional
             Called with every event.
+        **keywords
+            Fields of `options` and `text`, and of the options within these, by their names.
 
         Returns
         -------

@@ -81,6 +81,7 @@ def encode(
     storage_options: Mapping[str, object] | None = None,
     progress: bool | None = None,
     observer: Observer = ignore,
+    **keywords: Any,
 ) -> EncodedCorpus:
     """Encode text into a corpus on Zarr.
 
@@ -107,6 +108,8 @@ def encode(
         Whether progress bars are shown; by default in notebooks.
     observer : callable, optional
         Called with every event.
+    **keywords
+        Fields of `specification` and `text`, and of the options within these, by their names.
 
     Returns
     -------
@@ -170,6 +173,7 @@ def train(
     observer: Observer = ...,
     stop: threading.Event | None = ...,
     wait: Literal[True] = ...,
+    **keywords: Any,
 ) -> Network: ...
 
 
@@ -189,6 +193,7 @@ def train(
     observer: Observer = ...,
     stop: threading.Event | None = ...,
     wait: Literal[False],
+    **keywords: Any,
 ) -> Training: ...
 
 
@@ -208,6 +213,7 @@ def train(
     observer: Observer = ignore,
     stop: threading.Event | None = None,
     wait: bool = True,
+    **keywords: Any,
 ) -> Network | Training:
     """Train a network, new or existing, on text that it was not trained on before.
 
@@ -245,6 +251,8 @@ def train(
         When it is set, training commits rounds in progress and returns.
     wait : bool
         Whether to return at the end of training; else it goes on in a thread of this process.
+    **keywords
+        Fields of `specification`, `text` and `options`, and of the options within these, by their names.
 
     Returns
     -------
@@ -482,6 +490,7 @@ def new_inputs(
     specification: Specification | None = None,
     text: TextOptions | None = None,
     storage_options: Mapping[str, object] | None = None,
+    **keywords: Any,
 ) -> list[UnseenInput]:
     """Return the parts of each input that a network, new or existing, was not trained on; see `find_unseen_inputs`."""
     store = open_store(absolute_place(with_storage_options(network, storage_options)))

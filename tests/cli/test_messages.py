@@ -7,7 +7,8 @@ import logging
 import pickle
 import re
 from collections.abc import Callable, Iterator
-from inspect import isfunction, signature
+from dataclasses import replace
+from inspect import Parameter, isfunction, signature, unwrap
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from distributed.client import AllExit
 
 import giaann_dask as gd
-from giaann_dask import errors
+from giaann_dask import errors, keywords
 from giaann_dask.api.columns import Column
 from giaann_dask.cli import giaann_dask as command_line
 from giaann_dask.cli import run
@@ -28,6 +29,7 @@ from giaann_dask.diagnostics.pictures.gallery import Pictures
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import GiaannError, OptionError, parameter
 from giaann_dask.models.options import BeamOptions, StateOptions
+from giaann_dask.models.rules import PredictionRules
 from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.serving.serving_options import Limits, QueueOptions, ServingOptions
 from giaann_dask.spec import Specification
@@ -146,7 +148,8 @@ def callables() -> Iterator[Any]:
 
 @pytest.mark.parametrize("function", [pytest.param(each, id=each.__qualname__) for each in callables()])
 def test_a_misspelt_keyword_names_the_parameter(function: Any) -> None:
-    named = [each for each in signature(function).parameters if each != "self"]
+    parameters = signature(function).parameters.values()
+    named = [each.name for each in parameters if each.name != "self" and each.kind is not Parameter.VAR_KEYWORD]
     wrong = named[-1][:-1] + "zz"
     with pytest.raises(gd.GiaannError, match=rf"^[\w.]+ has no parameter '{wrong}'; expected {named[-1]}=\.\.\."):
         function(**{wrong: 1})
@@ -158,22 +161,93 @@ def test_a_misspelt_keyword_names_the_parameter(function: Any) -> None:
     ("function", "name", "written"),
     [
         (gd.train, "profil", "profile=..."),
-        (gd.train, "text_field", "text=gd.TextOptions(reading=gd.ReadOptions(text_field=...))"),
-        (gd.train, "batch_sequence", "options=gd.TrainingOptions(batch_sequences=...)"),
-        (gd.train, "max_sequences", "options=gd.TrainingOptions(max_sequences=...)"),
-        (gd.train, "window", "options=gd.TrainingOptions(selection=gd.SelectionOptions(window=...))"),
+        (gd.train, "text_feild", "text_field=..."),
+        (gd.train, "windows", "window=..."),
         (gd.train, "workers", "client=gd.connect(options=gd.ClusterOptions(workers=...))"),
-        (gd.encode, "seed_tokens", "specification=gd.Specification(seed_tokens=...)"),
+        (gd.encode, "seed_token", "seed_tokens=..."),
         (gd.TextOptions, "text_field", "reading=gd.ReadOptions(text_field=...)"),
-        (gd.Network.evaluate, "tagger", "text=gd.TextOptions(tagger=...)"),
-        (gd.Network.generate, "width", "options=gd.GenerationOptions(beam=gd.BeamOptions(width=...))"),
-        (gd.Network.generate, "timing", "options=gd.GenerationOptions(inference=gd.InferenceOptions(timing=...))"),
-        (gd.Network.draw, "colour", "options=gd.DrawOptions(colour=...)"),
+        (gd.Network.evaluate, "timings", "timing=..."),
+        (gd.EvaluationOptions, "timing", "inference=gd.InferenceOptions(timing=...)"),
+        (gd.Network.draw, "colours", "colour=..."),
     ],
 )
 def test_a_keyword_of_nested_options_names_them(function: Any, name: str, written: str) -> None:
     with pytest.raises(GiaannError, match=re.escape(f" has no parameter {name!r}; expected {written}")):
         function(**{name: 1})
+
+
+def options_of(call: Callable[[], object], monkeypatch: pytest.MonkeyPatch, target: str) -> Any:
+    """Return the options that reach a function when something is called."""
+    seen: list[Any] = []
+
+    def record(*arguments: Any, **named: Any) -> None:
+        seen.extend([*arguments, *named.values()])
+        raise OptionError("recorded", "nothing")
+
+    monkeypatch.setattr(target, record)
+    with pytest.raises(OptionError, match=r"^recorded"):
+        call()
+    return seen
+
+
+def test_fields_of_options_are_keywords(network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(**named: Any) -> Any:
+        target = "giaann_dask.api.training._Request"
+        return options_of(lambda: gd.train(["A miller."], tmp_path / "n", **named), monkeypatch, target)
+
+    _, _, specification, text, options, _ = train(
+        profile="v2", lif=False, text_field="body", tagger="gold", text=gd.TextOptions(ever_pos="corpus"), window=9
+    )
+    assert specification == gd.Specification(profile="v2", lif=False)
+    assert text == gd.TextOptions(ever_pos="corpus", tagger="gold", reading=gd.ReadOptions(text_field="body"))
+    assert options == gd.TrainingOptions(selection=gd.SelectionOptions(window=9))
+    given = gd.TrainingOptions(max_sequences=5, accumulate=2)
+    assert train(options=given, max_sequences=5, keep_commits=1)[4] == replace(given, keep_commits=1)
+    assert train(selection=gd.SelectionOptions(seed=4), window=9)[4].selection == gd.SelectionOptions(seed=4, window=9)
+    opened = gd.open(network)
+
+    def generate(**named: Any) -> Any:
+        target = "giaann_dask.predict.generation.generate"
+        return options_of(lambda: opened.generate("The miller", **named), monkeypatch, target)[-1]
+
+    assert generate(feed="prediction", width=2).inference == PredictionRules(feed="prediction")
+    wanted = gd.GenerationOptions(inference=gd.InferenceOptions(timing="biased", feed="prediction"), max_tokens=3)
+    assert generate(feed="prediction", timing="biased", max_tokens=3) == wanted
+    held = gd.GenerationOptions(inference=gd.V2Settings(settings="train"))
+    assert generate(options=held, feed="prediction").inference == gd.V2Settings(settings="train", feed="prediction")
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        (
+            {"text_field": "body", "text": gd.TextOptions(reading=gd.ReadOptions(text_field="content"))},
+            "both text_field='body' and text=gd.TextOptions(reading=gd.ReadOptions(text_field='content'));",
+        ),
+        ({"lif": True, "specification": gd.Specification(profile="v2", lif=False)}, "both lif=True and specification="),
+        ({"max_sequences": 0}, "max_sequences is 0; expected 1 or more"),
+        ({"tagger": "gold", "text": "gold"}, "text is 'gold'; expected gd.TextOptions"),
+    ],
+)
+def test_options_and_a_keyword_of_another_value_are_refused(named: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(said)):
+        gd.train(["A miller."], "none", **named)
+
+
+def test_keywords_of_rules_of_two_models_are_refused(network: Path) -> None:
+    opened, v2 = gd.open(network), gd.GenerationOptions(inference=gd.V2Settings())
+    with pytest.raises(OptionError, match="settings with timing; expected fields of one class"):
+        opened.generate("The miller", timing="none", settings="test")
+    with pytest.raises(OptionError, match=r"inference is V2Settings\(.*; expected gd.InferenceOptions"):
+        opened.generate("The miller", timing="none", options=v2)
+
+
+def test_a_keyword_belongs_to_one_parameter() -> None:
+    takes_fields = [each for each in map(unwrap, callables()) if "keywords" in signature(each).parameters]
+    assert len(takes_fields) > 15
+    for function in takes_fields:
+        for ways in keywords._fields_of(function).values():
+            assert len({tuple(step.name for step in way) for way in ways if way[0].kind is not object}) <= 1
 
 
 def test_ipython_shows_the_calling_lines_and_the_message(
