@@ -60,13 +60,13 @@ def device_of(kind: str) -> Iterator[tuple[torch.device, Counter[str]]]:
     yield device, Counter()
 
 
-def encoded(repetitions: int) -> EncodedBlock:
+def encoded(repetitions: int, specification: Specification) -> EncodedBlock:
     """Return sequences of eleven tokens with parts of speech."""
     builder = BlockBuilder(EVER, dataclasses.replace(OPTIONS, parts_of_speech=True))
     sentences = [TaggedSentence(*zip(*(TOKENS[i:] + TOKENS[:i])[:11], strict=True)) for i in range(len(TOKENS))]
     builder.add_part(TaggedText.of(sentences * repetitions))
     tagged = builder.build()
-    return encode_block(tagged, Vocabulary().extend(summarise(tagged)), Specification())
+    return encode_block(tagged, Vocabulary().extend(summarise(tagged)), specification)
 
 
 def summed(
@@ -94,7 +94,7 @@ SUMMED = [
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("specification", SUMMED, ids=["v1", "v1-scaled", "v2"])
 def test_regions_are_stored_as_the_processor_sums_them(kind: str, specification: Specification) -> None:
-    blocks = [encoded(repetitions) for repetitions in (1, 2, 7)]
+    blocks = [encoded(repetitions, specification) for repetitions in (1, 2, 7)]
     with device_of(kind) as (device, _):
         found = summed(blocks, specification, device)
     expected = summed(blocks, specification)
@@ -107,7 +107,7 @@ def test_regions_are_stored_as_the_processor_sums_them(kind: str, specification:
 def test_what_summing_a_region_moves() -> None:
     counts, moved = [], []
     for repetitions in (1, 8):
-        runs = [connect_batch([encoded(repetitions)], SUMMED[0], Placement(1))[0] for _ in range(2)]
+        runs = [connect_batch([encoded(repetitions, SUMMED[0])], SUMMED[0], Placement(1))[0] for _ in range(2)]
         tables = pairs_of(*runs)
         with device_of("simulated") as (device, found):
             sums = sum_pairs_on(device, tables)

@@ -122,6 +122,8 @@ def connect_batch(
     batch = gather_batch(blocks)
     if len(batch.neuron) == 0:
         return {}
+    # Compiled code does not check where it writes.
+    assert int(batch.branch.max()) < specification.branches, "the blocks were encoded with these branches"
     if specification.pos_factors:
         batch = replace(batch, token_class=token_classes(blocks, specification))
     neurons, local = np.unique(batch.neuron, return_inverse=True)
