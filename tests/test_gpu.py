@@ -222,8 +222,8 @@ def test_rows_beyond_the_memory_of_a_device(kernel: Counter[str], monkeypatch: p
     fetched, launched = [], []
     for limit in (every, every - 8, 2 * largest, 0):
         kernel.clear()
-        held = device_steps.DeviceRows(specification.segments, limit)
-        monkeypatch.setattr(device_steps, "kept_rows", lambda rows, segments, held=held: held)
+        held = device_steps.DeviceRows(specification.segments, specification.branches, limit)
+        monkeypatch.setattr(device_steps, "kept_rows", lambda *_, held=held: held)
         found = steps_of_batch(specification, rows, prompts, None, DEVICE_OF_KERNEL)
         for number in range(len(prompts)):
             assert_same(expected[number], found[number])

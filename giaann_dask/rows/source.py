@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.device import torch, upload
-from giaann_dask.keys import FEATURE_MASK, Integers, pack_neuron
+from giaann_dask.errors import StoreDamagedError
+from giaann_dask.keys import BRANCH_MASK, FEATURE_MASK, SEGMENT_SHIFT, Integers, pack_neuron
 from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
@@ -27,6 +28,31 @@ from giaann_dask.text.attachments import Attachments
 
 # Fewer rows than this are looked up faster one by one.
 _MANY = 4
+
+
+def require_layout(target: Integers, segments: int, branches: int) -> Integers:
+    """Return the target keys of a row for compiled code, which does not check where it writes.
+
+    Parameters
+    ----------
+    target : ndarray
+        Ascending, int64.
+    segments, branches : int
+        Of the network.
+
+    Raises
+    ------
+    StoreDamagedError
+        If one is on another segment or branch.
+    """
+    if len(target):
+        segment, branch = int(target[-1]) >> SEGMENT_SHIFT, int((target & BRANCH_MASK).max())
+        if segment >= segments or branch >= branches:
+            raise StoreDamagedError(
+                f"a row has connections up to segment {segment} and branch {branch}",
+                f"segments below {segments} and branches below {branches}, as the network's specification says",
+            )
+    return target
 
 
 class RowSource(ABC):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -30,8 +30,8 @@ from giaann_dask.cluster import result
 from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
-from giaann_dask.errors import OptionError, PromptError
-from giaann_dask.keys import pack_neuron
+from giaann_dask.errors import OptionError, PromptError, StoreDamagedError
+from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.models.columns.batch import Prompt, run_prompts
 from giaann_dask.models.columns.evaluation.predicting import (
     PredictionRule,
@@ -44,6 +44,7 @@ from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullBatch, PullSession
 from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.options import BatchOptions
 from giaann_dask.rows.source import RowSource, RunRows
 from giaann_dask.runs.run import Row, Run
@@ -187,6 +188,20 @@ def test_rows_that_nobody_needs_are_let_go() -> None:
     assert results_by_number(few, prompts) == results_by_number(many, prompts)
     assert len(few.held) < len(many.held)
     assert few.held.fetched > many.held.fetched
+
+
+@pytest.mark.parametrize("profile", ["v1", "v2"])
+@pytest.mark.parametrize("beyond", ["segment", "branch"])
+def test_a_damaged_row_never_reaches_compiled_code(profile: Literal["v1", "v2"], beyond: str) -> None:
+    specification = Specification(profile=profile)
+    neurons = pack_neuron(np.arange(3), np.zeros(3, np.int64))
+    outside = {"segment": (specification.segments, 0), "branch": (0, specification.branches)}[beyond]
+    keys = np.append(pack_target(0, neurons, 0), pack_target(outside[0], neurons[2], outside[1]))
+    rows = RunRows([Run(neurons[:1], np.array([0, 4]), keys, np.ones(4, np.int32))], lambda _: 0)
+    sequence = PreparedSequence(neuron=neurons[:2], noun=np.ones(2, bool), number=1)
+    session = PullSession if profile == "v1" else V2Session
+    with pytest.raises(StoreDamagedError, match="segment {} and branch {}".format(*outside)):
+        session(specification, rows, NO_FLAGS).run_sequence(sequence)
 
 
 def test_a_full_batch_takes_no_more_and_one_may_leave() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.models.columns.v1.tables import NONE, RowTable
-from giaann_dask.rows.source import RowSource
+from giaann_dask.rows.source import RowSource, require_layout
 from giaann_dask.runs.run import Row
 
 
@@ -23,7 +23,7 @@ class BatchRows:
     ----------
     source : RowSource
         Where rows come from.
-    segments : int
+    segments, branches : int
         Of the network.
     limit_bytes : int
         Bytes of target keys after which those not in use are let go.
@@ -38,8 +38,8 @@ class BatchRows:
         How often rows were let go, which gives others new places.
     """
 
-    def __init__(self, source: RowSource, segments: int, limit_bytes: int) -> None:
-        self._source = source
+    def __init__(self, source: RowSource, segments: int, branches: int, limit_bytes: int) -> None:
+        self._source, self._branches = source, branches
         self._limit = self._limit_now = limit_bytes
         # The key after the last segment's may not fit into 64 bits; the one before it does.
         self._starts = np.arange(segments, dtype=np.int64) << SEGMENT_SHIFT
@@ -114,6 +114,7 @@ class BatchRows:
             self._place[neuron] = NONE
             return
         target, place = np.ascontiguousarray(row.target, np.int64), len(self._target)
+        require_layout(target, len(self._starts), self._branches)
         self.fetched_bytes += target.nbytes + row.strength.nbytes
         if place == len(self.table.address):
             address, bounds = self.table

@@ -33,7 +33,7 @@ from giaann_dask.models.columns.v1.tables import (
     Slots,
     step_pairs,
 )
-from giaann_dask.rows.source import RowSource, RunRows
+from giaann_dask.rows.source import RowSource, RunRows, require_layout
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
 Found: TypeAlias = tuple[Integers, Integers, Floats]
@@ -359,7 +359,7 @@ class DeviceRows:
 
     Parameters
     ----------
-    segments : int
+    segments, branches : int
         Of the network.
     limit_bytes : float, optional
         Bytes of target keys at most; by default half of what is free on the device.
@@ -374,8 +374,9 @@ class DeviceRows:
         Target keys, source neurons, and where the rows of these begin and end, shape ``(rows, 2)``; int64.
     """
 
-    def __init__(self, segments: int, limit_bytes: float | None = None) -> None:
+    def __init__(self, segments: int, branches: int, limit_bytes: float | None = None) -> None:
         self.lock, self.fetched = Lock(), 0
+        self._layout = segments, branches
         self._limit = (free_device_bytes() * _SHARE if limit_bytes is None else limit_bytes) // 8
         self._last = (segments - 1) << SEGMENT_SHIFT
         self._target = gpu.device_array(1, np.int64)
@@ -414,7 +415,10 @@ class DeviceRows:
         self.fetched += len(neurons)
         found = rows.rows(neurons.tolist())
         none = np.zeros(0, np.int64)
-        return [none if row is None else row.target for row in map(found.__getitem__, neurons.tolist())]
+        return [
+            none if row is None else require_layout(row.target, *self._layout)
+            for row in map(found.__getitem__, neurons.tolist())
+        ]
 
     def _add(self, neurons: Integers, found: list[Integers]) -> None:
         counts = np.array(list(map(len, found)), np.int64)
@@ -446,15 +450,15 @@ class DeviceRows:
 KEPT_ROWS: dict[tuple[int, ...], DeviceRows] = {}
 
 
-def kept_rows(rows: RowSource, segments: int) -> DeviceRows:
+def kept_rows(rows: RowSource, segments: int, branches: int) -> DeviceRows:
     """Return the device's copies of rows; those of regions in this process stay for the next task, while these do."""
     if not isinstance(rows, RunRows):
-        return DeviceRows(segments)
-    key = (segments, *(id(run.target) for run in rows.runs))
+        return DeviceRows(segments, branches)
+    key = (segments, branches, *(id(run.target) for run in rows.runs))
     kept = KEPT_ROWS.get(key)
     if kept is None:
         KEPT_ROWS.clear()
-        kept = KEPT_ROWS[key] = DeviceRows(segments)
+        kept = KEPT_ROWS[key] = DeviceRows(segments, branches)
         for run in rows.runs:
             weakref.finalize(run.target, KEPT_ROWS.pop, key, None).atexit = False
     return kept
@@ -480,7 +484,7 @@ class DeviceSteps:
 
     def __init__(self, rules: KernelRules, rows: RowSource, *, traced: bool = True) -> None:
         self._rules, self._rows, self._traced = rules, rows, traced
-        self.held = kept_rows(rows, rules.segments)
+        self.held = kept_rows(rows, rules.segments, rules.branches)
         self._drives = gpu.to_device(rules.drives)
         self._order: NameOrder | None = None
 

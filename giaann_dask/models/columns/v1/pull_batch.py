@@ -187,7 +187,7 @@ class PullBatch:
         self.options, self.batch = options or InferenceOptions(), batch or BatchOptions()
         self._specification = specification
         self._rules = KernelRules.of(specification, self.options)
-        self.held = BatchRows(rows, specification.segments, self.batch.held_bytes)
+        self.held = BatchRows(rows, specification.segments, specification.branches, self.batch.held_bytes)
         self._order = NameOrder()
         self._device_steps: DeviceSteps | None = None
         if device is not None:

@@ -31,7 +31,8 @@ from giaann_dask.models.columns.v2.dynamics import squashed
 from giaann_dask.models.columns.v2.options import CandidateSelection, LegacyOptions, LifOptions, V2Options
 from giaann_dask.models.columns.v2.states import AdvancingState, new_state
 from giaann_dask.models.columns.v2.tables import NEVER, Clock, Floats, SegmentLayout
-from giaann_dask.rows.source import AuxiliaryRows, RowSource
+from giaann_dask.rows.source import AuxiliaryRows, RowSource, require_layout
+from giaann_dask.runs.run import Row
 from giaann_dask.spec import FEATURE_BITS, Specification
 
 
@@ -333,13 +334,16 @@ class V2Session(SequenceSession[AdvancingState, V2Options]):
         if self.options.dynamics.strengths:
             return self._whole_row(source)
         row = self.rows.row(source)
-        return (_NO_TARGETS if row is None else _writeable(row.target)), _NO_STRENGTHS
+        return (_NO_TARGETS if row is None else self._targets(row)), _NO_STRENGTHS
 
     def _whole_row(self, source: int) -> tuple[Integers, Floats]:
         row = self.rows.row(source)
         if row is None:
             return _NO_TARGETS, _NO_STRENGTHS
-        return _writeable(row.target), self.specification.strengths(row.strength).astype(np.float32)
+        return self._targets(row), self.specification.strengths(row.strength).astype(np.float32)
+
+    def _targets(self, row: Row) -> Integers:
+        return _writeable(require_layout(row.target, self.specification.last_segment + 1, self.specification.branches))
 
     def _entries(self, state: AdvancingState) -> StateEntries | None:
         return state.entries()
