@@ -178,16 +178,21 @@ def _compile_notice(done: int, total: int) -> Iterator[None]:
         yield
 
 
+def count_compiled() -> int:
+    """Return how many functions have compiled code in the cache."""
+    folder = code_cache()
+    # Numba writes an index for each function, beside each module of the package or into one folder.
+    place = folder.parent if folder.name == "__pycache__" else folder
+    return sum(1 for _ in place.rglob("*.nbi"))
+
+
 def announce_compiling() -> None:
     """Say that the workers which this process starts will compile, where no compiled code is cached yet."""
-    folder = code_cache()
-    # Numba writes beside each module of the package, or into one folder.
-    place = folder.parent if folder.name == "__pycache__" else folder
-    if sys.stderr is not None and next(place.rglob("*.nbi"), None) is None:
+    if sys.stderr is not None and not count_compiled():
         _say_once()
         # Not in the workers' logs, too.
         with suppress(OSError):
-            (folder / f"{MARK}.worker").touch()
+            (code_cache() / f"{MARK}.worker").touch()
 
 
 def _say_once() -> None:

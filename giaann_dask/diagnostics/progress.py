@@ -26,6 +26,7 @@ from giaann_dask.events import (
     StageAdvanced,
     ignore,
 )
+from giaann_dask.lazy import count_compiled
 from giaann_dask.representations import bar, format_bytes
 from giaann_dask.text.memory_inputs import Source
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 # Widths of the terminal, in characters, below which fewer columns are shown.
 _NARROW, _WIDE = 56, 80
+# Seconds between two looks at the cache of compiled code.
+_COUNT_PERIOD_S = 1.0
 # Seconds between two updates of a notebook's bars at least.
 _NOTEBOOK_PERIOD_S = 0.25
 _CELL = "border:none;padding:1px 12px 1px 0;text-align:left"
@@ -282,8 +285,20 @@ class NotebookBars:
             self._display.update(HTML(self.html()))  # type: ignore[no-untyped-call]
 
 
+class _CompiledFunctions:
+    """Number of functions that are compiled, counted when it is shown."""
+
+    def __init__(self) -> None:
+        self._count, self._until = 0, 0.0
+
+    def __str__(self) -> str:
+        if time.monotonic() > self._until:
+            self._count, self._until = count_compiled(), time.monotonic() + _COUNT_PERIOD_S
+        return f"{self._count} functions"
+
+
 class TerminalBars:
-    """Bars of a terminal, one for each stage.
+    """Bars of a terminal, one for each stage, and one until the first stage, or where workers compile first.
 
     Parameters
     ----------
@@ -294,10 +309,15 @@ class TerminalBars:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, Any] = {}
+        self._compiles = not progress.disable and not count_compiled()
+        name, rate = ("compile", _CompiledFunctions()) if self._compiles else ("start", "")
+        self._first = progress.add_task(name, total=None, note="", rate=rate)
 
     def show(self, stage: StageProgress) -> None:
         """Show a stage that has changed."""
         bars = self._progress
+        if not self._compiles:
+            bars.update(self._first, visible=False)
         if stage.name not in self._tasks:
             self._tasks[stage.name] = bars.add_task(stage.name, total=None, note="", rate="")
         task = bars.tasks[bars.task_ids.index(self._tasks[stage.name])]

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
+from rich.console import Console
 
 from giaann_dask import lazy
 from giaann_dask.cluster import ClusterOptions, compilation, connect
 from giaann_dask.cluster.compilation import compile_here, compile_on_workers, dask_setup
+from giaann_dask.diagnostics.progress import StageProgress, TerminalBars, terminal_bars
 from giaann_dask.errors import ClusterError
 from giaann_dask.user_cache import code_cache
 
@@ -174,3 +176,27 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("cold", [True, False], ids=["compile", "start"])
+def test_a_terminal_shows_a_bar_before_the_first_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cold: bool
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("giaann_dask.diagnostics.progress._COUNT_PERIOD_S", 0.0)
+    if not cold:
+        (tmp_path / "kernel.nbi").touch()
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with terminal_bars(console) as bars:
+        shown = TerminalBars(bars)
+        if cold:
+            (tmp_path / "kernel.nbi").touch()
+
+        def drawn() -> str:
+            with console.capture() as captured:
+                console.print(bars.get_renderable())
+            return captured.get()
+
+        assert ("compile" in drawn(), "1 functions" in drawn(), "start" in drawn()) == (cold, cold, not cold)
+        shown.show(StageProgress("encode", "sequences", 3))
+        assert ("compile" in drawn(), "start" in drawn(), "encode" in drawn()) == (cold, False, True)
