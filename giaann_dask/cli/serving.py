@@ -91,7 +91,8 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     A page to try it is at /, the API at /v1/completions. Requests name a network by the field model; the first is
     opened at the start, others on demand. One commit of each is used, also when it is trained further. When the
     connection to the scheduler is lost, the server retries until it is connected again; meanwhile requests get status
-    503. After a signal to stop, it finishes running requests and exits with code 0.
+    503. After a signal to stop, it finishes running requests and exits with code 0; while the first network is opened,
+    a signal interrupts the command.
     """
     from giaann_dask.lazy import import_optional
 
@@ -130,20 +131,22 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
         [opener.source(reader, name) for name, reader in zip(names, commits, strict=True)],
         budget=values["network_bytes"],
     )
-    with bind(options) as bound, stop_on_signals("finishing running requests") as stop:
+    with bind(options) as bound:
         shown: dict[str, Any] = {"url": address_of(bound), "model": models.default.name, "commit": commits[0].commit}
         if len(commits) > 1:
             shown["models"] = {source.name: source.commit for source in models.sources}
         with closing(clients), closing(models):
+            # A signal interrupts it.
             with waiting("open the network"):
                 models.open_default()
-            run_server(
-                build_app(models, options),
-                bound,
-                options,
-                stop=stop,
-                ready=lambda: answer(shown, values["as_json"], figures(shown, *shown)),
-            )
+            with stop_on_signals("finishing running requests") as stop:
+                run_server(
+                    build_app(models, options),
+                    bound,
+                    options,
+                    stop=stop,
+                    ready=lambda: answer(shown, values["as_json"], figures(shown, *shown)),
+                )
             if values["as_json"]:
                 answer(asdict(models.statistics()), True, [])
 

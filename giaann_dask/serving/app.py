@@ -164,15 +164,15 @@ class AuthMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status = time.monotonic(), 500
+        started, status, begun = time.monotonic(), 500, False
         # An address with a slash at its end is the one without.
         scope["path"] = scope["path"].rstrip("/") or "/"
         more = {**_HEADERS, "Connection": "close"} if _is_ambiguous(scope) else _HEADERS
 
         async def counted(message: Message) -> None:
-            nonlocal status
+            nonlocal status, begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, begun = message["status"], True
                 message["headers"] = [
                     *message["headers"],
                     *((k.lower().encode(), v.encode()) for k, v in more.items()),
@@ -182,6 +182,10 @@ class AuthMiddleware:
         rejection = self._rejection(Request(scope))
         try:
             await (self._app if rejection is None else rejection.response())(scope, receive, counted)
+        except asyncio.CancelledError:
+            # The server ends, and the request has taken longer than it lets requests run on (`drain_s`).
+            if not begun:
+                await HttpError(503, "the server stops; ask again later").response()(scope, receive, counted)
         finally:
             path = _known(scope["path"])
             self._metrics.requests.labels(path, str(status)).inc()

@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +38,7 @@ from giaann_dask.tracing.trace import TracedConnection, Tracer
 
 # Between two looks at an engine, and between two attempts to open it.
 _CHECK_S = 2.0
-# For a running check when a network is closed.
+# For a running check, or for an opening, when a network is closed.
 _CLOSE_S = 5.0
 _LOG = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class ServedModel:
     check_s : float
         Seconds between two looks at the engine, and between two attempts to open it.
     close_s : float
-        Seconds to wait for a running look when the network is closed.
+        Seconds to wait for a running look, or until it is open, when the network is closed.
     """
 
     def __init__(self, source: ModelSource, *, check_s: float = _CHECK_S, close_s: float = _CLOSE_S) -> None:
@@ -133,8 +134,9 @@ class ServedModel:
         self._resources = ExitStack()
         # Counts of engines that are closed, and why there is no engine.
         self._counts, self._reason = EngineStatistics(), LOST
-        # Set when the network is closed again; None while it is not open.
+        # Set when the network is closed again; None while it is not open. The second one also while it is opened.
         self._closed: threading.Event | None = None
+        self._ended = threading.Event()
         self._thread = threading.Thread()
         self._tracing = threading.Lock()
         self._tracer: Tracer | None = None
@@ -149,7 +151,7 @@ class ServedModel:
         with self._lock:
             began = time.monotonic()
             if self._closed is None:
-                closed = threading.Event()
+                self._ended = closed = threading.Event()
                 self._open(closed)
                 self._closed = closed
                 self._thread = threading.Thread(target=self._watch, args=[closed], name="reopen", daemon=True)
@@ -157,14 +159,20 @@ class ServedModel:
             return time.monotonic() - began
 
     def close(self) -> None:
-        """End all generations and close the network, if it is open."""
-        with self._lock:
+        """End all generations and close the network, if it is open; one that is opened is closed when it is open."""
+        if not self._lock.acquire(timeout=self._close_s):
+            # A cluster may let it wait for as long as a task may take.
+            self._ended.set()
+            return
+        try:
             if self._closed is None:
                 return
             self._closed.set()
             self._thread.join(self._close_s)
             self._closed = self._tracer = None
             self._drop()
+        finally:
+            self._lock.release()
         # Engines and their threads refer to each other, and memory that Python has freed need not be the system's yet.
         gc.collect()
         trim_memory()
@@ -239,6 +247,21 @@ class ServedModel:
             _LOG.info("the network cannot be opened yet: %s", error if isinstance(error, GiaannError) else repr(error))
             return
         _LOG.warning("the network is open again")
+
+
+async def _in_daemon(function: Callable[[], float]) -> float:
+    """Call a function in a thread for which neither the end of the event loop nor that of the process waits."""
+    found = Future[float]()
+    found.set_running_or_notify_cancel()
+
+    def call() -> None:
+        try:
+            found.set_result(function())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=call, name="open", daemon=True).start()
+    return await asyncio.wrap_future(found)
 
 
 class ModelReference:
@@ -355,7 +378,7 @@ class Models:
                 async with self._opening:
                     if not model.is_open:
                         await self._make_space(model, wait_s)
-                        self.observe(await asyncio.to_thread(model.open))
+                        self.observe(await _in_daemon(model.open))
         except BaseException:
             self._release(model)
             raise

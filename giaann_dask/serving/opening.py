@@ -25,6 +25,9 @@ from giaann_dask.store.commits import CommitReader
 if TYPE_CHECKING:
     from distributed import Client
 
+# For a connection that is made when the client is closed.
+_CLOSE_S = 5.0
+
 
 def open_engine(
     client: Client,
@@ -99,10 +102,15 @@ class SharedClient:
                     client.close()
 
     def close(self) -> None:
-        """Close the client; called after all have left `use`."""
-        with self._lock:
+        """Close the client; called after all have left `use`, or wait for a cluster that does not answer."""
+        # Held by who connects.
+        held = self._lock.acquire(timeout=_CLOSE_S)
+        try:
             if self._present is not None:
                 self._present.close()
+        finally:
+            if held:
+                self._lock.release()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -262,7 +262,7 @@ class RemoteEngine:
         if any(worker.actor is not None for worker in workers):
             return
         errors = [worker.error for worker in workers if worker.error is not None]
-        raise errors[0] if errors else _no_worker(timeout_s())
+        raise errors[0] if errors else _no_worker(timeout_s() if workers else 0)
 
     def _watch(self) -> None:
         """Add workers that have joined, remove those that have left, until the engine is closed."""
@@ -416,8 +416,10 @@ class RemoteEngine:
 
 
 def _no_worker(seconds: float) -> ClusterError:
+    """Return the error for workers that have not opened a network in time; with 0 seconds there are none."""
+    within = f"no worker has opened the network within {seconds:g} seconds"
     return ClusterError(
-        f"no worker has opened the network within {seconds:g} seconds",
+        within if seconds else "the cluster has no compute workers",
         "compute workers that stay alive",
         "look at the workers' logs and memory, then ask again",
     )

@@ -18,7 +18,7 @@ from support.closed_streams import CLOSED, run_all
 from support.training_commands import command
 
 import giaann_dask as gd
-from giaann_dask.cli import run
+from giaann_dask.cli import INTERRUPTED, run
 from giaann_dask.cli.doctor import _table
 from giaann_dask.cli.logs import LOGGER, escape_warnings, quiet, set_logging
 from giaann_dask.cli.output import show
@@ -27,6 +27,7 @@ from giaann_dask.data import sample_test_text
 from giaann_dask.diagnostics.findings import Finding
 from giaann_dask.errors import GiaannError
 from giaann_dask.printable import xml_text
+from giaann_dask.serving.models import Models
 
 # Commands that print and that fail; all options of where they work are relative to a folder.
 QUICK = (
@@ -148,6 +149,18 @@ def test_a_signal_that_is_ignored_stays_ignored(handlers: None) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
         assert not stop.is_set()
     os.kill(os.getpid(), signal.SIGHUP)
+
+
+def test_a_signal_ends_a_server_that_opens_its_first_network(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, handlers: None
+) -> None:
+    def signalled(models: Models) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the signal did not interrupt")
+
+    monkeypatch.setattr(Models, "open_default", signalled)
+    interrupt_on_signals()
+    assert run(["serve", str(folder / "net"), "--port", "0", "--workers", "0"]) == INTERRUPTED
 
 
 # A word that clears the screen, sets a title, colours, reverses and hides, in characters of one and of two bytes.

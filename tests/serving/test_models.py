@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 from weakref import WeakValueDictionary
 
 import pytest
 from starlette.testclient import TestClient
+from support.processes import until
 from support.serving_engines import ScriptedEngine
 
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.engine import CompletionEngine
 from giaann_dask.serving.models import Models, ModelSource
+from giaann_dask.serving.server import address_of, bind, serve
 from giaann_dask.serving.serving_options import QueueOptions, ServingOptions
 
 
@@ -121,3 +127,55 @@ def test_an_opening_that_fails_is_tried_again() -> None:
         assert complete(http, "b").status_code == 503
         networks.models._models["b"].source = source
         assert complete(http, "b").status_code == 200
+
+
+def test_the_server_does_not_wait_for_a_network_that_is_being_opened() -> None:
+    networks, begun, released = Networks(), threading.Event(), threading.Event()
+    late = networks.models._models["b"]
+    late._close_s = 0.05
+    source = late.source
+
+    @contextmanager
+    def slow() -> Iterator[CompletionEngine]:
+        begun.set()
+        released.wait(60)
+        with source.opening() as engine:
+            yield engine
+
+    late.source = replace(source, opening=slow)
+    codes: list[int] = []
+    options, stop, ready = (
+        ServingOptions(port=0, drain_s=1, queue=QueueOptions(wait_s=0.2)),
+        threading.Event(),
+        threading.Event(),
+    )
+    bound = bind(options)
+    networks.models.open_default()
+    app = build_app(networks.models, options)
+
+    def run() -> None:
+        serve(app, bound, options, stop=stop, ready=ready.set)
+        networks.models.close()
+
+    server = threading.Thread(target=run, daemon=True)
+    server.start()
+    body = json.dumps({"model": "b", "prompt": "the mill"}).encode()
+    request = Request(f"{address_of(bound)}/v1/completions", body, {"Content-Type": "application/json"})
+
+    def ask() -> None:
+        try:
+            urlopen(request, timeout=100)
+        except HTTPError as error:
+            codes.append(error.code)
+
+    try:
+        assert ready.wait(60)
+        threading.Thread(target=ask, daemon=True).start()
+        assert begun.wait(60)
+        stop.set()
+        server.join(30)
+        assert not server.is_alive()
+    finally:
+        stop.set()
+        released.set()
+    until(lambda: codes == [503] and networks.events == ["+a", "-a", "+b", "-b"])
