@@ -30,7 +30,7 @@ from giaann_dask.serving.opening import EngineOpener, SharedClient
 from giaann_dask.serving.serving_options import ServingOptions
 from giaann_dask.store.network_store import NetworkStore
 
-_DOCUMENTS, _LINES = 4, 12
+_DOCUMENTS, _LINES = 3, 6
 
 
 class ModelTests:
@@ -75,13 +75,13 @@ class ModelTests:
     @classmethod
     def specification(cls, **options: Any) -> gd.Specification:
         """Return the specification of the tests' networks."""
-        given = {"trace": True, **options}
+        given = {"trace": True, "regions": 2, **options}
         return gd.Specification(profile=cls.profile, model_options=dict(cls.model_options), **given)
 
     @classmethod
     def train(cls, inputs: list[Path], path: Path, client: Client, **options: Any) -> gd.Network:
         """Train a network in small batches."""
-        small = gd.TrainingOptions(**{"batch_sequences": 8, "rounds_in_flight": 1, **options})
+        small = gd.TrainingOptions(**{"batch_sequences": 4, "rounds_in_flight": 1, **options})
         return gd.train(inputs, path, client=client, specification=cls.specification(), options=small)
 
     def test_batches_and_regions_change_nothing(
@@ -89,7 +89,7 @@ class ModelTests:
     ) -> None:
         """Train in batches of single sequences and of all, in one region and in several."""
         expected = whole.digest()
-        for number, (batch, regions) in enumerate([(1, 8), (8192, 1)]):
+        for number, (batch, regions) in enumerate([(1, 3), (8192, 1)]):
             other = gd.train(
                 documents,
                 tmp_path / str(number),
@@ -113,7 +113,7 @@ class ModelTests:
                 tmp_path / "network",
                 client=client,
                 specification=self.specification(),
-                options=gd.TrainingOptions(batch_sequences=8, rounds_in_flight=1),
+                options=gd.TrainingOptions(batch_sequences=4, rounds_in_flight=1),
                 observer=kill_once,
             )
         assert len(workers) == 1, "one was killed"

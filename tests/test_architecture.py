@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.parsed_modules import parsed
 
 import giaann_dask as gd
 import giaann_dask.api
@@ -16,14 +18,18 @@ from giaann_dask.registry import BUILT_IN
 ROOT = Path(__file__).resolve().parent.parent / "giaann_dask"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _trees_are_forgotten() -> Iterator[None]:
+    """They are millions of objects."""
+    yield
+    parsed.cache_clear()
+
+
 def test_cuda_is_named_in_one_place() -> None:
     named = [
         path.relative_to(ROOT).as_posix()
         for path in sorted(ROOT.rglob("*.py"))
-        if any(
-            isinstance(node, ast.Attribute) and node.attr == "cuda"
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        )
+        if any(isinstance(node, ast.Attribute) and node.attr == "cuda" for node in ast.walk(parsed(path)))
     ]
     assert named == ["device.py"]
 
@@ -44,7 +50,7 @@ def test_every_module_that_text_names_is_there() -> None:
     defined: dict[str, set[str]] = {}
     for path in ROOT.rglob("*.py"):
         module = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parsed(path)
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
         defined[module] = {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
         assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
@@ -68,7 +74,7 @@ LIBRARIES = {"dask", "difflib", "distributed", "multiprocessing", "threading"}
 
 def test_docstrings_name_modules_and_objects_that_exist() -> None:
     """Also by the last parts of their names, as in `rows.remote`; a renamed module leaves no reference behind."""
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.rglob("*.py")}
+    trees = {path: parsed(path) for path in ROOT.rglob("*.py")}
     modules: set[str] = set()
     defined: set[str] = set()
     for path, tree in trees.items():
@@ -107,7 +113,7 @@ def test_nothing_is_compiled_where_it_is_imported() -> None:
     """The scheduler imports the modules of tasks: types as an argument of njit would keep it busy for half a minute."""
     options = {"cache", "error_model", "nogil", "inline", "no_cpython_wrapper", "no_cfunc_wrapper"}
     for path in sorted(ROOT.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "njit":
                 assert not node.args, path
                 assert {each.arg for each in node.keywords} <= options, path
@@ -129,7 +135,7 @@ def test_no_other_code_asks_which_model_a_network_has() -> None:
         place = path.relative_to(ROOT).with_suffix("").as_posix()
         if place.startswith("models/"):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Constant) and node.value in BUILT_IN and not place.startswith(NAMES):
                 named.append(f"{place}:{node.lineno}")
             if isinstance(node, ast.Attribute) and node.attr == "has_columns":
@@ -144,7 +150,7 @@ def test_no_other_code_asks_which_model_a_network_has() -> None:
 def test_no_two_public_classes_share_a_name() -> None:
     modules = defaultdict[str, list[str]](list)
     for path in sorted(ROOT.rglob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path).body:
             if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
                 continue
             # A class of a library that is extended under its own name is no second thing.
@@ -157,7 +163,7 @@ def test_the_lexicon_tagger_imports_nothing_else_of_this_package() -> None:
     """It could be a package of its own."""
     named = set[str]()
     for path in (ROOT / "text" / "lexicon").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom):
                 assert node.level == 0, path.name
                 named.add(node.module or "")
@@ -175,7 +181,7 @@ PRIVATE_NAMES = 175
 def test_no_more_private_names_are_used_by_tests() -> None:
     found = []
     for path in sorted(Path(__file__).parent.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             match node:
                 case ast.Attribute(value=ast.Name(id="self" | "cls")):
                     continue

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+from support.parsed_modules import parsed
+
 ROOT = Path(__file__).resolve().parent.parent / "giaann_dask"
 # Metaphors, translated idioms and riddles; each has a technical term (CONTRIBUTING.md).
 BANNED = re.compile(
@@ -21,7 +23,7 @@ def described() -> list[tuple[str, str]]:
     """Return the first line of the docstring of every module, class and function, with its place."""
     found = []
     for path in sorted(ROOT.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parsed(path)
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 first = (ast.get_docstring(node) or "").partition("\n")[0]
@@ -34,7 +36,7 @@ def names() -> list[tuple[str, str]]:
     found = []
     for path in sorted(ROOT.rglob("*.py")):
         found.append((str(path.relative_to(ROOT)), path.stem.replace("_", " ")))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 found.append((str(path.relative_to(ROOT)), _words(node.name)))
             elif isinstance(node, ast.arg):

@@ -56,7 +56,7 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.inputs import Files
 
 PARAGRAPHS = sample_text().read_text(encoding="utf-8").split("\n\n")
-DOCUMENTS = ["\n\n".join(PARAGRAPHS[at::6]) for at in range(3)]
+DOCUMENTS = ["\n\n".join(PARAGRAPHS[at::9]) for at in range(3)]
 # Few regions: what algebra costs for small texts is tasks.
 RULES: dict[str, dict[str, object]] = {
     "v1": {"flags": "canonical", "regions": 2},
@@ -146,7 +146,7 @@ def concepts_of(network: gd.Network) -> list[str]:
     return store.open(store.head()).vocabulary().concepts
 
 
-PROMPTS = ("The old miller carried the flour", "A baker walked to the river", "The children saw the mill by the river")
+PROMPTS = ("The old miller carried the flour", "A baker walked to the river")
 
 
 def predictions(network: gd.Network, client: Client, profile: str) -> list[object]:
@@ -163,7 +163,7 @@ def predictions(network: gd.Network, client: Client, profile: str) -> list[objec
     found: list[object] = [network.generate(p, client=client, options=each).tokens for p in PROMPTS for each in chosen]
     for each in chosen[-2:] if profile == "v1" else chosen:
         rules = gd.EvaluationOptions(inference=each.inference, top_k=(1, 3, 10), bits_per_byte=profile != "contexts")
-        report = network.evaluate([DOCUMENTS[0][:2000]], client=client, options=rules).as_dict()
+        report = network.evaluate([DOCUMENTS[0][:800]], client=client, options=rules).as_dict()
         found.append({name: value for name, value in report.items() if name not in timed})
     store = NetworkStore(network.path)
     wanted = CompletionOptions(tokens=6, candidates=4, columns=0 if profile == "contexts" else 9)
@@ -241,7 +241,7 @@ def words_in_store(network: gd.Network, words: Sequence[str]) -> set[str]:
     return found | {word for word in words if any(word.encode() in each for each in files)}
 
 
-@pytest.mark.parametrize(("trained", "twice"), [("v1", True), ("v2", False)], indirect=["trained"])
+@pytest.mark.parametrize(("trained", "twice"), [("v1", True)], indirect=["trained"])
 def test_purging_leaves_no_name_of_the_document(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path, twice: bool
 ) -> None:
@@ -329,6 +329,7 @@ def test_a_certificate_can_be_had_after_a_purge(
         gd.forget(network, texts, client=client)
 
 
+@only_v1
 def test_who_has_the_text_can_recompute_a_certificate(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path
 ) -> None:
@@ -443,26 +444,27 @@ def test_text_that_networks_share_is_counted_once(profile: str, client: Client, 
             gd.train(inputs, tmp_path / name, client=client, specification=replace(rule, regions=len(name)))
         return gd.open(tmp_path / name)
 
-    whole = trained("w", files)
-    left, right = trained("a", [shared], [one]), trained("bb", [two, shared])
-    together = gd.add([right, left], tmp_path / "sum", client=client, overlap="once")
+    whole, right = trained("w", files), trained("bb", [two, shared])
+    if profile == "contexts":
+        left, given = trained("a", [shared], [one]), {}
+    else:
+        left, given = trained("a", [shared, one]), {"texts": shared}
+    together = gd.add([right, left], tmp_path / "new" / "sum", client=client, overlap="once", **given)
     assert together.digest() == whole.digest()
     assert together.manifest.sequences == whole.manifest.sequences
     assert together.manifest.tokens == whole.manifest.tokens
     assert {*together._reader.ledger()} == {*whole._reader.ledger()}
     assert_index_agrees(together._reader)
-    # It can be subtracted like any other sum.
-    assert gd.forget(together, shared, client=client).digest == trained("c", [one, two]).digest()
+    assert [each.name for each in together.path.parent.iterdir()] == ["sum"]
     if profile == "contexts":
+        # It can be subtracted like any other sum.
+        assert gd.forget(together, shared, client=client).digest == trained("c", [one, two]).digest()
         return
-    flat = trained("d", [shared, one])
+    flat = left
     with pytest.raises(OptionError, match=r"1 of 2 parts .* no commit of these holds them"):
         gd.add([right, flat], tmp_path / "x", client=client, overlap="once")
     with pytest.raises(OptionError, match="not exactly that of texts"):
         gd.add([right, flat], tmp_path / "x", client=client, overlap="once", texts=one)
-    out = tmp_path / "new" / "given"
-    assert gd.add([right, flat], out, client=client, overlap="once", texts=shared).digest() == whole.digest()
-    assert [each.name for each in out.parent.iterdir()] == ["given"]
     some = gd.TrainingOptions(max_sequences=3)
     partly = gd.train(shared, tmp_path / "partly", client=client, specification=rule, options=some)
     with pytest.raises(OptionError, match="in part"):
@@ -483,7 +485,8 @@ def test_differences_of_contexts_are_named(trained: dict[str, gd.Network], clien
         if kinds[kind] == 1:
             assert kind == "e1" or name in {*words, "beginning of a sentence"}
             seen.add(name)
-    assert {"the", "beginning of a sentence", "-ing"} <= seen
+    assert {"the", "beginning of a sentence"} <= seen
+    assert [name for name in seen if name.startswith("-")], "endings of words"
     assert difference.connections["new"] > 400
 
 
@@ -508,7 +511,7 @@ def test_difference_counts_connections(trained: dict[str, gd.Network], client: C
     assert json.loads(json.dumps(difference.as_dict()))["columns"] == difference.columns
 
 
-@examples(2)
+@examples(1)
 @given(
     documents=random_texts(3),
     rule=random_specifications(),
@@ -682,7 +685,7 @@ def test_what_was_made_with_flags_of_history_goes_on_with_them(
 def test_a_corpus_gives_a_new_network_its_flags(client: Client, tmp_path: Path) -> None:
     of, corpora, text = {"client": client}, {}, DOCUMENTS[0][:1500]
     for flags in ("canonical", "history"):
-        rule = gd.Specification(flags=flags)  # type: ignore[arg-type]
+        rule = gd.Specification(flags=flags, regions=1)  # type: ignore[arg-type]
         corpora[flags] = gd.encode([text], tmp_path / flags, specification=rule, **of)
         given = None if flags == "history" else gd.Specification(regions=2)
         made = gd.train(corpora[flags].path, tmp_path / f"{flags}.network", specification=given, **of)

@@ -328,7 +328,7 @@ def document(sentences: list[Any]) -> Doc:
     )
 
 
-@pytest.mark.parametrize("profile", ["v1", "v2", "contexts"])
+@pytest.mark.parametrize("profile", ["v1", "contexts"])
 def test_spacy_documents_train_as_their_tags_do(profile: Any, client: Client, tmp_path: Path) -> None:
     tags = tmp_path / "tags.conllu"
     tagged = [

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
+from support.examples import scaled
 
 import giaann_dask as gd
 from giaann_dask.cli import run
@@ -60,8 +62,10 @@ BAD_TEXT = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_TEXT)
-@pytest.mark.parametrize("existing", [False, True], ids=["new network", "existing network"])
+@pytest.mark.parametrize(
+    ("name", "existing"),
+    [case for at, case in enumerate(product(BAD_TEXT, (False, True))) if at % 4 in (0, 3) or scaled(1) > 1],
+)
 def test_bad_text(capsys: pytest.CaptureFixture[str], tmp_path: Path, network: Path, name: str, existing: bool) -> None:
     make, said = BAD_TEXT[name]
     target = tmp_path / "net"

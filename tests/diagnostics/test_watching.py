@@ -75,7 +75,7 @@ def region(number: int, nbytes: int, touches: int, task: str = "") -> RegionMeas
     return RegionMeasured(number, nbytes // 12, nbytes // 64, nbytes, 1, touches, task)
 
 
-@examples(40)
+@examples(25)
 @given(st.lists(st.tuples(st.integers(0, 2), happenings, st.booleans()), max_size=30))
 def test_lost_messages_cost_nothing(told: list[tuple[int, Event, bool]]) -> None:
     """Three processes tell of events, some messages are lost, the last ones arrive."""

@@ -82,8 +82,7 @@ def read(
     return names, (vocabulary.concepts, vocabulary.features, flags, counted, ledger.entries, found, tables)
 
 
-@pytest.mark.parametrize("limit", [None, 1, 102])
-@pytest.mark.parametrize("block", [500, 1_000_000])
+@pytest.mark.parametrize(("limit", "block"), [(None, 500), (1, 1_000_000), (102, 500), (None, 1_000_000)])
 def test_reuse_equals_encoding_again(
     client: Client, corpora: list[gd.EncodedCorpus], limit: int | None, block: int
 ) -> None:
@@ -110,8 +109,9 @@ def state_after(client: Client, corpora: list[gd.EncodedCorpus]) -> Callable[[in
     return lambda before: copy.deepcopy(build(before))
 
 
-@pytest.mark.parametrize("before", [50, 102])
-@pytest.mark.parametrize(("limit", "block"), [(None, 500), (103, 1_000_000), (150, 500), (None, 1_000_000)])
+@pytest.mark.parametrize(
+    ("before", "limit", "block"), [(50, None, 500), (102, 103, 1_000_000), (102, 150, 500), (50, None, 1_000_000)]
+)
 def test_resuming_equals_encoding_again(
     client: Client,
     corpora: list[gd.EncodedCorpus],

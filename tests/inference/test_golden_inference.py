@@ -1,16 +1,19 @@
-"""Every step of every golden inference file, recomputed and compared."""
+"""Every step of golden inference files, recomputed and compared; `test_batch` compares those of all files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
 import torch
 from support.conformance import (
+    golden_options,
     golden_run,
     inference_files,
 )
+from support.examples import covering_pairs
 from support.golden_steps import EWT_FOLDERS, EWT_SAMPLE, SYN_FOLDER, follow
 
 from giaann_dask.runs.run import Run
@@ -30,13 +33,23 @@ def syn_run() -> Run:
     return golden_run(SYN_FOLDER)
 
 
-@pytest.mark.parametrize("path", inference_files(SYN_FOLDER), ids=lambda path: path.name[6:-9])
+def options_of(path: Path) -> tuple[object, ...]:
+    """The text of a golden inference file, and its options."""
+    _, text, *_ = path.name.split("_")
+    options, ties_as_ours = golden_options(path)
+    return text, *astuple(options), ties_as_ours
+
+
+FILES = {options_of(path): path for path in inference_files(SYN_FOLDER)}
+
+
+@pytest.mark.parametrize("path", [FILES[each] for each in covering_pairs([*FILES])], ids=lambda path: path.name[6:-9])
 def test_synthetic_steps(path: Path, syn_run: Run) -> None:
     follow(path, syn_run)
 
 
 def test_synthetic_files_are_all_there() -> None:
-    assert len(inference_files(SYN_FOLDER)) == 48
+    assert len(inference_files(SYN_FOLDER)) == len(FILES) == 48
 
 
 @pytest.mark.slow

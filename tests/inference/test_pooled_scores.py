@@ -206,7 +206,7 @@ def test_rank_counts_the_words_that_are_more_probable() -> None:
 
 def test_gradient_is_that_of_the_score() -> None:
     options = PoolingOptions(remembered_tokens=30).with_weights(np.full(len(NAMES) + 3, 0.1))
-    model, stream = model_of(synthetic("train")[:40], options), TokenStream.from_documents([synthetic("test")[0] * 2])
+    model, stream = model_of(synthetic("train")[:20], options), TokenStream.from_documents([synthetic("test")[0] * 2])
     _, slope = model.gradient(stream, model.text(stream))
     for at in (0, 5, len(NAMES), len(NAMES) + 1):
         values = np.array((*options.weights, *options.recent_weights))

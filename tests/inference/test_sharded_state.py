@@ -105,7 +105,7 @@ V2_RULES = st.builds(
 )
 
 
-@examples(12)
+@examples(6)
 @given(
     st.integers(0, 2**32),
     V1_RULES | V2_RULES,

@@ -106,11 +106,12 @@ def trained(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     return build
 
 
-@examples(2)
+# The first example is of the first profile, in the order that is given here.
+@examples(1)
 @given(
-    profile=st.sampled_from(list(RULES)),
-    order=st.permutations(range(4)),
-    calls=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=2), max_size=1),
+    profile=st.sampled_from(["contexts", "v1", "v2"]),
+    order=st.permutations([2, 0, 3, 1]),
+    calls=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=2), min_size=1, max_size=1),
 )
 def test_any_order_and_repetition_equals_one_training(
     client: Client,
@@ -138,7 +139,7 @@ def test_any_order_and_repetition_equals_one_training(
     assert gd.open(owner).commit == network.commit
 
 
-@examples(2)
+@examples(1)
 @given(
     documents=random_texts(5),
     rule=random_specifications(trace=False),

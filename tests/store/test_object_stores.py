@@ -273,8 +273,7 @@ def test_forgetting_in_a_bucket_leaves_nothing_beside_it(requests: Requests, cli
     rule = gd.Specification(flags="canonical", regions=2)
     place = "s3://bucket/forgetful"
     more = write_village(tmp_path / "village.txt", 20)
-    for text in (sample_test_text(), more):
-        gd.train(text, place, client=client, specification=rule)
+    gd.train([sample_test_text(), more], place, client=client, specification=rule)
     gd.forget(place, more, client=client)
     alone = gd.train(sample_test_text(), tmp_path / "alone", client=client, specification=rule)
     assert export(gd.open(place), tmp_path, "one") == export(alone, tmp_path, "two")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
+from support.examples import scaled
 from support.village import write_village
 
 import giaann_dask as gd
@@ -97,7 +98,7 @@ def test_a_giant_column_is_split_by_feature(tmp_path: Path) -> None:
     # Every sentence has the noun "miller" alone, so all of it is one column with many features.
     choose = np.random.default_rng(1)
     with (tmp_path / "one.conllu").open("w", encoding="utf-8") as file:
-        for _ in range(150):
+        for _ in range(80):
             words = [f"w{number}" for number in choose.integers(0, 200, 11)]
             for place, word in enumerate([*words, "miller"], 1):
                 kind = ("NOUN", "NN") if word == "miller" else ("ADJ", "JJ")
@@ -141,7 +142,7 @@ def test_resumed_training_reads_only_the_runs_it_needs(
     largest = {max(runs, key=lambda run: run.connections).identity for runs in runs_by_region(store)}
     opened, read = set[str](), CommitReader.run
     monkeypatch.setattr(CommitReader, "run", lambda self, identity: (opened.add(identity), read(self, identity))[1])
-    for number, (begin, end) in enumerate(((0, 40), (40, 41), (41, 60))):
+    for number, (begin, end) in enumerate(((0, 40), (40, 41))):
         (tmp_path / f"{number}.txt").write_text("\n".join(sentences[begin:end]))
         with gd.connect(workers=0) as client:
             report = gd.train(tmp_path / f"{number}.txt", path, client=client).training_report
@@ -191,7 +192,7 @@ def rounds_behind(client: Client, regions: Regions) -> set[int]:
     return {int(key.partition("-")[2]) for key in seen if key.startswith("count_batch-")}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 3] if scaled(1) == 1 else range(4))
 def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
     """Whatever is under way when a commit ends, and however many of them wait."""
     choose, awaited, commits = random.Random(seed), deque[Snapshot](), 0

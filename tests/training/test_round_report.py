@@ -129,7 +129,7 @@ def test_larger_batches_are_those_of_the_order(block: EncodedBlock, order: Order
 )
 def test_the_published_scheme_trains_the_same(tmp_path: Path, order: Order) -> None:
     """One sequence a batch, stopped within a block that many rounds divide, then gone on with."""
-    text, stop = write_village(tmp_path / "village.txt", 40), Event()
+    text, stop = write_village(tmp_path / "village.txt", 24), Event()
     rounds: list[RoundIntegrated] = []
 
     def observe(event: Happening) -> None:
@@ -149,10 +149,10 @@ def test_the_published_scheme_trains_the_same(tmp_path: Path, order: Order) -> N
     assert first.stopped
     assert first.sequences > 1
     assert second.sequences > 1
-    assert first.sequences + second.sequences == 40
-    assert len(rounds) == 40
+    assert first.sequences + second.sequences == 24
+    assert len(rounds) == 24
     assert all(event.sequences == 1 and event.shared_touches == 0 for event in rounds)
-    assert [event.round for event in rounds] == list(range(40))
+    assert [event.round for event in rounds] == list(range(24))
     for name in ("messages", "increment_bytes", "column_touches", "shared_touches"):
         assert sum(getattr(event, name) for event in rounds) == getattr(first, name) + getattr(second, name), name
     exports = [n.export(tmp_path / f"{n.path.name}.npz")[0].read_bytes() for n in (once, network)]
