@@ -25,6 +25,9 @@ from giaann_dask.user_cache import code_cache
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# As `giaann_dask.cli.main` does: most objects are those of modules.
+gc.set_threshold(10_000)
+
 # A shell starts what is in the background with this signal ignored, and processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -24,6 +24,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from giaann_dask.diagnostics.monitoring.board import Board, Commit, RegionState, Stage
 from giaann_dask.diagnostics.monitoring.histories import Sample
 from giaann_dask.diagnostics.monitoring.page import MonitoringPage, region_columns, short, time_columns
+from giaann_dask.events import Event, RoundIntegrated
 
 _COLUMN = "return Array.from(Bokeh.documents[0].get_model_by_name(arguments[0]).get_array(arguments[1]))"
 _TEXT = "return Bokeh.documents[0].get_model_by_name(arguments[0]).text"
@@ -70,8 +71,13 @@ def test_a_running_training_is_seen(browser: Any, tmp_path: Path, workers: int) 
     reading = gd.TextOptions(reading=ReadOptions(part_characters=8_000))
     reports = []
 
+    def pause(event: Event) -> None:
+        """Leave the processor to the browser."""
+        if isinstance(event, RoundIntegrated):
+            time.sleep(0.2)
+
     def train(client: Any) -> None:
-        how = {"text": reading, "options": options, "stop": stop}
+        how = {"text": reading, "options": options, "stop": stop, "observer": pause}
         reports.append(gd.train(text, tmp_path / "net", client=client, **how).training_report)
 
     with gd.connect(workers=workers, dashboard="127.0.0.1:0") as client:

@@ -48,7 +48,7 @@ def pure_tables() -> PooledTables:
 
 
 def trained(text: Any, folder: Path, client: Any = None, **options: Any) -> gd.Network:
-    rule = gd.Specification(profile="contexts", regions=options.pop("regions", 8))
+    rule = gd.Specification(profile="contexts", regions=options.pop("regions", 3))
     part = gd.TextOptions(reading=ReadOptions(part_characters=options.pop("part", 262_144)))
     wanted = gd.TrainingOptions(**options)
     if client is not None:
@@ -141,7 +141,7 @@ def test_blocks_batches_regions_and_stops_do_not_matter(network: gd.Network, tmp
     expected = exported(network, tmp_path)
     for number, options in enumerate(
         (
-            {"batch_sequences": 60, "block_characters": 9_000, "part": 3_000, "regions": 3},
+            {"batch_sequences": 60, "block_characters": 9_000, "part": 3_000, "regions": 5},
             {"batch_sequences": 60, "region_bytes": 30_000, "hot_bytes": 10_000, "accumulate": 2},
         )
     ):
@@ -152,7 +152,7 @@ def test_blocks_batches_regions_and_stops_do_not_matter(network: gd.Network, tmp
         whole = trained(TRAIN, folder, **options)
         assert [a == b for a, b in zip(exported(whole, tmp_path), expected, strict=True)] == [True, True, True]
         assert trained(TRAIN, folder, **options).commit == whole.commit, "nothing is left to count"
-    assert whole.describe()["regions"] > 8, "regions of counts are split as others are"
+    assert whole.describe()["regions"] > 3, "regions of counts are split as others are"
 
 
 def test_probabilities_are_those_of_the_pure_path(network: gd.Network) -> None:

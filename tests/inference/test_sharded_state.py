@@ -105,7 +105,7 @@ V2_RULES = st.builds(
 )
 
 
-@examples(6)
+@examples(10)
 @given(
     st.integers(0, 2**32),
     V1_RULES | V2_RULES,

@@ -275,19 +275,19 @@ def other_text(rng: random.Random, made: Packed, path: Path) -> Path:
     return sign_again(made.bundle, path, made.island, made.key, change, {one})
 
 
-# What a kind of mutation must be found by, and how many of it are tried.
+# What a kind of mutation must be found by, and how many of it are tried (see `scaled`).
 KINDS: dict[Callable[[random.Random, Packed, Path], Path], tuple[set[str], int]] = {
-    flipped: ({"opened"}, 8),
-    swapped: ({"opened"}, 4),
-    wrong_key: ({"opened"}, 4),
-    other_island: ({"opened"}, 2),
-    negative: ({"opened", "increments"}, 3),
-    inflated: ({"opened", "increments"}, 4),
-    own_strengths: ({"opened", "increments", "audit"}, 3),
-    other_counts: ({"opened", "increments"}, 4),
-    moving: ({"increments", "audit"}, 2),
-    moving_unseen: ({"audit"}, 2),
-    other_text: ({"audit"}, 2),
+    flipped: ({"opened"}, 16),
+    swapped: ({"opened"}, 8),
+    wrong_key: ({"opened"}, 8),
+    other_island: ({"opened"}, 4),
+    negative: ({"opened", "increments"}, 6),
+    inflated: ({"opened", "increments"}, 8),
+    own_strengths: ({"opened", "increments", "audit"}, 6),
+    other_counts: ({"opened", "increments"}, 8),
+    moving: ({"increments", "audit"}, 4),
+    moving_unseen: ({"audit"}, 4),
+    other_text: ({"audit"}, 4),
 }
 
 

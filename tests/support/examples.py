@@ -8,19 +8,21 @@ from itertools import combinations
 from hypothesis import settings
 
 # Of the profile of the ordinary tests, and of the one of `make test-all`.
-QUICK, THOROUGH = 40, 200
+QUICK, THOROUGH = 20, 200
+# Of the profile for which tests say their numbers of examples.
+_SAID = 40
 
 Case = tuple[Hashable, ...]
 
 
 def examples(count: int) -> settings:
-    """Return settings with so many examples in the ordinary tests, and more under a profile that has more."""
+    """Return settings with half as many examples in the ordinary tests, and more under a profile that has more."""
     return settings(max_examples=scaled(count), deadline=None)
 
 
 def scaled(count: int) -> int:
-    """Return a number of cases in the ordinary tests, and a larger one under a profile that has more examples."""
-    return count * settings.default.max_examples // QUICK
+    """Return half a number of cases in the ordinary tests, and more under a profile that has more examples."""
+    return max(1, count * settings.default.max_examples // _SAID)
 
 
 def covering_pairs(cases: Sequence[Case]) -> list[Case]:
