@@ -13,7 +13,7 @@ INSTALL := $(PIP) --constraint constraints.txt
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
-.PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks docs memory-check bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
+.PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks site docs memory-check bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
 
 # uv resolves and installs in 12 s what takes pip 95 s. torch is left to pip, which also looks where the machine's
 # configuration of pip says; without uv pip does it all. dask-cuda prescribes another version of Dask than is installed,
@@ -78,10 +78,13 @@ memory-check: $(READY)
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/bounds-checked MALLOC_PERTURB_=165 $(BIN)/pytest -m "not slow and not cluster" \
 		tests/runs tests/increments tests/text tests/encoding tests/inference tests/training tests/test_gpu.py
 
-# The site is in build/docs: python -m http.server --directory build/docs
-docs: $(COMPILED)
+# In build/docs: python -m http.server --directory build/docs
+site: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	$(BIN)/pytest -n 2 --dist loadfile docs
+
+# By one process: another would spend as long on imports as on its half of the pages.
+docs: $(COMPILED) site
+	$(BIN)/pytest docs
 
 bench: $(READY)
 	$(BIN)/python benchmarks/stages.py $(BENCH)
