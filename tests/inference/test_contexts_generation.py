@@ -215,7 +215,7 @@ def test_choices_of_a_request_differ_and_are_made_again_by_their_seeds(network: 
     with closing(engine), TestClient(build_app(served(reader, engine)), "http://127.0.0.1") as http:
 
         def ask(**fields: Any) -> Any:
-            body = {"prompt": PROMPT, "max_tokens": 20, "temperature": 2, **fields}
+            body = {"prompt": PROMPT, "max_tokens": 8, "temperature": 2, **fields}
             return http.post("/v1/completions", json=body).json()
 
         first = ask(n=4)
@@ -223,7 +223,7 @@ def test_choices_of_a_request_differ_and_are_made_again_by_their_seeds(network: 
         assert len({choice["text"] for choice in first["choices"]}) > 2
         assert first["choices"][0]["giaann"]["seed"] == first["seed"]
         assert first["usage"]["prompt_tokens"] == len(network.generate(PROMPT).prompt)
-        assert first["usage"]["completion_tokens"] == 80
+        assert first["usage"]["completion_tokens"] == 32
         again = ask(n=4, seed=first["seed"], best_of=4)
         assert again["choices"] == first["choices"]
         alone = ask(seed=first["choices"][2]["giaann"]["seed"])

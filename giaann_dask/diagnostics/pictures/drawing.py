@@ -10,6 +10,7 @@ import functools
 import math
 import re
 import textwrap
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,9 @@ def width_of(word: str, size: float, weight: str) -> float:
     outline = TextPath(
         (0, 0), re.sub(r"[$\s]", "S", printable(word)) or "S", prop=FontProperties(size=size, weight=weight)
     )
-    return float(outline.get_extents().width) / 72
+    # Outlines of letters reach as far as their control points; `get_extents` takes six times as long to find it.
+    across = outline.vertices[outline.codes != outline.CLOSEPOLY, 0]
+    return float(across.max() - across.min()) / 72
 
 
 def draw_word(axes: Axes, word: str, middle: Point, width: float, font: dict[str, Any]) -> None:
@@ -99,8 +102,8 @@ def draw_word(axes: Axes, word: str, middle: Point, width: float, font: dict[str
         return width_of(shown, size, font["weight"]) / width
 
     if share(word) > 4 / 3:
-        length = max((n for n in range(1, len(word)) if share(word[:n] + "…") <= 4 / 3), default=0)
-        word = word[:length] + "…"
+        longer = range(1, len(word))
+        word = word[: bisect_right(longer, 4 / 3, key=lambda n: share(word[:n] + "…"))] + "…"
     size /= max(share(word), 1.0)
     axes.text(*middle, word, **font | {"size": size, "ha": "center", "va": "center_baseline", "parse_math": False})
 
