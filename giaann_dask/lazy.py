@@ -229,6 +229,22 @@ def load_compiled() -> None:
         load()
 
 
+def jit(function: Callable[..., Any]) -> Any:
+    """Compile a function with numba for the types of its first call; compiled code is cached on disk."""
+    import numba
+
+    # Division follows NumPy, in all functions: numba compiles what it provides itself once for each model of errors.
+    # Entry points for C, which nobody calls, took two of 150 seconds.
+    return numba.njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
+
+
+def jit_inner(function: Callable[..., Any]) -> Any:
+    """Compile a function that only compiled functions call; their cached code has it."""
+    import numba
+
+    return numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+
+
 def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Compile a function with numba for these types when it is first called; compiled code is cached on disk.
 
@@ -242,9 +258,8 @@ def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        import numba
 
-        dispatcher, lock, ready = numba.njit(cache=True, nogil=True)(function), threading.Lock(), False
+        dispatcher, lock, ready = jit(function), threading.Lock(), False
 
         def load() -> None:
             nonlocal ready

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.keys import COLUMN_MASK, Integers
+from giaann_dask.lazy import jit
 from giaann_dask.runs.placement import UNASSIGNED, Placement
 from giaann_dask.spec import COLUMN_BITS, PlacementKind
 from giaann_dask.text.blocks import CANDIDATE
@@ -124,7 +124,7 @@ def _neighbours(usages: Sequence[ColumnUsage], columns: int) -> tuple[Integers, 
     return offsets, np.concatenate([high, low])[order], np.concatenate([weight, weight])[order]
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def _balance(new: Integers, pairs: Integers, assigned: npt.NDArray[np.int32], load: Integers) -> None:
     """Assign each column to the region with the least load, the first of several."""
     for column in new:
@@ -133,7 +133,7 @@ def _balance(new: Integers, pairs: Integers, assigned: npt.NDArray[np.int32], lo
         load[region] += pairs[column]
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def _join(
     new: Integers,
     pairs: Integers,

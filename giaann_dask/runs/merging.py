@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from giaann_dask.errors import StrengthOverflowError, parameter
 from giaann_dask.keys import Integers
-from giaann_dask.lazy import compiled
+from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.runs.run import Run, narrow_strength, readable
 
 # Connections that are merged in one go: with their sums they fit into a processor's second-level cache.
@@ -244,7 +244,7 @@ def _merge_two(first: Table, second: Table, size: int) -> Table:
     return readable(source[:rows]), readable(pointer[: rows + 1]), readable(target[:used]), readable(strength[:used])
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _copy_row(table: Table, result: Table, begin: int, end: int, filled: int) -> int:
     """Copy connections of a row that only one side has; return the entries filled."""
     for entry in range(begin, end):
@@ -254,7 +254,7 @@ def _copy_row(table: Table, result: Table, begin: int, end: int, filled: int) ->
     return filled
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _merge_row(
     first: Table, second: Table, result: Table, bounds: tuple[int, int, int, int], filled: int
 ) -> tuple[int, int]:

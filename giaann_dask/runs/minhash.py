@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.keys import NEURON_MASK, Integers, unpack_neuron
+from giaann_dask.lazy import jit
 from giaann_dask.runs.run import Run, readable
 from giaann_dask.spec import BRANCH_BITS
 
@@ -118,7 +118,7 @@ def _candidates(least: Hashes) -> Iterator[tuple[int, int]]:
                 yield from combinations(rows[order[first:end]].tolist(), 2)
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def _sign(row: Integers, pointer: Integers, target: Integers, least: Any) -> None:
     """Lower the signature of every row's feature to the hashes of its targets' neurons; rows of -1 have none."""
     for source in range(len(row)):

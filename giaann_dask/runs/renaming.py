@@ -25,7 +25,7 @@ from giaann_dask.keys import (
     pack_neuron,
     unpack_neuron,
 )
-from giaann_dask.lazy import compiled
+from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.runs.run import Run, join_ranges, readable
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 from giaann_dask.text.vocabulary import NEVER, Vocabulary
@@ -261,7 +261,7 @@ def _require_named(status: int) -> None:
         raise StoreDamagedError("a network has connections of a neuron without own strength", "trained neurons")
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _insert(made: Any, order: Any, begin: int, end: int) -> None:
     """Sort a few keys, and their places with them."""
     for item in range(begin + 1, end):
@@ -272,7 +272,7 @@ def _insert(made: Any, order: Any, begin: int, end: int) -> None:
         made[at], order[at] = key, place
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _merge(made: Any, order: Any, begin: int, middle: int, end: int) -> None:
     """Merge two sorted ranges of keys, and their places with them."""
     if made[middle - 1] < made[middle]:
@@ -289,7 +289,7 @@ def _merge(made: Any, order: Any, begin: int, middle: int, end: int) -> None:
         at += 1
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _order(made: Any, order: Any, begin: int, end: int) -> None:
     """Sort keys, which are distinct, and their places with them; most are in order already."""
     for first in range(begin, end, _SHORT):

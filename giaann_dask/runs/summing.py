@@ -17,7 +17,7 @@ import numpy as np
 
 from giaann_dask.errors import StoreDamagedError, StrengthOverflowError, parameter
 from giaann_dask.keys import Integers
-from giaann_dask.lazy import compiled
+from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.runs.merging import block_edges
 from giaann_dask.runs.packed_arrays import require_intact
 from giaann_dask.runs.packing import BlockReader, PackedRun
@@ -157,7 +157,7 @@ _MASKS = nb.types.Array(nb.uint32, 1, "C", readonly=True)
 _SUMS = nb.types.Tuple((nb.int64[::1], nb.uint32[::1], nb.int64[::1]))
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _copy_targets(
     given: Any, begin: int, end: int, limit: int, changed: int, columns: Any, further: Any, state: Any
 ) -> tuple[int, int]:
@@ -190,7 +190,7 @@ def _copy_targets(
     return item, changed
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _add_target(mask: int, item: int, changed: int, sign: int, given: Any, sums: Any, state: Any) -> int:
     """Add the strengths of a target to sums by segment; return where the changes of the next target begin."""
     segments, strength, change = given[1], given[2], given[3]
@@ -214,7 +214,7 @@ def _add_target(mask: int, item: int, changed: int, sign: int, given: Any, sums:
     return changed
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _write_target(key: int, mask: int, sums: Any, columns: Any, further: Any, state: Any) -> None:
     """Write a target with its sums, without the segments whose sum is 0."""
     made, filled = state[1], state[2]
@@ -240,7 +240,7 @@ def _write_target(key: int, mask: int, sums: Any, columns: Any, further: Any, st
     state[2] = filled
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _two_lowest(following: Any) -> tuple[int, int, int]:
     """Return the lowest key, a place that has it, and the lowest key at all other places."""
     lowest = second = _LARGEST
@@ -254,7 +254,7 @@ def _two_lowest(following: Any) -> tuple[int, int, int]:
     return lowest, place, second
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _merge_rows(
     heads: Any, ends: Any, changes: Any, signs: Any, given: Any, columns: Any, further: Any, state: Any
 ) -> None:
@@ -331,8 +331,9 @@ def _sum_rows(rows: Any, given: Any, made: Any, columns: Any, further: Any, stat
         changes[row + 1] = changes[row] + further_here
     at = 0
     while at < len(source):
-        end = at + 1
+        end, least = at + 1, sign[order[at]]
         while end < len(source) and source[order[end]] == source[order[at]]:
+            least = min(least, sign[order[end]])
             end += 1
         before, row = state[1], order[at]
         if end == at + 1 and sign[row] == 1:
@@ -341,7 +342,7 @@ def _sum_rows(rows: Any, given: Any, made: Any, columns: Any, further: Any, stat
             same = order[at:end]
             _merge_rows(begins[same], begins[same + 1], changes[same], sign[same], given, columns, further, state)
         # A row without targets stays unless something was subtracted from it.
-        if state[1] > before or sign[order[at:end]].min() > 0:
+        if state[1] > before or least > 0:
             made[0][state[0]], made[1][state[0]] = source[row], state[1] - before
             state[0] += 1
         at = end

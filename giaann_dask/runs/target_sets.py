@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import SEGMENT_SHIFT, Integers
-from giaann_dask.lazy import compiled
+from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.runs.run import Run, readable
 from giaann_dask.spec import MAXIMUM_SEGMENTS
 
@@ -150,7 +150,7 @@ _KEYS = _constant(nb.int64)
 _COLUMNS = nb.types.Tuple((_KEYS, _KEYS, _constant(nb.uint32)))
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _end_of_segment(target: Integers, begin: int, end: int, segment: int) -> int:
     """Return where the targets of a segment end that begin at ``begin``, by bisection."""
     while begin < end:
@@ -224,14 +224,14 @@ def _collect(
     return made
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def bit_position(bit: int) -> int:
     """Return the position of the only bit of a 32-bit number, in compiled code."""
     position: int = _POSITION[((bit * _DE_BRUIJN) & 0xFFFFFFFF) >> 27]
     return position
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def count_bits(mask: int) -> int:
     """Return how many bits of a 32-bit number are set, in compiled code."""
     mask -= (mask >> 1) & 0x55555555
@@ -240,7 +240,7 @@ def count_bits(mask: int) -> int:
     return ((mask * 0x01010101) & 0xFFFFFFFF) >> 24
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _place_segments(key: Integers, segments: npt.NDArray[np.uint32], first: int, end: int, places: Integers) -> bool:
     """Count the connections of a row by segment; return False if its targets do not ascend."""
     places[:] = 0

@@ -15,7 +15,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.lazy import compiled
+from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.text.lexicon.tables import reserved
 
 # No character above it is white space.
@@ -81,13 +81,13 @@ class ChunkNumbers:
         return NumberedChunks(numbers, ends, new)
 
 
-@nb.njit(cache=True, nogil=True)
+@jit_inner
 def _mix(code, letter):  # type: ignore[no-untyped-def]
     """Return the hash of a chunk with one more letter (FNV-1a)."""
     return (code ^ np.uint64(letter)) * np.uint64(0x100000001B3)
 
 
-@nb.njit(cache=True, nogil=True)
+@jit_inner
 def _slot(code, slots):  # type: ignore[no-untyped-def]
     """Return the first slot for a hash."""
     return np.int64((code ^ (code >> np.uint64(29))) & np.uint64(len(slots) - 1))
@@ -96,7 +96,7 @@ def _slot(code, slots):  # type: ignore[no-untyped-def]
 _HASH = np.uint64(0xCBF29CE484222325)
 
 
-@nb.njit(cache=True, nogil=True)
+@jit_inner
 def _enlarged(slots, letters, ends, count):  # type: ignore[no-untyped-def]
     """Return twice as many slots with the same chunks."""
     larger = np.zeros(2 * len(slots), np.int32)

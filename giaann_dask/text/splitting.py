@@ -23,7 +23,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from giaann_dask.lazy import compiled
+from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.text.english_tokenizer import EnglishTokenizer
 from giaann_dask.text.punctuation import AMBIGUOUS, CLOSING, CONTINUING, DASHES, FINAL, UNCERTAIN
 from giaann_dask.text.tokens import SplitText
@@ -165,7 +165,7 @@ def _marks_of(word: str) -> int:
     return marks + _UPPER * first.isupper() + _LOWER * first.islower() + _DIGIT * first.isdigit()
 
 
-@nb.njit(cache=True, nogil=True)
+@jit_inner
 def _after_closing(marks, spaced, closed, end, last):  # type: ignore[no-untyped-def]
     """Return the index of the first token after an end mark and the closing marks that follow it."""
     for at in range(end + 1, last):
@@ -180,7 +180,7 @@ def _after_closing(marks, spaced, closed, end, last):  # type: ignore[no-untyped
     return last
 
 
-@nb.njit(cache=True, nogil=True)
+@jit_inner
 def _begins_sentence(marks, first, end, following, last):  # type: ignore[no-untyped-def]
     """Return whether a sentence begins at the token after an end mark and its closing marks."""
     if following >= last or marks[following] & _CONTINUES:

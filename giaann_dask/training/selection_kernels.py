@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import Integers
+from giaann_dask.lazy import jit, jit_inner
 
 Bits = npt.NDArray[np.uint64]
 
@@ -52,7 +52,7 @@ class Batches(NamedTuple):
     load: Integers  # per batch: cost
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def choose(sequences: Sequences, queue: Integers, width: int, size: int, window: Window) -> Integers:
     """Return the greedy order; sequences enter a window of some size in the order of the queue."""
     chosen = np.empty(len(queue), np.int64)
@@ -70,7 +70,7 @@ def choose(sequences: Sequences, queue: Integers, width: int, size: int, window:
     return chosen
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _pick(window: Window) -> int:
     """Return the slot of least overlap, of the lowest rank among those."""
     for level in range(LEVELS + 1):
@@ -85,7 +85,7 @@ def _pick(window: Window) -> int:
     return -1
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _enter(sequences: Sequences, sequence: int, slot: int, now: int, window: Window) -> None:
     """Put a sequence into a slot of the window."""
     word, bit = slot >> 6, np.uint64(1) << np.uint64(slot & 63)
@@ -103,7 +103,7 @@ def _enter(sequences: Sequences, sequence: int, slot: int, now: int, window: Win
             window.overlap[level, word] &= ~bit
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _leave(sequences: Sequences, sequence: int, slot: int, now: int, window: Window) -> None:
     """Take a sequence out of its slot; whatever shares columns with it overlaps in this round."""
     word, bit = slot >> 6, np.uint64(1) << np.uint64(slot & 63)
@@ -120,7 +120,7 @@ def _leave(sequences: Sequences, sequence: int, slot: int, now: int, window: Win
                     window.overlap[0, v] |= held
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def group(sequences: Sequences, limit: int, passes: int, batches: Batches) -> None:
     """Put each sequence into the batch with most company, and move it there in later passes."""
     loss = np.empty(len(batches.load))
@@ -140,7 +140,7 @@ def group(sequences: Sequences, limit: int, passes: int, batches: Batches) -> No
                     batches.counts[sequences.column[i], source] -= 1
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _best_batch(
     sequences: Sequences, sequence: int, limit: int, batches: Batches, loss: npt.NDArray[np.float64]
 ) -> int:
@@ -158,7 +158,7 @@ def _best_batch(
     return best
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def count_pairs(sequences: Sequences, batch: Integers, seen: npt.NDArray[np.bool_]) -> int:
     """Return the distinct columns of each batch, summed over the batches."""
     total = 0

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
+
+from giaann_dask.lazy import jit
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -31,7 +32,7 @@ _L4, _L5 = 2.222219843214978396e-01, 1.818357216161805012e-01
 _L6, _L7 = 1.531383769920937332e-01, 1.479819860511658591e-01
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit
 def exponentials(values: Floats, count: int, found: Floats, scales: Floats) -> None:
     """Compute the exponentials of the first values of an array, those beyond 708 and -708 as if they were these.
 
@@ -61,7 +62,7 @@ def exponentials(values: Floats, count: int, found: Floats, scales: Floats) -> N
         found[at] *= scales[at]
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit
 def logarithms_of_more(values: Floats, count: int, found: Floats, scales: Floats) -> None:
     """Compute the natural logarithms of 1 more than the first values of an array.
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numba as nb
 import numpy as np
 
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, source_key
+from giaann_dask.lazy import jit
 from giaann_dask.models.contexts.kinds import CHAIN, EXTENDS
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import Placement
@@ -113,7 +113,7 @@ class ContinuationTables:
         return join_repeats(region, parts, own)
 
 
-@nb.njit(cache=True, nogil=True)
+@jit
 def _collect(source, pointer, target, strength):  # type: ignore[no-untyped-def]
     """Return small counts, the repeats of shorter contexts, and the row's own counts that may be divided."""
     small = np.zeros((CHAIN, SMALL_COUNTS), np.int64)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
 
-import numba as nb
 import numpy as np
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import require_option
 from giaann_dask.keys import SEGMENT_SHIFT, word_key
+from giaann_dask.lazy import jit
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, EXTENDS, context_sources
 from giaann_dask.models.words.stream import NONE, TokenStream
 from giaann_dask.runs.merging import merge_runs
@@ -115,7 +115,7 @@ def _count_span(stream: TokenStream, kinds: list[int], begin: int, end: int) -> 
     return Run(rows[:row].copy(), pointer[: row + 1].copy(), targets[:connection].copy(), counts[:connection].copy())
 
 
-@nb.njit(cache=True, nogil=True)
+@jit
 def _divide_pairs(sources, words, kinds, shorter):  # type: ignore[no-untyped-def]
     """Return the sources and the targets of all contexts, one for each occurrence, and where each part of them ends.
 
@@ -150,7 +150,7 @@ def _divide_pairs(sources, words, kinds, shorter):  # type: ignore[no-untyped-de
     return source, target, ends
 
 
-@nb.njit(cache=True, nogil=True)
+@jit
 def _sum_rows(source, target, order, sums, columns, found):  # type: ignore[no-untyped-def]
     """Append the sources, the ends of their rows, and the distinct targets of each with how often each occurs.
 
@@ -165,7 +165,7 @@ def _sum_rows(source, target, order, sums, columns, found):  # type: ignore[no-u
             end += 1
         values = target[order[begin:end]]
         if end - begin > _FEW:
-            values = np.sort(values)
+            values.sort()
         for value in values:
             at = last
             while at > first and targets[at - 1] > value:

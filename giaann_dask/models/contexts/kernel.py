@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, TypeAlias
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import Integers
+from giaann_dask.lazy import jit, jit_inner
 from giaann_dask.models.contexts.array_math import exponentials, logarithms_of_more
 from giaann_dask.models.contexts.kinds import CONTEXTS
 
@@ -108,7 +108,7 @@ def least_share(share: float) -> float:
     return max(share, LEAST_SHARE)
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _work_space(words: int) -> _State:
     """Return the work space for a number of words."""
     numbers, floats = np.empty(words, np.int64), np.zeros(words)
@@ -117,7 +117,7 @@ def _work_space(words: int) -> _State:
     return _State(stamp, numbers, floats, floats.copy(), floats.copy(), recent, numbers.copy(), values, counters)
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _add_word(word: int, now: int, state: _State) -> None:
     """Add a word to those that have evidence."""
     if state.stamp[word] != now:
@@ -127,7 +127,7 @@ def _add_word(word: int, now: int, state: _State) -> None:
         state.direct[word] = state.near[word] = state.score[word] = 0.0
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _gather(now: int, text: Text, table: Evidence, weights: Floats, state: _State) -> float:
     """Collect the evidence of all contexts; return the probability left to words without evidence."""
     rows, left = text.rows, 1.0
@@ -148,7 +148,7 @@ def _gather(now: int, text: Text, table: Evidence, weights: Floats, state: _Stat
     return left
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _remember(now: int, text: Text, pooling: Pooling, state: _State) -> None:
     """Collect the evidence of the tokens read before in this document."""
     words, document, recent = text.words, text.document, state.recent
@@ -177,7 +177,7 @@ def _remember(now: int, text: Text, pooling: Pooling, state: _State) -> None:
             state.score[word] += pooling.weights[text.rows.shape[1] + kind] * state.values[1, place]
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _normalise(now: int, left: float, text: Text, state: _State) -> tuple[float, int]:
     """Make unnormalised probabilities of the scores; return their sum over all words, and the best word."""
     base, direct = text.base, state.direct
@@ -201,7 +201,7 @@ def _normalise(now: int, left: float, text: Text, state: _State) -> tuple[float,
     return total + left * max(rest, 0.0), best_word
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _change(
     now: int, text: Text, table: Evidence, weights: Floats, total: float, state: _State, gradient: Floats
 ) -> None:
@@ -221,7 +221,7 @@ def _change(
             gradient[kinds + kind] += gain * state.recent[kind, word]
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _step(now: int, text: Text, table: Evidence, pooling: Pooling, state: _State) -> tuple[float, float, int]:
     """Compute the distribution before one token; return the mass without evidence, the total and the best word."""
     state.counters[:] = 0
@@ -231,7 +231,7 @@ def _step(now: int, text: Text, table: Evidence, pooling: Pooling, state: _State
     return left, total, best
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _logarithm(now: int, left: float, text: Text, state: _State) -> float:
     """Return the logarithm of the token's unnormalised probability, finite however small that is."""
     target = text.words[now]
@@ -245,7 +245,7 @@ def _logarithm(now: int, left: float, text: Text, state: _State) -> float:
     return value
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def add_gradient(text: Text, table: Evidence, pooling: Pooling, gradient: Floats) -> Floats:
     """Return the logarithm of each token's probability, and add the gradient of their sum.
 
@@ -273,7 +273,7 @@ def add_gradient(text: Text, table: Evidence, pooling: Pooling, gradient: Floats
     return logs
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def distribution(text: Text, table: Evidence, pooling: Pooling, now: int) -> tuple[Floats, float]:
     """Return the probability of every word of the table at one token, and that of all other words together."""
     state = _work_space(len(text.base))

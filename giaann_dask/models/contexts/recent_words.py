@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import Integers
+from giaann_dask.lazy import jit_inner
 from giaann_dask.models.contexts.array_math import Floats, logarithms_of_more
 from giaann_dask.models.contexts.kernel import LEAST_SHARE, RECENT_PRIOR, Pooling, Text
 
@@ -76,7 +76,7 @@ class Recent(NamedTuple):
     at: Space
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def find_recent(text: Text, pooling: Pooling, begin: int, end: int) -> Recent:
     """Return the words that are remembered at the tokens of a span.
 
@@ -106,20 +106,21 @@ def find_recent(text: Text, pooling: Pooling, begin: int, end: int) -> Recent:
         earliest[block] = max(begin + block * size - remembered, first)
         places[block + 1] = places[block] + min(begin + (block + 1) * size, end) - earliest[block]
     number, pointer = np.empty(places[-1], np.int32), np.zeros(blocks + 1, np.int64)
-    words = np.empty(places[-1] + 1, np.int64)
+    words, most = np.empty(places[-1] + 1, np.int64), 0
     for block in range(blocks):
         tokens = text.words[earliest[block] : earliest[block] + places[block + 1] - places[block]]
         pointer[block + 1] = _number_words(tokens, every, present, pointer[block], words, number[places[block] :])
+        most = max(most, pointer[block + 1] - pointer[block])
     words = words[: pointer[-1]].copy()
     priors = np.empty(len(words))
     for at in range(len(words)):
         priors[at] = RECENT_PRIOR * max(text.share[words[at]], LEAST_SHARE)
-    most = np.diff(pointer).max() + 1 if blocks else 1
+    most += 1
     space = Space(np.zeros((3, most)), np.zeros(most, np.int64), np.zeros((3, most)), np.zeros((2, most)))
     return Recent(first, begin, size, document, before, pointer, words, priors, earliest, places, number, space)
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _number_words(
     tokens: Integers, every: Integers, place: Integers, count: int, words: Integers, number: npt.NDArray[np.int32]
 ) -> int:
@@ -137,7 +138,7 @@ def _number_words(
     return count
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def count_recent(now: int, text: Text, pooling: Pooling, recent: Recent) -> tuple[int, int]:
     """Compute the evidence of the tokens read before a token in its document.
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import Integers
+from giaann_dask.lazy import jit, jit_inner
 from giaann_dask.models.contexts.array_math import Floats, exponentials
 from giaann_dask.models.contexts.kernel import IS_NEAR, NEAR_KINDS, SMALL, Evidence, Pooling, Text
 from giaann_dask.models.contexts.recent_words import Recent, count_recent, find_recent
@@ -142,12 +142,12 @@ class _Place(NamedTuple):
     left: float
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _none_found(words: int) -> _Found:
     return _Found(np.full(words, -1, np.int32), np.zeros(words + 1, np.int64), np.zeros(2, np.int64))
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _forget(found: _Found) -> None:
     """Let words be found anew."""
     found.state[0] += found.state[1]
@@ -157,7 +157,7 @@ def _forget(found: _Found) -> None:
         found.state[0] = 0
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _enter(word: int, found: _Found, begin: int, count: int) -> tuple[int, int]:
     """Return where a word is, which is added if it is new, and how many words there are then."""
     # Without a branch, which the processor could not foresee.
@@ -169,7 +169,7 @@ def _enter(word: int, found: _Found, begin: int, count: int) -> tuple[int, int]:
     return at, count + fresh
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _find_entries(rows: Integers, table: Evidence, weights: Floats) -> _Entries:
     """Look up all rows at once, so that the processor waits for many of them at the same time."""
     tokens, kinds = rows.shape
@@ -185,7 +185,7 @@ def _find_entries(rows: Integers, table: Evidence, weights: Floats) -> _Entries:
     return _Entries(begin, end, freed)
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _touch_entries(now: int, entries: _Entries, table: Evidence) -> float:
     """Read one entry of each row of a token, so that the processor waits for all of them at the same time."""
     total: float = 0.0
@@ -196,7 +196,7 @@ def _touch_entries(now: int, entries: _Entries, table: Evidence) -> float:
     return total
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _fill_layer(now: int, entries: _Entries, text: Text, table: Evidence, weights: Floats, layer: _Layer) -> None:
     """Collect the evidence of the word before a token."""
     found = layer.found
@@ -222,7 +222,7 @@ def _fill_layer(now: int, entries: _Entries, text: Text, table: Evidence, weight
     _sum_layer(text, layer)
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _sum_layer(text: Text, layer: _Layer) -> None:
     """Add up a layer, and note the greatest values of its blocks."""
     count, shares, factors = layer.found.state[1], layer.shares, layer.factors
@@ -245,7 +245,7 @@ def _sum_layer(text: Text, layer: _Layer) -> None:
     layer.by_word[4 * count : 4 * count + 3] = 0.0
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _gather(now: int, entries: _Entries, table: Evidence, weights: Floats, touched: _Touched) -> tuple[float, float]:
     """Collect the evidence of longer contexts as `contexts.kernel` orders it; return the masses left, see `_Place`."""
     found, direct, scores, left = touched.found, touched.direct, touched.scores, 1.0
@@ -276,7 +276,7 @@ def _gather(now: int, entries: _Entries, table: Evidence, weights: Floats, touch
     return left, (left * entries.freed[now, 0] if table.chain else left)
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _remember(now: int, text: Text, pooling: Pooling, recent: Recent, touched: _Touched) -> None:
     """Collect the evidence of the tokens read before in this document."""
     found, scores, weights = touched.found, touched.scores, pooling.weights
@@ -302,7 +302,7 @@ def _remember(now: int, text: Text, pooling: Pooling, recent: Recent, touched: _
             scores[found.place[words[at]] - begin] += weights[kinds + kind] * evidence[kind, place]
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _normalise(place: _Place, text: Text, layer: _Layer, touched: _Touched) -> float:
     """Compute the unnormalised probabilities of touched words; return the sum over all words."""
     found, inside = touched.found, layer.found
@@ -334,7 +334,7 @@ def _normalise(place: _Place, text: Text, layer: _Layer, touched: _Touched) -> f
     return total
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _sum(values: Floats, count: int) -> float:
     """Return the sum of the first values of an array, four of which are added at a time."""
     first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
@@ -349,14 +349,14 @@ def _sum(values: Floats, count: int) -> float:
     return (first + second) + (third + fourth)
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _by_layer(at: int, place: _Place, layer: _Layer) -> float:
     """Return the probability before normalisation that a layer alone gives a word of it."""
     chance: float = (place.near * layer.shares[at] + place.left * layer.bases[at]) * layer.factors[at]
     return chance
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _ahead_in_layer(chance: float, target: int, place: _Place, layer: _Layer) -> int:
     """Return how many words of a layer it makes more probable than a word with some chance."""
     ahead, count = 0, layer.found.state[1]
@@ -370,7 +370,7 @@ def _ahead_in_layer(chance: float, target: int, place: _Place, layer: _Layer) ->
     return ahead
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _ahead(chance: float, target: int, touched: _Touched) -> tuple[int, int]:
     """Return how many of the touched words are more probable than a word with some chance, and would be by a layer."""
     ahead, alone, words = 0, 0, touched.found.words
@@ -381,7 +381,7 @@ def _ahead(chance: float, target: int, touched: _Touched) -> tuple[int, int]:
     return ahead, alone
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _rank(place: _Place, text: Text, layer: _Layer, touched: _Touched) -> tuple[int, float]:
     """Return the rank of the token among all words, and the logarithm of its unnormalised probability.
 
@@ -417,7 +417,7 @@ def _rank(place: _Place, text: Text, layer: _Layer, touched: _Touched) -> tuple[
     return (0 if best else min(max(ahead, 1), MOST_RANK)), value
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@jit_inner
 def _equals(chance: float, place: _Place, layer: _Layer, touched: _Touched) -> bool:
     """Return whether some word with evidence has this probability before normalisation."""
     found, inside = touched.found, layer.found
@@ -430,7 +430,6 @@ def _equals(chance: float, place: _Place, layer: _Layer, touched: _Touched) -> b
     return False
 
 
-@nb.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
 def score_tokens(text: Text, table: Evidence, pooling: Pooling, begin: int, end: int) -> tuple[Floats, Integers]:
     """Return the logarithm of each token's probability and the token's rank.
 
@@ -447,6 +446,22 @@ def score_tokens(text: Text, table: Evidence, pooling: Pooling, begin: int, end:
         Natural logarithms, float64, and how many words were more probable than what came, `MOST_RANK` standing for as
         many and more, int64; shape ``(end - begin,)`` each. A token's do not depend on where the span begins and ends.
     """
+    # The rows of the near kinds as one number: they are the same where the word before is.
+    group = np.zeros(end - begin, np.int64)
+    for kind in NEAR_KINDS:
+        group = group * (len(table.pointer) + 1) + text.rows[begin:end, kind] + 1
+    # Sorted here, as numba takes two seconds to compile the sort.
+    logs, ranks = _score_groups(text, table, pooling, begin, group, np.argsort(group, kind="stable"))
+    return logs, ranks
+
+
+@jit
+def _score_groups(
+    text: Text, table: Evidence, pooling: Pooling, begin: int, group: Integers, order: Integers
+) -> tuple[Floats, Integers]:
+    """Score tokens, those of a group after each other."""
+    end = begin + len(group)
+    logs, ranks = np.empty(len(group)), np.empty(len(group), np.int64)
     words = len(text.base)
     space = np.zeros((10, words + 1))
     by_word, most = np.zeros(4 * (words + 1)), np.zeros((2, words // _BLOCK + 1))
@@ -454,13 +469,8 @@ def score_tokens(text: Text, table: Evidence, pooling: Pooling, begin: int, end:
     slots = np.zeros(table.chain * words, np.int32)
     touched = _Touched(_none_found(words), space[5], space[6], space[7], space[8], space[9], slots)
     recent = find_recent(text, pooling, begin, end)
-    logs, ranks = np.empty(end - begin), np.empty(end - begin, np.int64)
-    # The rows of the near kinds as one number: they are the same where the word before is.
-    group = np.zeros(end - begin, np.int64)
-    for kind in NEAR_KINDS:
-        group = group * (len(table.pointer) + 1) + text.rows[begin:end, kind] + 1
     entries = _find_entries(text.rows[begin:end], table, pooling.weights)
-    before, order = np.int64(-1), np.argsort(group, kind="mergesort")
+    before = np.int64(-1)
     for turn, at in enumerate(order):
         now = begin + at
         if turn + 1 < len(order):

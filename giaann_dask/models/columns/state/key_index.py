@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.device import torch
 from giaann_dask.keys import Integers
+from giaann_dask.lazy import jit, jit_inner
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +37,7 @@ def _home(key: Any, last: int) -> Any:
     return (((key ^ (key >> _DOWN)) * _SPREAD) >> _UPPER) & last
 
 
-_home_of_key = nb.njit(nogil=True)(_home)
+_home_of_key = jit_inner(_home)
 _NO_TABLE = np.zeros(1, np.int32)
 
 
@@ -162,7 +162,7 @@ class KeyIndex:
         return torch.from_numpy(np.empty(slots, np.int32 if slots <= 1 << 31 else np.int64))
 
 
-@nb.njit(nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _slot_of(table: npt.NDArray[Any], keys: Integers, key: int) -> int:
     """Return the slot of a key, or the free slot that it would have."""
     last = len(table) - 1
@@ -172,13 +172,13 @@ def _slot_of(table: npt.NDArray[Any], keys: Integers, key: int) -> int:
     return slot
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def _find_keys(table: npt.NDArray[Any], keys: Integers, wanted: Integers, found: Integers) -> None:
     for i in range(len(wanted)):
         found[i] = table[_slot_of(table, keys, wanted[i])] - 1
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def _take_keys(
     table: npt.NDArray[Any], before: npt.NDArray[Any], keys: Integers, used: int, wanted: Integers, found: Integers
 ) -> int:
@@ -196,7 +196,7 @@ def _take_keys(
     return used
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def _insert_keys(table: npt.NDArray[Any], keys: Integers, begin: int, end: int) -> None:
     last = len(table) - 1
     for i in range(begin, end):

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import FEATURE_MASK, Integers
+from giaann_dask.lazy import jit, jit_inner
 from giaann_dask.spec import FEATURE_BITS
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -122,7 +122,7 @@ class NameOrder:
         return self.text[begin : int(self.end[number])].tobytes()
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _is_before(one: int, other: int, names: NameTable) -> bool:
     """Return whether a name is before another by its bytes, by their numbers in the table."""
     at, end = names.end[one - 1] if one else 0, names.end[one]
@@ -134,7 +134,7 @@ def _is_before(one: int, other: int, names: NameTable) -> bool:
     return bool(names.text[at] < names.text[its])
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def precedes(one: int, other: int, names: NameTable) -> bool:
     """Return whether a neuron is before another one in the order of a network."""
     column, feature = one >> FEATURE_BITS, one & FEATURE_MASK
@@ -150,7 +150,7 @@ def precedes(one: int, other: int, names: NameTable) -> bool:
     return bool(_is_before(names.concepts + feature, names.concepts + its_feature, names))
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def best_places(neuron: Integers, value: npt.NDArray[np.floating], count: int, names: NameTable) -> Integers:
     """Return the places of the neurons with the largest values; see `NameOrder.best`."""
     places = np.empty(count, np.int64)

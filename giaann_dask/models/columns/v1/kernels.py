@@ -28,6 +28,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from giaann_dask.keys import BRANCH_MASK, FEATURE_MASK, NEURON_MASK, SEGMENT_SHIFT, Integers
+from giaann_dask.lazy import jit, jit_inner
 from giaann_dask.models.columns.state.name_order import precedes
 from giaann_dask.models.columns.v1.tables import (
     GOES_ON,
@@ -60,7 +61,7 @@ def _pointer(context: Any, address: Any) -> Any:
     return types.CPointer(types.int64)(address), generate  # type: ignore[attr-defined]
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def advance(
     slots: Slots, which: Integers, until: Integers, table: RowTable, rules: KernelRules
 ) -> tuple[Integers, Integers, Floats]:
@@ -108,7 +109,7 @@ def advance(
     return pointer, neuron[:filled].copy(), value[:filled].copy()
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _step(slots: Slots, slot: int, w: int, table: RowTable, rules: KernelRules) -> tuple[Integers, Floats]:
     """Do one step of a sequence (contract, section 8); where it is not completed, `done` stays."""
     found, worth = np.empty(0, np.int64), np.empty(0, np.float32)
@@ -147,13 +148,13 @@ def _step(slots: Slots, slot: int, w: int, table: RowTable, rules: KernelRules) 
     return found, worth
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _targets(at: int, table: RowTable) -> Integers:
     target: Integers = nb.carray(_pointer(table.address[at]), (table.bounds[at, -1],), np.int64)
     return target
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _connected(at: int, table: RowTable, rules: KernelRules) -> Integers:
     """Return the neurons that a row reaches in the last segment, ascending, distinct."""
     if at < 0:
@@ -171,7 +172,7 @@ def _connected(at: int, table: RowTable, rules: KernelRules) -> Integers:
     return neuron[:count]
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _activity(slots: Slots, slot: int, steps: int, neuron: int, table: RowTable, rules: KernelRules) -> int:
     """Return how many branches of a neuron are active after some steps (contract, section 8.4a)."""
     one, place = np.array([neuron]), np.zeros(1, np.int64)
@@ -190,7 +191,7 @@ def _activity(slots: Slots, slot: int, steps: int, neuron: int, table: RowTable,
     return active
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _active_branches(state: Entries, place: int, rules: KernelRules) -> int:
     active = 0
     for branch in range(rules.branches):
@@ -201,7 +202,7 @@ def _active_branches(state: Entries, place: int, rules: KernelRules) -> int:
     return active
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _score(
     slots: Slots, slot: int, w: int, connected: Integers, table: RowTable, rules: KernelRules
 ) -> tuple[Integers, Floats, int, int]:
@@ -246,7 +247,7 @@ def _score(
     return connected[places], value, best, active
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _worth(state: Entries, place: int, times: tuple[int, int], rules: KernelRules) -> np.float32:
     """Return the sum over segments of the largest value over branches that have an entry."""
     value, time, found = state
@@ -265,14 +266,14 @@ def _worth(state: Entries, place: int, times: tuple[int, int], rules: KernelRule
     return total
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _empty_entries(neurons: int, rules: KernelRules) -> Entries:
     """Return the entries of some neurons before the first step, shape ``(segments, neurons, branches)``."""
     shape = (rules.segments, neurons, rules.branches)
     return np.zeros(shape, np.float32), np.zeros(shape, np.int32), np.zeros(shape, np.bool_)
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _place(neurons: Integers, neuron: int) -> int:
     """Return where a neuron is among ascending ones, or `NONE`."""
     low, high = 0, len(neurons)
@@ -285,7 +286,7 @@ def _place(neurons: Integers, neuron: int) -> int:
     return low if low < len(neurons) and neurons[low] == neuron else NONE
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _reachable(
     slots: Slots,
     slot: int,
@@ -338,7 +339,7 @@ def _reachable(
     return alive
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _replay(
     slots: Slots,
     slot: int,
@@ -383,7 +384,7 @@ def _replay(
             waiting = _act(slots.source[slot, step], slots.burst[slot, step], step, neurons, state, rules)
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _act(source: int, burst: int, step: int, neurons: Integers, state: Entries, rules: KernelRules) -> bool:
     """Deactivate a source and burst a neuron, where they are among some; return whether one was burst."""
     place = _place(neurons, source)
@@ -397,14 +398,14 @@ def _act(source: int, burst: int, step: int, neurons: Integers, state: Entries, 
     return bool(place >= 0)
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _burst(state: Entries, place: int) -> None:
     """Add 1 to branch 0 of a neuron's last segment."""
     state[0][-1, place, 0] += np.float32(1)
     state[2][-1, place, 0] = True
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _deactivate(state: Entries, place: int, rules: KernelRules) -> None:
     """Set the strongest branch of a neuron to 0; the lowest of equal ones."""
     best, most = 0, np.float32(-1)
@@ -417,7 +418,7 @@ def _deactivate(state: Entries, place: int, rules: KernelRules) -> None:
     state[0][:, place, best] = np.float32(0)
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _select(s: int, neurons: Integers, places: Integers, search: Integers, value: Floats, rules: KernelRules) -> int:
     """Write down the neurons of which a connection in a segment could change anything; return how many.
 
@@ -439,7 +440,7 @@ def _select(s: int, neurons: Integers, places: Integers, search: Integers, value
     return count
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _find(target: Integers, begin: int, end: int, search: Integers, count: int) -> None:
     """Write down the first entry of a slice that is not before each key; the keys ascend."""
     size = end - begin
@@ -464,7 +465,7 @@ def _find(target: Integers, begin: int, end: int, search: Integers, count: int) 
         search[2, i] += target[np.uint64(search[2, i])] < search[1, i]
 
 
-@nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _take(
     target: Integers,
     end: int,

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import math
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import BRANCH_MASK, FEATURE_MASK, SEGMENT_SHIFT, Integers
+from giaann_dask.lazy import jit, jit_inner
 from giaann_dask.models.columns.v2.tables import ABSENT, NEVER, Clock, EntryTable, Floats, LegacyRules, LifRules
 
 ZERO, HALF, ONE, TWO, HUNDRED = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2), np.float32(100)
@@ -31,7 +31,7 @@ ZERO, HALF, ONE, TWO, HUNDRED = np.float32(0), np.float32(0.5), np.float32(1), n
 SQUASHED_ONE = np.float32(0.00499999523162841796875)
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def squashed(x: np.float32) -> np.float32:
     """Return ``2 * (sigmoid(x / 100) - 0.5)``, every operation in float32."""
     if x == ONE:
@@ -41,7 +41,7 @@ def squashed(x: np.float32) -> np.float32:
     return (ONE / (ONE + power) - HALF) * TWO
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def lif_catch_up(table: EntryTable, slot: int, moment: int, advanced: npt.NDArray[np.bool_], rules: LifRules) -> None:
     """Move a slot of the dynamics with a soma on to a moment (contract, sections 7b, 7h and 7i)."""
     value = table.value[slot, 0]
@@ -65,7 +65,7 @@ def lif_catch_up(table: EntryTable, slot: int, moment: int, advanced: npt.NDArra
     table.stamp[slot] = moment
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def lif_catch_up_all(
     table: EntryTable, neurons: int, moment: int, advanced: npt.NDArray[np.bool_], rules: LifRules
 ) -> None:
@@ -74,7 +74,7 @@ def lif_catch_up_all(
         lif_catch_up(table, slot, moment, advanced, rules)
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def lif_gate(table: EntryTable, own: int, token: int, advanced: npt.NDArray[np.bool_], rules: LifRules) -> int:
     """Return 1 if a source is active enough to send, else 0 (section 7c)."""
     last, top = table.value.shape[2] - 1, rules.columns - 1
@@ -85,7 +85,7 @@ def lif_gate(table: EntryTable, own: int, token: int, advanced: npt.NDArray[np.b
     return 1 if fired >= rules.threshold else 0
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def lif_send(
     table: EntryTable,
     slots: Integers,
@@ -109,7 +109,7 @@ def lif_send(
         table.value[slots[i], 0, segment] = table.value[slots[i], 0, segment] + drive
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def lif_scores(
     table: EntryTable, own: int, slots: Integers, token: int, advanced: npt.NDArray[np.bool_], rules: LifRules
 ) -> tuple[Integers, Floats]:
@@ -142,7 +142,7 @@ def lif_scores(
     return neuron[:kept], score[:kept]
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def lif_burst(table: EntryTable, slot: int, token: int, advanced: npt.NDArray[np.bool_], rules: LifRules) -> None:
     """Burst the next source at the end of a step (section 7i)."""
     lif_catch_up(table, slot, 2 * token + 1, advanced, rules)
@@ -150,7 +150,7 @@ def lif_burst(table: EntryTable, slot: int, token: int, advanced: npt.NDArray[np
     table.value[slot, 0, last] = table.value[slot, 0, last] + rules.burst
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def legacy_catch_up(table: EntryTable, slot: int, moment: int, rules: LegacyRules) -> None:
     """Move a slot of the dynamics without a soma on to a moment (sections 8.2 and 8.4)."""
     value = table.value[slot]
@@ -165,14 +165,14 @@ def legacy_catch_up(table: EntryTable, slot: int, moment: int, rules: LegacyRule
     table.stamp[slot] = moment
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def legacy_catch_up_all(table: EntryTable, neurons: int, moment: int, rules: LegacyRules) -> None:
     """Move all neurons on to a moment."""
     for slot in range(neurons):
         legacy_catch_up(table, slot, moment, rules)
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def strongest(value: Floats) -> int:
     """Return the branch with the largest sum over segments, the lowest such branch."""
     best, most = 0, ZERO
@@ -185,7 +185,7 @@ def strongest(value: Floats) -> int:
     return best
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def legacy_burst(table: EntryTable, slot: int, moment: int, rules: LegacyRules) -> None:
     """Add the burst to the strongest branch of a neuron."""
     legacy_catch_up(table, slot, moment, rules)
@@ -195,7 +195,7 @@ def legacy_burst(table: EntryTable, slot: int, moment: int, rules: LegacyRules) 
         table.there[slot, branch, segment] = True
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def legacy_clear(table: EntryTable, slot: int, moment: int, rules: LegacyRules) -> None:
     """Set the strongest branch of a source to 0; its entries stay (section 8.6)."""
     legacy_catch_up(table, slot, moment, rules)
@@ -204,7 +204,7 @@ def legacy_clear(table: EntryTable, slot: int, moment: int, rules: LegacyRules) 
         table.value[slot, branch, segment] = ZERO
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _kept(table: EntryTable, slot: int, branch: int, segment: int, now: int, rules: LegacyRules) -> bool:
     """Return whether the entry before a connection's own lets it pass (section 8.3)."""
     if not rules.exact or segment <= rules.columns:
@@ -213,7 +213,7 @@ def _kept(table: EntryTable, slot: int, branch: int, segment: int, now: int, rul
     return bool(before != NEVER and now - before == 1 and table.value[slot, branch, segment - 1] > ZERO)
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def legacy_gate(table: EntryTable, own: int, token: int, rules: LegacyRules) -> int:
     """Return 1 if a source is active enough to send, else 0 (section 8.2)."""
     legacy_catch_up(table, own, 2 * token, rules)
@@ -226,7 +226,7 @@ def legacy_gate(table: EntryTable, own: int, token: int, rules: LegacyRules) -> 
     return gate
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def legacy_send(
     table: EntryTable, slots: Integers, row: tuple[Integers, Floats], gate: int, clock: Clock, rules: LegacyRules
 ) -> None:
@@ -250,7 +250,7 @@ def legacy_send(
         table.time[slots[i], branch, segment] = clock.source_column if segment < rules.columns else clock.token - 1
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _is_reached(table: EntryTable, slot: int) -> bool:
     """Return whether a neuron has an entry in its last segment, on any branch."""
     reached = False
@@ -259,7 +259,7 @@ def _is_reached(table: EntryTable, slot: int) -> bool:
     return reached
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit_inner
 def _weight(time: int, segment: int, segments: int, columns: int, times: tuple[int, int], powers: Floats) -> np.float32:
     """Return the factor of an entry for its distance from the expected time (section 8.7)."""
     column, token = times
@@ -268,7 +268,7 @@ def _weight(time: int, segment: int, segments: int, columns: int, times: tuple[i
     return np.float32(powers[min(distance, len(powers) - 1)])
 
 
-@nb.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit
 def legacy_scores(
     table: EntryTable, connected: Integers, clock: Clock, rules: LegacyRules, powers: Floats
 ) -> tuple[Integers, Floats]:
