@@ -77,9 +77,10 @@ class BudgetPolicy:
         # No worker can add up a region that takes too much of its memory.
         limits = [memory.limit for memory in regions.tasks.roles.memory.values() if memory.limit]
         region_bytes = min([self._options.region_bytes, *map(region_budget, limits)])
-        for region in sorted(regions.runs.keys() - self._pivots.keys() - self._unsplittable):
+        contents = regions.contents()
+        for region in sorted(contents.keys() - self._pivots.keys() - self._unsplittable):
             few = len(regions.runs) + len(self._pivots) < self._wanted
-            if regions.decoded_bytes(region) > (min(region_bytes, _SMALL_BYTES) if few else region_bytes):
+            if contents[region] > (min(region_bytes, _SMALL_BYTES) if few else region_bytes):
                 futures = [run.future for run in regions.runs[region]]
                 keys = [future.key for future in futures]
                 self._pivots[region] = regions.tasks.submit("pivot", tasks.find_pivot, *futures, key_of=keys)

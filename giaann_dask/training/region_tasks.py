@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -130,22 +130,49 @@ class RegionTasks:
         """Submit a task whose result is stored on the owner of a region."""
         return self.submitter.submit(key, function, *arguments, **self._at_owner(region))
 
-    def route(self, increments: Sequence[Submitted], group: tuple[int, ...]) -> list[Submitted]:
-        """Submit the tasks that cut increments into the part for the regions of one owner."""
-        # On compute workers: idle storage workers would fetch a whole increment for one part of it.
-        computing = self.roles.computing()
-        return [
-            self.submitter.pass_on(task_key("route", part.key, group), tasks.route, part, group, **computing)
-            for part in increments
-        ]
+    def integrate(
+        self, groups: Sequence[tuple[int, ...]], increments: Sequence[tuple[Future, Set[int]]], number: int
+    ) -> dict[int, RunReference]:
+        """Submit the tasks that add a round's increments to regions.
 
-    def integrate(self, group: tuple[int, ...], parts: Sequence[Submitted], number: int) -> dict[int, RunReference]:
-        """Submit the tasks that add the parts of a round for the regions of one owner up; return the runs by region."""
-        keys = _keys(parts)
-        sums = [
-            self.submit_at_owner(region, task_key("integrate", region, keys), tasks.integrate, region, *parts)
-            for region in group
-        ]
+        Parameters
+        ----------
+        groups : sequence of tuple of int
+            Touched regions by owner, from `groups`.
+        increments : sequence of tuple
+            Increments by region, and the regions that each touches; there are tasks for these alone.
+        number : int
+            Of the round.
+
+        Returns
+        -------
+        dict of int to RunReference
+            Runs by touched region.
+        """
+        found: dict[int, RunReference] = {}
+        for group in groups:
+            owned = set(group)
+            parts = [(part, regions & owned) for part, regions in increments]
+            found |= self._integrate(group, [self._routed(*each) for each in parts if each[1]], number)
+        return found
+
+    def _routed(self, increments: Future, regions: Set[int]) -> tuple[Submitted, Set[int]]:
+        """Submit the task that cuts increments to the part for regions of one owner, where several workers own some."""
+        if len(self.roles.storage) <= 1:
+            return increments, regions
+        # On compute workers: idle storage workers would fetch a whole increment for one part of it.
+        key, part = task_key("route", increments.key, sorted(regions)), sorted(regions)
+        return self.submitter.pass_on(key, tasks.route, increments, part, **self.roles.computing()), regions
+
+    def _integrate(
+        self, group: tuple[int, ...], parts: Sequence[tuple[Submitted, Set[int]]], number: int
+    ) -> dict[int, RunReference]:
+        """Submit the tasks that add up the parts of a round for the regions of one owner."""
+        sums = []
+        for region in group:
+            those = [part for part, regions in parts if region in regions]
+            key = task_key("integrate", region, _keys(those))
+            sums.append(self.submit_at_owner(region, key, tasks.integrate, region, *those))
         measured = self.submit_at_owner(group[0], task_key("measure", _keys(sums)), tasks.measure_runs, *sums)
         return {
             region: RunReference(

@@ -7,15 +7,16 @@ decides what to split and to pack, and `committing` commits the runs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from distributed import Client, Future
 
+from giaann_dask.cluster import result
 from giaann_dask.cluster.devices import DeviceShare
 from giaann_dask.cluster.regions import STORED_TOGETHER
-from giaann_dask.cluster.submitting import Submitted
 from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
@@ -23,6 +24,7 @@ from giaann_dask.runs.run import RunSize
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training.region_tasks import RegionTasks
 from giaann_dask.training.run_references import RunReference, Runs, RunSizes, Snapshot, run_identity
+from giaann_dask.training.training_report import RoundReport
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,6 +32,31 @@ _LOG = logging.getLogger(__name__)
 _TOGETHER = 8
 # Stored runs of a rank that become one when memory is short; else `STORED_TOGETHER`.
 _STORED_TOGETHER_SHORT = 4
+
+
+@dataclass(eq=False)
+class CountedRound:
+    """Increments of a round, which are added to the regions that they touch as soon as it is known which these are.
+
+    Attributes
+    ----------
+    number : int
+        Of the round in the network.
+    report : Future
+        Its `RoundReport`.
+    increments : list of Future
+        Increments by region, each a mapping; empty after they were added.
+    added : list of Future
+        Runs of regions that they became.
+    figures : RoundReport
+        What was reported, once they were added.
+    """
+
+    number: int
+    report: Future
+    increments: list[Future]
+    added: list[Future] = field(default_factory=list)
+    figures: RoundReport = field(default_factory=RoundReport)
 
 
 class Regions:
@@ -74,6 +101,8 @@ class Regions:
         # Snapshots that are to be committed, and runs that have been stored since these were taken, by identity.
         self._awaited: list[Snapshot] = []
         self._stored: dict[str, RunReference] = {}
+        # Rounds whose increments have not been added, in order; they were counted for the present regions.
+        self._counted: deque[CountedRound] = deque()
         self.rounds = rounds
         self.short = False
         self._runs: dict[int, Runs] = dict.fromkeys(placement.live(), ())
@@ -102,6 +131,7 @@ class Regions:
         whole : bool
             Whether to wait for stored runs that are being added up, instead of committing these as they are.
         """
+        self.integrate()
         awaited = self._awaited_names()
         with self.tasks.submitter.together():
             for region, every in self._runs.items():
@@ -187,21 +217,54 @@ class Regions:
 
     def limit_decoded(self, nbytes: float) -> None:
         """Find out whether all decoded runs exceed these bytes, so that they are not added up to one at the end."""
-        self.short = sum(map(self.decoded_bytes, self._runs)) > nbytes
+        self.short = sum(self.contents().values()) > nbytes
 
     def assign_owners(self) -> None:
         """Assign the regions to the present workers that store columns."""
-        self.tasks.assign({region: self.decoded_bytes(region) for region in self._runs})
+        self.tasks.assign(dict.fromkeys(self._runs, 0) | self.contents())
 
-    def integrate(self, increments: Sequence[Submitted]) -> list[Future]:
-        """Add a round's increments to every region, and return the newest run of each."""
-        awaited = self._awaited_names()
-        groups = self.tasks.groups(self._runs)
-        with self.tasks.submitter.together():
-            for group in groups:
-                self._integrate(group, increments if len(groups) == 1 else self.tasks.route(increments, group), awaited)
+    def add_counted(self, increments: Iterable[Future], report: Future) -> CountedRound:
+        """Add the increments of a round that are being counted; `integrate` waits until it is known what they touch.
+
+        Parameters
+        ----------
+        increments : iterable of Future
+            Mappings of regions to increments.
+        report : Future
+            The `RoundReport` of these increments.
+        """
+        self._counted.append(CountedRound(self.rounds, report, list(increments)))
         self.rounds += 1
-        return [runs[-1].future for runs in self._runs.values()]
+        return self._counted[-1]
+
+    def integrate(self, leave: int = 0) -> None:
+        """Add the increments of counted rounds to the regions that they touch.
+
+        Parameters
+        ----------
+        leave : int
+            Rounds that are not waited for, the last ones; none by default.
+        """
+        while len(self._counted) > leave or (self._counted and self._counted[0].report.done()):
+            self._integrate(self._counted[0])
+            self._counted.popleft()
+
+    def _integrate(self, counted: CountedRound) -> None:
+        counted.figures = result(counted.report)
+        touched = [set(regions) for regions in counted.figures.touched]
+        parts = list(zip(counted.increments, touched, strict=True))
+        every = sorted(set().union(*touched))
+        if not self.tasks.owners.keys() >= set(every):
+            self.assign_owners()
+        awaited, groups = self._awaited_names(), self.tasks.groups(every)
+        with self.tasks.submitter.together():
+            for region, run in self.tasks.integrate(groups, parts, counted.number).items():
+                runs = self._runs[region]
+                fixed = [each.persisted or each.waits(awaited) for each in runs]
+                waiting = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
+                self._runs[region] = (*runs[:waiting], *self._with_run(region, runs[waiting:], run))
+            counted.added = [self._runs[region][-1].future for region in every]
+        counted.increments = []
 
     def replace_by(self, sums: Mapping[int, Future]) -> None:
         """Replace all runs of every region by one packed run that was computed elsewhere, as one round does.
@@ -279,14 +342,6 @@ class Regions:
             self.tasks.owners.get(region, ""),
         )
 
-    def _integrate(self, group: tuple[int, ...], parts: Sequence[Submitted], awaited: set[str]) -> None:
-        """Add the parts of a round for the regions of one owner to these."""
-        for region, added in self.tasks.integrate(group, parts, self.rounds).items():
-            runs = self._runs[region]
-            fixed = [run.persisted or run.waits(awaited) for run in runs]
-            waiting = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
-            self._runs[region] = (*runs[:waiting], *self._with_run(region, runs[waiting:], added))
-
     def _with_run(self, region: int, runs: Runs, added: RunReference) -> Runs:
         """Return runs of falling rank with one added, merged if there are enough of a rank."""
         stored = _STORED_TOGETHER_SHORT if self.short else STORED_TOGETHER
@@ -305,6 +360,7 @@ class Regions:
 
     def split(self, region: int, pivot: int) -> None:
         """Split a region at a neuron into two new ones."""
+        self.integrate()
         low = self._first_regions + 2 * len(self.splits)
         self.splits = (*self.splits, Split(region, pivot))
         _LOG.info("region %s was split into %s and %s", region, low, low + 1)
@@ -312,6 +368,10 @@ class Regions:
         for new, upper in ((low, False), (low + 1, True)):
             self._runs[new] = tuple(self.tasks.part(run, new, pivot, upper) for run in runs)
         self.tasks.split(region, low)
+
+    def contents(self) -> dict[int, int]:
+        """Return the bytes of the decoded runs of each region that has runs, as far as their sizes are known."""
+        return {region: self.decoded_bytes(region) for region, runs in self._runs.items() if runs}
 
     def decoded_bytes(self, region: int) -> int:
         """Return the bytes of the decoded runs of a region of known size."""

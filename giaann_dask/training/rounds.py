@@ -1,6 +1,6 @@
-"""Submit the tasks of rounds: select and count batches of sequences, and add their increments to the regions.
+"""Submit the tasks of rounds that select and count batches of sequences.
 
-`regions` adds the increments up, and `trainer` provides the blocks and decides when to commit.
+`regions` adds their increments up, and `trainer` provides the blocks and decides when to commit.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from distributed import Future
 
 from giaann_dask.cluster import task_key
-from giaann_dask.cluster.submitting import Submitted
 from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
-from giaann_dask.training.regions import Regions
+from giaann_dask.training.regions import CountedRound, Regions
 from giaann_dask.training.tasks import RoundPlan
 from giaann_dask.training.training_options import TrainingOptions
 from giaann_dask.training.training_report import measure_touches, report_round
@@ -30,19 +29,15 @@ class Round:
     ----------
     blocks : tuple of StreamedBlock
         Blocks that are trained completely with it; empty before the last of several rounds of the same blocks.
-    number, sequences : int
-        Its number in the network, and its share of the blocks' counted sequences.
-    report : Future
-        Its `RoundReport`.
-    integrated : tuple of Future
-        The newest run of each region.
+    sequences : int
+        Its share of the blocks' counted sequences.
+    counted : CountedRound
+        Its increments, and what they were added to.
     """
 
     blocks: tuple[StreamedBlock, ...]
-    number: int
     sequences: int
-    report: Future
-    integrated: tuple[Future, ...]
+    counted: CountedRound
 
 
 class Rounds:
@@ -98,17 +93,15 @@ class Rounds:
                 submitted = self._finish(increments, trained, share)
             yield submitted
 
-    def _finish(self, increments: Sequence[Submitted], blocks: tuple[StreamedBlock, ...], sequences: int) -> Round:
-        """Submit the tasks of a round that follow the increments of its batches."""
-        regions, accumulate = self._regions, self._options.accumulate
+    def _finish(self, increments: Sequence[Future], blocks: tuple[StreamedBlock, ...], sequences: int) -> Round:
+        """Submit the tasks that add up and measure the increments of a round's batches."""
+        accumulate = self._options.accumulate
         sums = [
             self._accumulate(increments[start : start + accumulate]) for start in range(0, len(increments), accumulate)
         ]
         touches = [self._compute("measure", measure_touches, part, key_of=(part.key,)) for part in sums]
         report = self._submit("report", report_round, *touches, key_of=[part.key for part in touches])
-        number = regions.rounds
-        integrated = regions.integrate(sums)
-        return Round(blocks, number, sequences, report, tuple(integrated))
+        return Round(blocks, sequences, self._regions.add_counted(sums, report))
 
     def _place(self, blocks: Sequence[Future]) -> None:
         """Choose regions for the columns that the round uses for the first time."""
@@ -121,7 +114,7 @@ class Rounds:
         key = (_identity(columns), [usage.key for usage in usages], kind)
         self._regions.place_columns(self._submit("place", tasks.place, columns, usages, kind, key_of=key))
 
-    def _count(self, blocks: list[Future]) -> Submitted:
+    def _count(self, blocks: list[Future]) -> Future:
         key = ([block.key for block in blocks], *self._rule())
         arguments = (blocks, self._regions.columns, self._specification, self._regions.splits)
         return self._compute("count_batch", tasks.count_batch, *arguments, key_of=key)
@@ -133,7 +126,7 @@ class Rounds:
         identity = ([block.key for block in encoded], plan, options)
         return self._submit("select", tasks.select, touches, plan, options, key_of=identity)
 
-    def _count_selected(self, blocks: Sequence[StreamedBlock], selection: Future, number: int) -> Submitted:
+    def _count_selected(self, blocks: Sequence[StreamedBlock], selection: Future, number: int) -> Future:
         """Submit the training of the sequences that are selected for one batch."""
         rules = (self._regions.columns, self._specification, self._regions.splits)
         part = ([block.encoded for block in blocks], selection, number, *rules)
@@ -144,15 +137,15 @@ class Rounds:
         """Return the inputs, in addition to the sequences, that determine the increments of a batch."""
         return _identity(self._regions.columns), self._specification, self._regions.splits
 
-    def _accumulate(self, increments: Sequence[Submitted]) -> Submitted:
+    def _accumulate(self, increments: Sequence[Future]) -> Future:
         if len(increments) == 1:
             return increments[0]
         return self._compute("accumulate", tasks.accumulate, *increments, key_of=[f.key for f in increments])
 
-    def _compute(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Submitted:
+    def _compute(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Future:
         """Submit a task that computes what other tasks of a round use."""
         computing = self._regions.tasks.roles.computing()
-        return self._regions.tasks.submitter.pass_on(task_key(name, key_of), function, *arguments, **computing)
+        return self._regions.tasks.submitter.submit(task_key(name, key_of), function, *arguments, **computing)
 
     def _submit(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Future:
         """Submit a small task, which Dask runs on the worker that has its arguments."""

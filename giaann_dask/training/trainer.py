@@ -39,7 +39,7 @@ from giaann_dask.training.run_references import Snapshot
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.tasks import RoundPlan, plan_rounds
 from giaann_dask.training.training_options import TrainingOptions
-from giaann_dask.training.training_report import RoundReport, TrainingFigures, TrainingReport
+from giaann_dask.training.training_report import TrainingFigures, TrainingReport
 
 _LOG = logging.getLogger(__name__)
 # A region's small runs are added to its largest one at the end when they are not much smaller.
@@ -217,6 +217,7 @@ class Trainer:
         )
         for batches in self._compose(map(self._masked, stream.blocks(inputs))):
             for submitted in self._rounds.submit(batches, self._plan_rounds(batches)):
+                self._regions.integrate(leave=1)
                 # Other rounds keep no references, so that runs are released as soon as compaction has added them up.
                 snapshot = self._regions.snapshot() if self._schedule.is_due(submitted) else None
                 self._in_flight.append((submitted, snapshot))
@@ -321,10 +322,11 @@ class Trainer:
     def _integrate(self) -> None:
         """Wait for the oldest round, count its sequences, and commit if that was due when it was submitted."""
         done, snapshot = self._in_flight.popleft()
-        wait_all(done.integrated)
-        report: RoundReport
+        self._regions.integrate(leave=len(self._in_flight))
+        wait_all(done.counted.added)
+        report, number = done.counted.figures, done.counted.number
         # In the rounds before the last one of some blocks, the regions have only some of their sequences.
-        report, *statistics = results([done.report, *(block.statistics for block in done.blocks)])
+        statistics = results([block.statistics for block in done.blocks])
         self._figures.add_round(report)
         if done.blocks:
             for block, counts in zip(done.blocks, statistics, strict=True):
@@ -332,9 +334,9 @@ class Trainer:
             self._schedule.uncommitted += 1
         self._budgets.apply()
         # A round's report is made of all its increments.
-        counting = sum(not submitted.report.done() for submitted, _ in self._in_flight)
-        self._observer(report.event(done.number, done.sequences, len(self._in_flight), counting))
-        self._observer(self._moves.since(done.number))
+        counting = sum(not submitted.counted.report.done() for submitted, _ in self._in_flight)
+        self._observer(report.event(number, done.sequences, len(self._in_flight), counting))
+        self._observer(self._moves.since(number))
         self._observer(self._memory())
         if self._figures.shows_regions():
             self._observer(RegionsMeasured(self._regions.measured(self._figures.moved.region_touches)))

@@ -178,6 +178,8 @@ class RoundReport:
         Column touches by region: the distinct columns of each increment, summed over the increments.
     connections : int
         Connections of the increments, each counted once for each of them.
+    touched : tuple of tuple of int
+        Regions that each increment touches, of one round; empty of several.
     """
 
     increment_bytes: int = 0
@@ -185,6 +187,7 @@ class RoundReport:
     shared_touches: int = 0
     region_touches: Mapping[int, int] = field(default_factory=dict)
     connections: int = 0
+    touched: tuple[tuple[int, ...], ...] = ()
 
     @property
     def column_touches(self) -> int:
@@ -329,6 +332,7 @@ def report_round(*parts: IncrementTouches) -> RoundReport:
         _shared_touches(parts),
         _region_touches(parts),
         sum(part.connections for part in parts),
+        tuple(tuple(part.region.tolist()) for part in parts),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import Client, Future
 from support.examples import scaled
 from support.village import write_village
 
@@ -33,6 +33,7 @@ from giaann_dask.training.maintenance import compact_network
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_references import Snapshot, sizes_of
 from giaann_dask.training.tasks import add_runs, compact, measure_run, pack_run
+from giaann_dask.training.training_report import measure_touches, report_round
 
 pytestmark = pytest.mark.cluster
 
@@ -179,6 +180,12 @@ def increments(number: int) -> dict[int, RegionRun]:
     return {0: run, 1: run} if number % 16 == 0 else {0: run}
 
 
+def add_round(regions: Regions, counted: Future) -> None:
+    """Add the increments of a round."""
+    client = counted.client
+    regions.add_counted([counted], client.submit(report_round, client.submit(measure_touches, counted)))
+
+
 def rounds_behind(client: Client, regions: Regions) -> set[int]:
     """Return the rounds whose increments would be made again if all runs were lost."""
     futures = [run.future for runs in regions.runs.values() for run in runs]
@@ -200,7 +207,8 @@ def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
         regions = Regions(client, Placement(2), 0)
         regions.assign_owners()
         for number in range(80):
-            regions.integrate([client.submit(increments, number, key=f"count_batch-{number}")])
+            add_round(regions, client.submit(increments, number, key=f"count_batch-{number}"))
+            regions.integrate(leave=choose.randrange(3))
             if choose.random() < (0.2, 0.2, 0.6, 1.0)[seed]:
                 awaited.append(regions.snapshot())
             if awaited and (len(awaited) > 4 or choose.random() < 0.2):
@@ -212,15 +220,32 @@ def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
                 reads = {run.identity: lambda future=future: future for run, future in zip(new, stored, strict=True)}
                 regions.on_committed(snapshot, reads, empty)
                 commits += 1
+                regions.integrate()
                 assert rounds_behind(client, regions) == set(range(snapshot.rounds, number + 1))
                 del stored, reads, runs, new
         assert commits > 5
+        regions.integrate()
         for region, every in ((0, 1), (1, 16)):
             runs, own = regions.runs[region], range(0, 80, every)
             total = add_runs([run.future.result(30) for run in runs]).connections
             assert total.target.tolist() == [1, *(2 + number for number in own)]
             assert total.strength.tolist() == [len(own), *[5] * len(own)]
             assert len(runs) < 16, [run.rank for run in runs]
+
+
+def test_a_round_has_tasks_for_the_regions_that_it_touches_alone() -> None:
+    counts = []
+    with gd.connect(workers=0) as client:
+        for number in (8, 4096):
+            regions = Regions(client, Placement(number), 0)
+            regions.assign_owners()
+            for touched in (16, 1):
+                add_round(regions, client.submit(increments, touched, key=f"count_batch-{number}-{touched}"))
+                regions.integrate()
+                counts.append(regions.tasks.submitter.count)
+            assert [len(regions.runs[region]) for region in range(8)] == [2, 1, *[0] * 6]
+    # Two regions and one, and the measurement of the runs of an owner.
+    assert counts == [3, 5, 3, 5]
 
 
 def test_commits_do_not_wait_for_the_compaction_of_stored_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +269,8 @@ def test_commits_do_not_wait_for_the_compaction_of_stored_runs(tmp_path: Path, m
             regions.continue_from(run, lambda future=future: future)
         regions.assign_owners()
         (together,) = regions.runs[0]
-        regions.integrate([client.submit(increments, 5, key="count_batch-5")])
+        add_round(regions, client.submit(increments, 5, key="count_batch-5"))
+        regions.integrate()
         # What is new is not added to what is stored, so it waits for nothing.
         assert regions.runs[0][1].future.result(30).connections.target.tolist() == [1, 7]
         assert [run.rank for run in regions.runs[0]] == [1, 0]
