@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -42,6 +43,8 @@ LOCK_FILE = "writer.lock"
 UNFINISHED = "giaann-unfinished"
 # What such a process may have moved already; what makes it a network comes last.
 _PARTS = {LOCK_FILE, UNFINISHED, "chunks", "manifests", "snapshots", "transactions"}
+# How Icechunk names a chunk.
+_CHUNK = re.compile("[0-9A-Z]{20}")
 # Size of a token, and how many of the last ones the file has: more than workers can be checking for concurrently.
 _TOKEN_BYTES, _TOKENS = 16, 256
 # A folder that another process removes while this one takes the lock is made again so often.
@@ -259,6 +262,9 @@ def is_vacant(path: Path) -> bool:
         if "refs" in names:
             return False
         if names <= {LOCK_FILE} or (UNFINISHED in names and names <= _PARTS):
+            return True
+        # A worker may end the writing of a chunk after the failed attempt was removed.
+        if names <= {LOCK_FILE, "chunks"} and all(_CHUNK.fullmatch(each.name) for each in (path / "chunks").iterdir()):
             return True
     raise StoreExistsError(f"{path} exists and is no network", "a new path or a network", "name one of these")
 

@@ -21,6 +21,7 @@ from giaann_dask.storage import absolute_place
 from giaann_dask.store import backup
 from giaann_dask.store.backup import copy_commit
 from giaann_dask.store.corpus_writing import new_corpus, require_absent
+from giaann_dask.store.locking import is_vacant
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import StorePlace
@@ -117,6 +118,18 @@ def test_a_full_disk_leaves_nothing_of_a_new_network(
     filler.unlink()
     MAKERS[name](given, out)
     assert gd.Network(out).digest()
+
+
+def test_chunks_that_workers_write_after_an_attempt_was_removed_are_no_network(given: Given, tmp_path: Path) -> None:
+    place = tmp_path / "net"
+    (place / "chunks").mkdir(parents=True)
+    (place / "chunks" / "0123456789ABCDEFGHJK").write_bytes(b"late")
+    assert is_vacant(place)
+    MAKERS["train"](given, place)
+    (tmp_path / "own" / "chunks").mkdir(parents=True)
+    (tmp_path / "own" / "chunks" / "notes.txt").touch()
+    with pytest.raises(StoreExistsError, match="no network"):
+        is_vacant(tmp_path / "own")
 
 
 def test_an_island_whose_file_cannot_be_written_has_no_network(
