@@ -91,23 +91,38 @@ def test_workers_start_with_these_variables_and_this_process_does_not() -> None:
 
 
 PIECES = 8
+PIECE_BYTES = 1 << 20
+
+
+def malloc_figures() -> MallocFigures:
+    look = ctypes.CDLL(None).mallinfo2
+    look.restype = MallocFigures
+    return cast(MallocFigures, look())
 
 
 def mapped_pieces() -> int:
     """Return how many of some pieces of a megabyte malloc takes from the system one by one."""
-    look = ctypes.CDLL(None).mallinfo2
-    look.restype = MallocFigures
-    before = look().hblks
-    pieces = [bytes(1 << 20) for _ in range(PIECES)]
-    found = look().hblks - before
+    before = malloc_figures().hblks
+    pieces = [bytes(PIECE_BYTES) for _ in range(PIECES)]
+    found = malloc_figures().hblks - before
     assert len(pieces) == PIECES
     return int(found)
+
+
+def fill_heap() -> list[bytes]:
+    """Return pieces of a megabyte for which malloc's heap had room, which it would take before it maps others."""
+    before, pieces = malloc_figures().arena, []
+    while malloc_figures().arena == before and len(pieces) < 1 << 14:
+        pieces.append(bytes(PIECE_BYTES))
+    return pieces
 
 
 class MallocFigures(ctypes.Structure):
     """What mallinfo2(3) returns."""
 
-    _fields_: ClassVar = [(name, ctypes.c_size_t) for name in ("a", "b", "c", "hblks", "d", "e", "f", "g", "h", "i")]
+    _fields_: ClassVar = [
+        (name, ctypes.c_size_t) for name in ("arena", "a", "b", "hblks", "c", "d", "e", "f", "g", "h")
+    ]
 
 
 @pytest.mark.cluster
@@ -115,6 +130,7 @@ class MallocFigures(ctypes.Structure):
 def test_large_allocations_are_unmapped_during_training(tmp_path: Path) -> None:
     # malloc takes pieces as large as it has seen freed from its heap from then on.
     assert len(bytes(1 << 24)) == 1 << 24
+    filled = fill_heap()
     seen: list[int] = []
     text = write_village(tmp_path / "a.txt", 100)
     with gd.connect(workers=1) as client:
@@ -126,6 +142,7 @@ def test_large_allocations_are_unmapped_during_training(tmp_path: Path) -> None:
     assert max(seen) >= PIECES - 2
     assert before < 2
     assert mapped_pieces() < 2
+    assert filled
 
 
 @pytest.mark.parametrize(("workers", "environment"), [({0: 1}, {}), ({}, {"MALLOC_MMAP_THRESHOLD_": "1000000"})])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,8 @@ def read(
     vocabulary, ledger = state or (Vocabulary(), Ledger())
     limits = FilterOptions(seed_tokens=SPECIFICATION.seed_tokens, maximum_tokens=SPECIFICATION.maximum_tokens)
     sources = SourceOptions(tagger="lexicon", ever_pos=inputs[0].ever_pos(), filter=limits)
-    stream = EncodingStream(
-        client, vocabulary, sources, StreamOptions(specification=gd.Specification(branches=branches), **options), ledger
-    )
+    specification = replace(SPECIFICATION, branches=branches)
+    stream = EncodingStream(client, vocabulary, sources, StreamOptions(specification=specification, **options), ledger)
     names, found, encoded = [], [], []
     for block in stream.blocks([str(corpus.path) for corpus in inputs]):
         names.append(block.encoded.key.rsplit("-", 1)[0])
@@ -74,7 +74,7 @@ def read(
         place = (block.mapping.first_sequence, block.mapping.sequences, block.sizes, block.sizes_after(-1))
         sizes = [block.sizes_after(q) for q in range(block.mapping.sequences)]
         found.append((place, sizes, last, vars(result(block.statistics)), block.characters))
-    runs = connect_summed(encoded, SPECIFICATION, Placement(SPECIFICATION.regions))
+    runs = connect_summed(encoded, specification, Placement(specification.regions))
     runs_of = [table for run in runs.values() for table in run if table is not None]
     tables = [getattr(table, name).tobytes() for table in runs_of for name in ("source", "target", "strength")]
     flags = (vocabulary.delimiter, vocabulary.probable_since)

@@ -125,7 +125,8 @@ def test_a_folder_as_one_process_sees_it(tmp_path: Path) -> None:
         ((), True),
         ((LOCK_FILE,), True),
         ((LOCK_FILE, UNFINISHED, "chunks", "manifests"), True),
-        ((LOCK_FILE, "chunks"), None),
+        ((LOCK_FILE, "chunks"), True),
+        ((LOCK_FILE, "chunks", "chunks/letter"), None),
         ((UNFINISHED, "letters"), None),
         (("refs", "chunks"), False),
     ],
@@ -140,7 +141,7 @@ def test_where_a_network_can_be_made(tmp_path: Path, names: tuple[str, ...], vac
         with pytest.raises(StoreExistsError, match="is no network") as failure:
             attempt()
         assert failure.value.remedy == "name one of these"
-    assert {entry.name for entry in tmp_path.iterdir()} == set(names)
+    assert {str(entry.relative_to(tmp_path)) for entry in tmp_path.rglob("*")} == set(names)
 
 
 def test_folders_above_a_network_stay_where_they_have_other_content(tmp_path: Path) -> None:
