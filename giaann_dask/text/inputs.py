@@ -43,6 +43,7 @@ _HUB_FILES = "hf://"
 # Before the name of a file that names inputs.
 _LIST = "@"
 _SHOWN_CHARACTERS = 60
+_ABSENT = "does not exist"
 # Linux allows no path of more bytes.
 _LONGEST_NAME = 4096
 
@@ -309,15 +310,32 @@ def _listed(given: str) -> list[str]:
 
 
 def _missing(given: str) -> InputMissingError:
-    """Return the error for a path that does not exist, or is a link to one that does not."""
-    if os.path.islink(given):
-        return InputMissingError(
-            f"the input {given!r} is a link to {os.readlink(given)!r}, which does not exist", "", "correct the link"
-        )
-    if any(map(str.isspace, given)):
+    """Return the error for a path that leads to no file, which says why."""
+    kind, path = ("list", given[1:]) if given.startswith(_LIST) and not os.path.lexists(given) else ("input", given)
+    reason = _absence(path)
+    if reason == _ABSENT and any(map(str.isspace, given)):
         shown = given if len(given) <= _SHOWN_CHARACTERS else given[:_SHOWN_CHARACTERS] + "…"
         return InputMissingError(f"the input {shown!r} is no file", "", "correct the path; in Python, texts are a list")
-    return InputMissingError(f"the input {given!r} does not exist", "", "correct the path")
+    correct = "correct the link" if os.path.islink(path) else "correct the path"
+    return InputMissingError(f"the {kind} {path!r} {reason}", "", correct)
+
+
+def _absence(path: str) -> str:
+    """Say of a path that leads to no file why it does not."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        loop = error.errno == errno.ELOOP
+        if not loop and error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            return f"cannot be reached ({error.strerror})"
+        if os.path.islink(path):
+            return f"is a link to {os.readlink(path)!r}, " + ("in a loop of links" if loop else "which does not exist")
+        if loop:
+            return "leads through a loop of links"
+    # A name that no path has, with a NUL character.
+    except ValueError:
+        pass
+    return _ABSENT
 
 
 def content_suffix(name: str) -> str:
@@ -509,7 +527,7 @@ def _is_skipped(path: Path) -> bool:
     except OSError as error:
         if not path.is_symlink() or error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             return False
-        _warn_once(f"left out {path}: it is a link to {os.readlink(path)}, which does not exist")
+        _warn_once(f"left out {path}: it {_absence(str(path))}")
         return True
 
 

@@ -7,6 +7,7 @@ import gzip
 import json
 import logging
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -280,6 +281,29 @@ def test_a_broken_link_is_named_as_such(tmp_path: Path) -> None:
         resolve_inputs([link])
 
 
+def test_a_loop_of_links_is_named_as_such(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    (tmp_path / "texts").mkdir()
+    for link, target in (("a", "b"), ("b", "a"), ("to", "a"), ("texts/c.txt", "d.txt"), ("texts/d.txt", "c.txt")):
+        (tmp_path / link).symlink_to(target)
+    (tmp_path / "texts" / "e.txt").write_text("Text.")
+    (tmp_path / "list").write_text(f"{tmp_path}/texts\n{tmp_path}/to\n")
+    for given, said in (
+        ("a", "a' is a link to 'b', in a loop of links"),
+        ("a/t.txt", "a/t.txt' leads through a loop of links"),
+        ("to/t.txt", "to/t.txt' leads through a loop of links"),
+    ):
+        for prefix, kind in (("", "input"), ("@", "list")):
+            with pytest.raises(InputMissingError, match=f"the {kind} '{tmp_path}/{re.escape(said)}"):
+                resolve_inputs([f"{prefix}{tmp_path}/{given}"])
+    with pytest.raises(InputMissingError, match="to' is a link to 'a', in a loop of links"):
+        resolve_inputs([f"@{tmp_path}/list"])
+    assert resolve_inputs([f"{tmp_path}/**/*.txt"]) == [tmp_path / "texts" / "e.txt"]
+    assert [record.getMessage() for record in caplog.records if "d.txt:" in record.getMessage()] == [
+        f"left out {tmp_path}/texts/d.txt: it is a link to 'c.txt', in a loop of links"
+    ]
+
+
 def test_a_broken_link_in_a_folder_is_skipped_with_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -290,5 +314,5 @@ def test_a_broken_link_in_a_folder_is_skipped_with_one_warning(
     for given in (tmp_path, str(tmp_path / "?.txt"), tmp_path):
         assert [path.name for path in resolve_inputs([given]) if isinstance(path, Path)] == ["a.txt"]
     assert [record.getMessage() for record in caplog.records] == [
-        f"left out {tmp_path / 'b.txt'}: it is a link to gone.txt, which does not exist"
+        f"left out {tmp_path / 'b.txt'}: it is a link to 'gone.txt', which does not exist"
     ]
