@@ -29,6 +29,7 @@ from giaann_dask.store.network_store import CommitEntry, NetworkStore, Reference
 from giaann_dask.store.origins import Origins
 from giaann_dask.store.places import StorePlace
 from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.noun_names import noun_text
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -541,8 +542,10 @@ class Network(Summarised, Mapping[str, "Column"]):
         import difflib
 
         vocabulary = self._reader.saved_vocabulary()
-        known = {*vocabulary.concepts, *vocabulary.features[1:]}
-        unknown = [word for word in dict.fromkeys(re.findall(r"[^\W\d_]+", text.lower())) if word not in known]
+        nouns = set(map(noun_text, vocabulary.concepts))
+        known = {*nouns, *vocabulary.features[1:]}.union(*map(str.split, nouns))
+        words = re.findall(r"[^\W\d_]+(?:_+[^\W\d_]+)*", text.lower())
+        unknown = [word for word in dict.fromkeys(words) if word not in known]
         near = [(word, difflib.get_close_matches(word, known, most)) for word in unknown]
         return [(word, words) for word, words in near if words]
 

@@ -30,8 +30,12 @@ from giaann_dask.text.punctuation import (
 
 # Name of a subword whose bytes are not valid UTF-8 (see `giaann_dask.text.tokenizer`).
 _NAMED_BYTES = re.compile(r"<byte:((?:[0-9a-f]{2})+)>")
-# A mark that closes what the other one opened; straight ones open and close.
-_PAIRED = {'"': '"', "_": "_", "'": "'", "’": "‘"}
+# Stands for an underscore that begins a sentence, such as one in italics.
+_FIRST = "‗"
+# As the last word, an underscore that opened.
+_OPENED = "__"
+# A mark that closes what one of the others opened; straight ones open and close.
+_PAIRED = {'"': '"', "_": "_" + _FIRST, "'": "'", "’": "‘"}
 
 
 class Detokenizer:
@@ -101,15 +105,15 @@ class _TextState(NamedTuple):
         Whether the next word has no space before it.
     begins : bool
         Whether the next word begins a sentence.
-    opened : frozenset of str
-        Quotation marks that are open.
+    opened : str
+        Quotation marks and underscores that are open.
     last : str
         The last word, in lower case.
     """
 
     joined: bool = False
     begins: bool = True
-    opened: frozenset[str] = frozenset()
+    opened: str = ""
     last: str = ""
 
     def add(self, word: str, text: str) -> tuple[Self, str]:
@@ -117,16 +121,19 @@ class _TextState(NamedTuple):
         name = word.lower()
         attached, joining, opened = self._marks(name)
         plain = any(map(str.isalnum, word)) and not attached
-        told = name in SPEAKING and self.last in QUOTES
-        if (plain and self.begins and not told) or name == "i" or name[:2] in ("i'", "i’"):
+        if plain and self.begins:
+            # Those of names such as _next, which nothing closes.
+            opened = opened.replace("_", "")
+        kept = self.opened.endswith(("__", 2 * _FIRST)) or (name in SPEAKING and self.last in QUOTES)
+        if (plain and self.begins and not kept) or name == "i" or name[:2] in ("i'", "i’"):
             text = _capital(text)
         begins = self.begins and not plain and word not in CONTINUING and word not in CLITICS
         quoted = self.last == ":" and joining and word in ("“", '"')
         space = "" if attached or self.joined else " "
-        state = self._replace(joined=joining, begins=begins or quoted or word in FINAL, opened=opened, last=name)
-        return state, space + text
+        state = self._replace(joined=joining, begins=begins or quoted or word in FINAL, opened=opened)
+        return state._replace(last=_OPENED if name == "_" and joining else name), space + text
 
-    def _marks(self, word: str) -> tuple[bool, bool, frozenset[str]]:
+    def _marks(self, word: str) -> tuple[bool, bool, str]:
         """Return whether a word attaches to the one before and to the one after, and the marks that are open then."""
         if word in _PAIRED:
             return self._paired(word)
@@ -136,18 +143,24 @@ class _TextState(NamedTuple):
             return inside or word != "-", inside or word != "-", self.opened
         if word == "–" and self.last.isdigit():
             return True, True, self.opened
-        opened = self.opened | {word} if word == "‘" else self.opened
+        opened = self.opened + word if word == "‘" and word not in self.opened else self.opened
         attached = word in CLOSING or word in CLITICS or (self.last, word) in CONTRACTED
         return attached or ENDING_CHARACTERS.issuperset(word), word in OPENING or word in PREFIXES, opened
 
-    def _paired(self, mark: str) -> tuple[bool, bool, frozenset[str]]:
-        if _PAIRED[mark] in self.opened:
-            return True, False, self.opened - {_PAIRED[mark]}
+    def _paired(self, mark: str) -> tuple[bool, bool, str]:
+        if mark == "_" and self.last == _OPENED and self.opened.endswith(("_", _FIRST)):
+            # As before __init__.
+            return True, True, self.opened + self.opened[-1]
+        for opening in _PAIRED[mark]:
+            if opening in self.opened:
+                return True, False, self.opened.replace(opening, "", 1)
         if mark in "'’" and self.last.endswith("s"):
             # Of a plural, as in the millers' house.
             return True, False, self.opened
         # An apostrophe may begin a word, and then nothing closes it.
-        return False, True, self.opened if mark == "’" else self.opened | {mark}
+        if mark == "’":
+            return False, True, self.opened
+        return False, True, self.opened + (_FIRST if mark == "_" and self.begins else mark)
 
 
 def word_text(word: str, column: str) -> str:

@@ -53,6 +53,8 @@ SENTENCES = (
     'The mill stood still. "Why?" asked he. "I don\'t know (yet)!" She\'s there. I do.',
     "They’d left the millers’ house: ‘well-known’ as it was, it cost $5 a day; 10% of that was hers.",
     "“I’ll go!” said the baker’s boy—and/or his aunt. “Then go,” said she, “and do not stay…”",
+    "The method __init__ calls _next. It reads the __name__ of a _private file. Then __x__ is not my_x or _x.",
+    "_Enter the miller. He sings._ Then _he_, said she, sat _there_ or here. _Her_ mind was __mine__.",
     "Was it he? [It was.] He said: “No.” _Her_ mind! It rained... and it stopped.",
 )
 
@@ -67,7 +69,9 @@ def test_words_in_lower_case_are_written_as_their_text(text: str) -> None:
         assert text.endswith(rest)
 
 
-@given(st.lists(st.sampled_from(['"', "'", "’", "“", "”", "(", ")", ".", "?", ",", "-", "--", "i", "'s", "the", "5"])))
+@given(
+    st.lists(st.sampled_from(['"', "_", "'", "’", "“", "”", "(", ")", ".", "?", ",", "-", "--", "i", "'s", "the", "5"]))
+)
 def test_pieces_and_previews_are_the_whole(words: list[str]) -> None:
     writer, pieces = Detokenizer(False, spaced=True), []
     for word in words:

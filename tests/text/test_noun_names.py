@@ -106,6 +106,13 @@ def test_names_are_exported_and_found_by_their_text(network: gd.Network, tmp_pat
     assert [table.concepts[column] for column in found] == [r"open\_file", "pine_tree"]
 
 
+def test_similar_words_are_those_of_the_text(network: gd.Network) -> None:
+    assert network.similar_words("The parser calls read_next_line after open_file of the pine tree") == []
+    found = dict(network.similar_words("The parser called read_next_lin after the pone tree"))
+    assert found["read_next_lin"] == ["read_next_line"]
+    assert "pine" in found["pone"]
+
+
 def test_a_server_writes_and_stops_at_them(network: gd.Network) -> None:
     reader = NetworkStore(network.path).open(network.commit)
     with gd.connect(workers=0) as client:
