@@ -165,7 +165,9 @@ class _StoredNames:
 
     def find(self, name: str, count: int) -> int | None:
         """Return the number of a name among the first so many."""
-        self._searches += count > 0
+        if not count:
+            return None
+        self._searches += 1
         if self._index is None and self._searches > _SEARCHES:
             self._index = {each: at for at, each in enumerate(self.names(0, len(self.ends)))}
         found = self._search(name) if self._index is None else self._index.get(name)
