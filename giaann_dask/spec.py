@@ -104,7 +104,7 @@ class Specification:
         Strengths are integers in units of ``2 ** -strength_bits``.
     regions : int
         Number of regions that the columns are dealt to; large ones are split later. A network begins with no more than
-        16, and has as many as this says once these have become too large to be kept together.
+        4, and has as many as this says once these have become too large to be kept together.
     placement : {"hash", "balanced", "co-occurrence"}
         How columns are dealt to regions: ``"hash"``, ``"balanced"`` (by the connections that they
         are the source of) or ``"co-occurrence"`` (columns that occur together share a region).

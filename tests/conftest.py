@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.examples import QUICK, THOROUGH, scaled
+from support.examples import QUICK, THOROUGH
 from support.village import SENTENCES, SMALL_PARTS, Undisturbed, write_village
 
 # Kernels of a device run in numba's simulator, which it chooses before it is imported.
@@ -20,7 +20,6 @@ os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")
 
 import giaann_dask as gd
 from giaann_dask.lazy import MARK
-from giaann_dask.store import manifest
 from giaann_dask.user_cache import code_cache
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,15 +58,6 @@ def _logging_as_it_was() -> Iterator[None]:
         and (each.handlers or each.level or each.disabled or not each.propagate)
     ]
     assert (changed, root.level, root.disabled, root.manager.disable) == ([], logging.WARNING, False, 0)
-
-
-@pytest.fixture(scope="module")
-def few_regions() -> Iterator[None]:
-    """Let networks begin with fewer regions where time is short: what small ones cost is files and tasks of regions."""
-    with pytest.MonkeyPatch.context() as patch:
-        if scaled(1) == 1:
-            patch.setattr(manifest, "FIRST_REGIONS", 3)
-        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

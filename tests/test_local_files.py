@@ -34,8 +34,6 @@ from giaann_dask.text.reading import read_parts
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.workflows.history import history_of, lock_of
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 MARK = "\ufeff"
 ODD = "a b%[1]#é?.txt"
 

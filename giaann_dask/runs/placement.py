@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 UNASSIGNED = -1
 # A network starts with at most this many regions, even if more are allowed: each costs tasks and files in every
 # round and commit, even if it has few connections.
-FIRST_REGIONS = 16
+FIRST_REGIONS = 4
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 

@@ -118,7 +118,7 @@ class Manifest:
         Examples
         --------
         >>> Manifest.new(Specification(regions=1000)).first_regions, Manifest.new(Specification(regions=8)).begun_with
-        (16, None)
+        (4, 4)
         """
         begun_with = FIRST_REGIONS if specification.regions > FIRST_REGIONS else None
         return cls(specification=specification, begun_with=begun_with)

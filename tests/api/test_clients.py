@@ -25,8 +25,6 @@ from giaann_dask.errors import ClusterError, EmptyInputError, OptionError, Repor
 from giaann_dask.events import Committed, Event
 from giaann_dask.text.read_options import ReadOptions
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 PROMPT = "The old miller carried the flour"
 # Two commits, of which the second waits until the first was seen.
 SMALL = gd.TextOptions(reading=ReadOptions(part_characters=1000))

@@ -23,8 +23,6 @@ from giaann_dask.text.memory_inputs import conllu_sentences
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import read_parts
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 if TYPE_CHECKING:
     from spacy.tokens import Doc
 

@@ -27,7 +27,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.models.columns import rules
 from giaann_dask.training import tasks
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("few_regions")]
+pytestmark = pytest.mark.cluster
 
 
 class Places(SchedulerPlugin):  # type: ignore[misc]

@@ -18,8 +18,6 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_text
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 LOOPBACK = "127.0.0.1"
 # Each starts a cluster in this process; TEXT, NET and OUT stand for paths.
 COMMANDS = {

@@ -29,8 +29,6 @@ from giaann_dask.errors import GiaannError
 from giaann_dask.printable import xml_text
 from giaann_dask.serving.models import Models
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 # Commands that print and that fail; all options of where they work are relative to a folder.
 QUICK = (
     ["generate", "net", "The old miller", "--max-tokens", "2", "-v"],

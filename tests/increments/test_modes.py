@@ -43,8 +43,6 @@ from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.tokens import TaggedSentence, TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 PLAIN = Specification(seed_tokens=6)
 FACTORS = {"NOUN": 10.0, "VERB": 2.5, "ADJ": 0.5, "PUNCT": 2.5}
 scopes = st.sampled_from(["external", "all"])

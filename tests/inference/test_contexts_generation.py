@@ -35,8 +35,6 @@ from giaann_dask.serving.serving_options import Limits
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.splitting import sentence_ended
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 PROMPT = "The zyx miller went home. The miller carried the"
 
 

@@ -37,8 +37,6 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.training.training_options import TrainingOptions
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 BEST = gd.Specification(profile="contexts", regions=3)
 PROMPT = "The old miller carried the flour to the baker. The zyx"
 KINDS = range(1, 20)

@@ -18,8 +18,6 @@ from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import OptionError, StoreExistsError, StoreMissingError
 from giaann_dask.store.network_store import NetworkStore
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 TEXTS = sample_test_text().read_text(encoding="utf-8").split("\n\n")[:3]
 
 

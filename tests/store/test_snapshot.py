@@ -16,8 +16,6 @@ from giaann_dask.errors import StoreMissingError
 from giaann_dask.events import Event, SequencesEvaluated
 from giaann_dask.models.columns.evaluation import evaluation
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 PROMPT = "the old miller carried the"
 
 

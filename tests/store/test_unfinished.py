@@ -28,8 +28,6 @@ from giaann_dask.store.places import StorePlace
 from giaann_dask.store.unfinished import is_blank, removed_unless_finished
 from giaann_dask.text.ever_pos import EverPos
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 ONE = "The old dog slept in the warm sun all day long."
 TWO = "A young cat sat on the grey mat in the cold hall."
 

@@ -23,8 +23,6 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training.maintenance import compact_network
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 
 def fill(disk: Path, left: int = 0) -> None:
     """Leave so many bytes, about, on a disk."""

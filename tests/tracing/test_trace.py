@@ -28,8 +28,6 @@ from giaann_dask.serving.traces import read_trace_request
 from giaann_dask.tracing.index import TraceIndex
 from giaann_dask.tracing.trace import _open
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 PROMPT = "The old miller carried the flour"
 TEXT = sample_text().read_text(encoding="utf-8")
 

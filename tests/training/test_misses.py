@@ -24,8 +24,6 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.training_options import SelectionOptions, TrainingOptions
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 SECOND = gd.Specification(profile="v2", sentences_per_sequence=1, regions=1)
 
 

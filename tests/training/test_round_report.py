@@ -38,8 +38,6 @@ from giaann_dask.training.tasks import RoundPlan, assign, plan_rounds
 from giaann_dask.training.training_options import Order, SelectionOptions
 from giaann_dask.training.training_report import RoundReport, measure_touches, report_round
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 ORDERS = get_args(Order)
 
 

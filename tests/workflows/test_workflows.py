@@ -24,8 +24,6 @@ from giaann_dask.storage import read_json_lines
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.workflows.history import lock_of
 
-pytestmark = pytest.mark.usefixtures("few_regions")
-
 UNSEEN = str(sample_test_text())
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflows"
 COMMANDS = {
