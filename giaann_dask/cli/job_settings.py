@@ -128,11 +128,20 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
 
 
 def _as_given(option: click.Option, value: Any, path: Path) -> Any:
-    """Return a value of the file as an option takes it."""
+    """Return a value of the file as the command line would give it: as text, but for flags."""
+    name = without_dashes(option)
     if isinstance(value, list) and isinstance(option.type, Items):
-        return tuple(value)
-    if isinstance(value, list) != option.multiple:
-        if option.multiple:
-            return [value]
-        raise OptionError(f"{path} has a list for {without_dashes(option)}", "one value", "name one")
-    return value
+        return ",".join(_text(part, name, path) for part in value)
+    if option.multiple:
+        return [_text(part, name, path) for part in (value if isinstance(value, list) else [value])]
+    if isinstance(value, bool) and (option.is_flag or option.count):
+        return value
+    return _text(value, name, path)
+
+
+def _text(value: Any, name: str, path: Path) -> str:
+    """Return one value of the file as text."""
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return str(value)
+    kinds = {list: "a list", dict: "a table", bool: str(value).lower()}
+    raise OptionError(f"{path} has {kinds.get(type(value), 'a time')} for {name}", "a text or a number", "name one")

@@ -182,8 +182,8 @@ def _read_settings(settings: tuple[str, ...]) -> dict[str, Any]:
         name, separator, text = setting.partition("=")
         name = name.strip().replace("-", "_")
         if not separator:
-            raise OptionError(f"--set {setting!r}", "FIELD=VALUE, such as regions=16", "add the value")
-        _require_field(name, f"--set {setting!r}")
+            raise OptionError(f"{parameter('set')} {setting!r}", "FIELD=VALUE, such as regions=16", "add the value")
+        _require_field(name, f"{parameter('set')} {setting!r}")
         fields[name] = _read_value(name, text.strip())
     return fields
 
@@ -192,7 +192,7 @@ def _require_field(name: str, received: str) -> None:
     """Raise an `OptionError` unless a name is a field of `Specification`."""
     from giaann_dask.spec import Specification
 
-    known = sorted(get_type_hints(Specification))
+    known = sorted(name for name in get_type_hints(Specification) if name[0] != "_")
     if name not in known:
         near = difflib.get_close_matches(name, known, 3)
         remedy = f"did you mean {' or '.join(near)}?" if near else "name one of these"

@@ -56,9 +56,9 @@ def test_flag_then_environment_then_file(
 ) -> None:
     command, given = told
     file = tmp_path / "s.toml"
-    file.write_text('[common]\nkeep = 2\nworkers = 3\n[told]\nkeep = 3\nsome-text = ["a b", "c"]\njson = true\n')
+    file.write_text('[common]\nkeep = 2\nworkers = 3\n[told]\nkeep = 3\nsome-text = ["a b", 5]\njson = 1\n')
     assert run(["job", command, "--config", str(file)]) == 0
-    assert given == {"keep": 3, "some_text": ("a b", "c"), "as_json": True, "dry_run": False}
+    assert given == {"keep": 3, "some_text": ("a b", "5"), "as_json": True, "dry_run": False}
     monkeypatch.setenv("GIAANN_CONFIG", str(file))
     monkeypatch.setenv("GIAANN_KEEP", "4")
     monkeypatch.setenv("GIAANN_JSON", "0")
@@ -77,7 +77,13 @@ def test_flag_then_environment_then_file(
         ("[train-nightly]\nkeep = 1", "name it [nightly]"),
         ("[xyz]\nkeep = 1", "tables common, nightly, weekly, backup, compare, told; name it as its job"),
         ("keep = 1", "tables common"),
-        ("[told]\nkeep = [1, 2]", "one value"),
+        ("[told]\nkeep = [1, 2]", "has a list for keep; expected a text or a number"),
+        ("[told]\nkeep = true", "has true for keep"),
+        ("[told]\nkeep = 1.5", "Invalid value for 'keep': '1.5' is not a valid int"),
+        ("[told]\nsome-text = [['a']]", "has a list for some-text"),
+        ("[told]\nsome-text = {a = 1}", "has a table for some-text"),
+        ("[told]\nsome-text = 1979-05-27", "has a time for some-text"),
+        ("[told]\njson = 7", "Invalid value for 'json': '7' is not a valid bool"),
         ("[told]\nkeep = 'x'", "Invalid value for 'keep': 'x' is not a valid int"),
         ("keep = ", "is not TOML"),
     ],
