@@ -7,6 +7,7 @@ distributed and committed is read by `training_options`.
 from __future__ import annotations
 
 import difflib
+import tomllib
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
@@ -172,7 +173,8 @@ def _read_file(path: Path) -> dict[str, Any]:
     for name in read:
         _require_field(name, f"{path} has {name!r}")
     _name_by_key(set(read))
-    return {name: _read_value(name, _as_text(value)) for name, value in read.items()}
+    kept = {"model_options": read.pop("model_options")} if isinstance(read.get("model_options"), Mapping) else {}
+    return kept | {name: _read_value(name, _as_text(value)) for name, value in read.items()}
 
 
 def _read_settings(settings: tuple[str, ...]) -> dict[str, Any]:
@@ -220,6 +222,8 @@ def _read_value(name: str, text: str) -> Any:
 
     if name == "pos_factors":
         return _read_factors(text)
+    if name == "model_options":
+        return _read_options(text)
     if name == "contexts":
         return CONTEXT_NAMES if text == "all" else tuple(part.strip() for part in text.split(","))
     if name == "segment_counts":
@@ -236,6 +240,20 @@ def _read_value(name: str, text: str) -> Any:
     if float in kinds:
         return _read_number(name, text, float, "a number")
     return text
+
+
+def _read_options(text: str) -> dict[str, Any]:
+    """Return options of a model of another package, ``NAME=VALUE,...`` with values as in TOML, or text."""
+    found = {}
+    for name, equals, value in (part.partition("=") for part in text.split(",") if part.strip()):
+        if not equals:
+            name = parameter("model_options")
+            raise OptionError(f"{name} is {text!r}", "options such as reach=2", "write NAME=VALUE for each")
+        try:
+            found[name.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[name.strip()] = value.strip()
+    return found
 
 
 def _read_switch(name: str, text: str) -> bool:
