@@ -8,7 +8,6 @@ Needs pytest, and starts two worker processes once. Texts are invented and small
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -16,21 +15,26 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from distributed import Client
 
 import giaann_dask as gd
 from giaann_dask.data import sample_text
 from giaann_dask.errors import MissingDependencyError, SpecificationError
+from giaann_dask.events import Observer, ignore
+from giaann_dask.keys import pack_target
 from giaann_dask.models.options import BatchOptions
 from giaann_dask.registry import find_model
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packing import unpack
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.models import Models
 from giaann_dask.serving.opening import EngineOpener, SharedClient
 from giaann_dask.serving.serving_options import ServingOptions
 from giaann_dask.store.network_store import NetworkStore
 
-_DOCUMENTS, _LINES = 3, 6
+_DOCUMENTS, _LINES = 3, 4
 
 
 class ModelTests:
@@ -69,69 +73,67 @@ class ModelTests:
     @pytest.fixture(scope="class")
     @classmethod
     def whole(cls, client: Client, documents: list[Path], tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
-        """Return a network that was trained on all documents, with an index."""
+        """Return a network that was trained on all documents in one batch, with an index."""
         return cls.train(documents, tmp_path_factory.mktemp("whole") / "network", client)
 
     @classmethod
     def specification(cls, **options: Any) -> gd.Specification:
         """Return the specification of the tests' networks."""
-        given = {"trace": True, "regions": 2, **options}
+        given = {"trace": True, "regions": 1, **options}
         return gd.Specification(profile=cls.profile, model_options=dict(cls.model_options), **given)
 
     @classmethod
-    def train(cls, inputs: list[Path], path: Path, client: Client, **options: Any) -> gd.Network:
-        """Train a network in small batches."""
-        small = gd.TrainingOptions(**{"batch_sequences": 4, "rounds_in_flight": 1, **options})
-        return gd.train(inputs, path, client=client, specification=cls.specification(), options=small)
+    def train(
+        cls,
+        inputs: list[Path],
+        path: Path,
+        client: Client,
+        *,
+        regions: int = 1,
+        observer: Observer = ignore,
+        **options: Any,
+    ) -> gd.Network:
+        """Train a network."""
+        specification, training = cls.specification(regions=regions), gd.TrainingOptions(**options)
+        return gd.train(inputs, path, client=client, specification=specification, options=training, observer=observer)
 
-    def test_batches_and_regions_change_nothing(
+    def test_batches_regions_and_order_change_nothing(
         self, whole: gd.Network, client: Client, documents: list[Path], tmp_path: Path
     ) -> None:
-        """Train in batches of single sequences and of all, in one region and in several."""
-        expected = whole.digest()
-        for number, (batch, regions) in enumerate([(1, 3), (8192, 1)]):
-            other = gd.train(
-                documents,
-                tmp_path / str(number),
-                client=client,
-                specification=self.specification(regions=regions),
-                options=gd.TrainingOptions(batch_sequences=batch),
-            )
-            assert other.digest() == expected, f"batches of {batch}, {regions} regions"
+        """Train in small batches, in regions that split, and, where the model says so, in the opposite order."""
+        order = -1 if whole.specification.is_order_free else 1
+        other = self.train(
+            documents[::order],
+            tmp_path / "network",
+            client,
+            regions=2,
+            batch_sequences=6,
+            region_bytes=1 << 15,
+            hot_bytes=1 << 13,
+        )
+        assert other.digest() == whole.digest()
+        prompt = _prompt(documents)
+        assert other.generate(prompt, max_tokens=5).text == whole.generate(prompt, max_tokens=5).text
 
-    def test_a_killed_worker_changes_nothing(self, whole: gd.Network, documents: list[Path], tmp_path: Path) -> None:
-        """Kill one of two worker processes in the middle of training."""
-        with gd.connect(workers=2) as client:
-            workers = list(client.run(os.getpid).values())
-
-            def kill_once(event: object) -> None:
-                if len(workers) == 2 and type(event).__name__ == "RoundIntegrated":
-                    os.kill(workers.pop(), signal.SIGKILL)
-
-            network = gd.train(
-                documents,
-                tmp_path / "network",
-                client=client,
-                specification=self.specification(),
-                options=gd.TrainingOptions(batch_sequences=4, rounds_in_flight=1),
-                observer=kill_once,
-            )
-        assert len(workers) == 1, "one was killed"
-        assert network.digest() == whole.digest()
-
-    def test_training_resumes(self, whole: gd.Network, client: Client, documents: list[Path], tmp_path: Path) -> None:
-        """Stop after some sequences, and train on; what was counted is not counted twice."""
+    def test_stops_and_killed_workers_change_nothing(
+        self, whole: gd.Network, client: Client, documents: list[Path], tmp_path: Path
+    ) -> None:
+        """Stop after some sequences, and go on with two worker processes that are killed in turn; evaluate there."""
         path = tmp_path / "network"
         self.train(documents, path, client, max_sequences=_LINES + 3)
-        assert self.train(documents, path, client).digest() == whole.digest()
+        with gd.connect(workers=2) as two:
+            workers = list(two.run(os.getpid).values())
 
-    def test_order_changes_nothing(
-        self, whole: gd.Network, client: Client, documents: list[Path], tmp_path: Path
-    ) -> None:
-        """Train on the documents in the opposite order, where the model says that this is the same."""
-        if not whole.specification.is_order_free:
-            pytest.skip("the model's counts depend on the order of text")
-        assert self.train(documents[::-1], tmp_path / "network", client).digest() == whole.digest()
+            def kill(event: object) -> None:
+                if workers and type(event).__name__ == "RoundIntegrated":
+                    os.kill(workers.pop(), signal.SIGKILL)
+
+            network = self.train(documents, path, two, observer=kill, batch_sequences=2, rounds_in_flight=1)
+            report = network.evaluate(documents[:1], client=two)
+        assert not workers, "both were killed"
+        assert network.digest() == whole.digest()
+        assert report.top1 == whole.evaluate(documents[:1], client=client).top1
+        assert self.train(documents, path, client).commit == network.commit, "nothing is left to count"
 
     def test_sums_and_differences(
         self, whole: gd.Network, client: Client, documents: list[Path], tmp_path: Path
@@ -141,7 +143,7 @@ class ModelTests:
             pytest.skip("networks whose counts depend on the order of text cannot be added")
         first = self.train(documents[:-1], tmp_path / "first", client)
         last = self.train(documents[-1:], tmp_path / "last", client)
-        both = gd.add([first, last], tmp_path / "both", client=client)
+        both = gd.add([last, first], tmp_path / "both", client=client)
         assert both.digest() == whole.digest()
         gd.forget(both.path, documents[-1:], client=client)
         assert gd.open(both.path).digest() == first.digest()
@@ -152,12 +154,21 @@ class ModelTests:
 
     def test_tokens_are_traced(self, whole: gd.Network, documents: list[Path]) -> None:
         """Find the sentences behind each token: their shares add up to the stored strength."""
-        trace = whole.trace(_prompt(documents), max_tokens=4, sentences=1000, texts=gd.Files(map(str, documents)))
-        connections = [connection for token in trace.tokens for connection in token.connections]
-        assert connections
-        for connection in connections:
-            assert math.isclose(sum(sentence.share for sentence in connection.sentences), 1)
-            assert all(sentence.text for sentence in connection.sentences)
+        continuation = whole.generate(_prompt(documents), max_tokens=4)
+        trace = continuation.trace(sentences=1000)
+        reader = NetworkStore(whole.path).open(whole.commit)
+        stored = merge_runs([unpack(reader.run(run.identity).connections) for run in reader.manifest().runs])
+        traced = 0
+        for token, found in zip(continuation.tokens, trace.tokens, strict=True):
+            keys = [reason.connection for reason in token.reasons if reason.connection is not None]
+            for key, connection in zip(keys, found.connections, strict=True):
+                row = stored.row(key.source)
+                assert row is not None
+                (at,) = np.flatnonzero(row.target == pack_target(key.segment, key.target, key.branch))
+                assert sum(sentence.units for sentence in connection.sentences) == row.strength[at]
+                assert all(sentence.text for sentence in connection.sentences)
+                traced += 1
+        assert traced
 
     def test_exports_hold_every_count(self, whole: gd.Network, tmp_path: Path) -> None:
         """Export twice, the same bytes; a table has a row for each connection, with names."""

@@ -60,7 +60,6 @@ DOCUMENTS = ["\n\n".join(PARAGRAPHS[at::9]) for at in range(3)]
 # Few regions: what algebra costs for small texts is tasks.
 RULES: dict[str, dict[str, object]] = {
     "v1": {"flags": "canonical", "regions": 2},
-    "v2": {"flags": "canonical", "regions": 2},
     "contexts": {"regions": 2},
 }
 
@@ -116,24 +115,10 @@ def networks(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Callab
     return build
 
 
-@pytest.fixture(params=list(RULES))
+@pytest.fixture
 def trained(request: pytest.FixtureRequest, networks: Callable[[str], dict[str, gd.Network]]) -> dict[str, gd.Network]:
     """The networks of one profile."""
     return networks(request.param)
-
-
-def test_sum_equals_one_training(trained: dict[str, gd.Network], client: Client, tmp_path: Path) -> None:
-    parts = [trained[name] for name in ("second", "third", "first")]
-    whole = exported(trained["all"], tmp_path / "all")
-    together = trained["sum"]
-    assert exported(together, tmp_path / "of sum") == whole
-    # In another order, two at a time.
-    two = gd.add(parts[::2], tmp_path / "two", client=client)
-    three = gd.add([parts[1].path, two], tmp_path / "three", client=client)
-    assert three.digest() == together.digest() == trained["all"].digest()
-    assert together.manifest.connections == trained["all"].manifest.connections
-    assert len(together.commits()) == 2
-    assert gd.diff(trained["all"], three, client=client).is_empty
 
 
 def numbering(network: gd.Network) -> list[str]:
@@ -149,51 +134,43 @@ def concepts_of(network: gd.Network) -> list[str]:
 PROMPTS = ("The old miller carried the flour", "A baker walked to the river")
 
 
-def predictions(network: gd.Network, client: Client, profile: str) -> list[object]:
-    """Return what a network answers in every way that does not name its neurons by number."""
+def predictions(network: gd.Network, client: Client) -> list[object]:
+    """Return what a network of profile ``v1`` answers in every way that does not name its neurons by number."""
     plain = gd.GenerationOptions(max_tokens=8, runners_up=6, reasons=4)
-    chosen = [plain]
-    if profile == "contexts":
-        chosen = [plain, replace(plain, sampling=gd.SamplingOptions(temperature=1.2, seed=5))]
-    elif profile == "v1":
-        rules = [gd.InferenceOptions(timing=timing, sequential=False) for timing in ("none", "biased")]
-        beam = replace(plain, inference=rules[0], beam=gd.BeamOptions(width=3, depth=2))
-        chosen = [plain, *(replace(plain, inference=each) for each in rules), beam]
+    rules = [gd.InferenceOptions(timing=timing, sequential=False) for timing in ("none", "biased")]
+    beam = replace(plain, inference=rules[0], beam=gd.BeamOptions(width=3, depth=2))
+    chosen = [plain, *(replace(plain, inference=each) for each in rules), beam]
     timed = {"seconds", "tokens_per_second", "commit", "rows", "stages"}
     found: list[object] = [network.generate(p, client=client, options=each).tokens for p in PROMPTS for each in chosen]
-    for each in chosen[-2:] if profile == "v1" else chosen:
-        rules = gd.EvaluationOptions(inference=each.inference, top_k=(1, 3, 10), bits_per_byte=profile != "contexts")
-        report = network.evaluate([DOCUMENTS[0][:800]], client=client, options=rules).as_dict()
+    for inference in rules:
+        wanted = gd.EvaluationOptions(inference=inference, top_k=(1, 3, 10), bits_per_byte=True)
+        report = network.evaluate([DOCUMENTS[0][:800]], client=client, options=wanted).as_dict()
         found.append({name: value for name, value in report.items() if name not in timed})
     store = NetworkStore(network.path)
-    wanted = CompletionOptions(tokens=6, candidates=4, columns=0 if profile == "contexts" else 9)
     with closing(open_engine(client, store.open(store.head()))) as engine:
-        parts = [part for prompt in PROMPTS for part in parts_of(engine, prompt, wanted)]
+        asked = CompletionOptions(tokens=6, candidates=4, columns=9)
+        parts = [part for prompt in PROMPTS for part in parts_of(engine, prompt, asked)]
     return [*found, *((part.token, part.columns) for part in parts if isinstance(part, TokenEvent))]
 
 
-def test_networks_with_one_digest_predict_the_same(
-    trained: dict[str, gd.Network], client: Client, request: pytest.FixtureRequest
-) -> None:
-    one, other = trained["all"], trained["sum"]
-    assert one.digest() == other.digest()
-    assert numbering(one) != numbering(other), "they have other numbers for the same names"
-    profile = one.specification.profile
-    for one_answer, other_answer in zip(*(predictions(each, client, profile) for each in (one, other)), strict=True):
-        assert one_answer == other_answer
-
-
-# What depends on the profile is tested with all of them, the rest with one.
+# What depends on the profile is tested with all of them (`ModelTests`), the rest with one.
 only_v1 = pytest.mark.parametrize("trained", ["v1"], indirect=True)
 only_contexts = pytest.mark.parametrize("trained", ["contexts"], indirect=True)
 
 
-@pytest.mark.parametrize(("trained", "renumber"), [("v1", False), ("v2", True), ("contexts", False)],
-                         indirect=["trained"])  # fmt: skip
+@only_v1
+def test_networks_with_one_digest_predict_the_same(trained: dict[str, gd.Network], client: Client) -> None:
+    one, other = trained["all"], trained["sum"]
+    assert one.digest() == other.digest()
+    assert numbering(one) != numbering(other), "they have other numbers for the same names"
+    for one_answer, other_answer in zip(*(predictions(each, client) for each in (one, other)), strict=True):
+        assert one_answer == other_answer
+
+
+@pytest.mark.parametrize(("trained", "renumber"), [("v1", False), ("v1", True)], indirect=["trained"])
 def test_forgetting_equals_never_having_trained(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path, renumber: bool
 ) -> None:
-    profile = trained["all"].specification.profile
     network = gd.open(shutil.copytree(trained["sum"].path, tmp_path / "net"))
     before = network.commit
     report = gd.forget(network, [DOCUMENTS[1]], client=client, renumber=renumber)
@@ -205,7 +182,7 @@ def test_forgetting_equals_never_having_trained(
     assert len(report.parts) == len(network._reader.ledger()) - len(after._reader.ledger())
     names = (after.manifest.concepts, after.manifest.features)
     fewest = trained["without second"].manifest
-    if renumber or profile == "contexts":
+    if renumber:
         assert names <= (fewest.concepts, fewest.features)
     else:
         assert names == (network.manifest.concepts, network.manifest.features)
@@ -546,31 +523,6 @@ def test_sums_are_commutative_and_associative_and_forgetting_inverts_them(
     assert again.digest() == whole.digest()
     if rule.trace:
         assert_index_agrees(again._reader)
-
-
-@pytest.mark.parametrize("trained", ["v1", "v2"], indirect=True)
-def test_equal_networks_predict_the_same_but_for_the_order_of_equal_neurons(
-    trained: dict[str, gd.Network],
-) -> None:
-    other = trained["sum"]
-    options = gd.GenerationOptions(max_tokens=1, runners_up=10_000, reasons=0)
-    predicted = 0
-    for prompt in (
-        "The old miller carried the flour",
-        "The smith and the baker walked to the",
-        "The young sister sold",
-    ):
-        found = []
-        for network in (trained["all"], other):
-            tokens = network.generate(prompt, options=options).tokens
-            predicted += len(tokens)
-            candidates = [(each.column, each.word, each.value) for token in tokens for each in token.candidates]
-            for token in tokens:
-                # Which of the most active neurons is chosen follows the dictionary.
-                assert (token.column, token.word, max(value for _, _, value in candidates)) in candidates
-            found.append(sorted(candidates))
-        assert found[0] == found[1]
-    assert predicted >= 2
 
 
 @given(

@@ -80,21 +80,6 @@ def test_takes_what_scoring_finds_most_probable(network: gd.Network, opened: Con
     assert np.allclose(told, scores.log_probability[len(found.prompt) :], rtol=0, atol=1e-9)
 
 
-def test_the_same_on_a_cluster_and_in_sessions(network: gd.Network) -> None:
-    options = drawn(0.8, 3, reasons=2)
-    alone = [network.generate(prompt, options=options) for prompt in (PROMPT, "A boat")]
-    with gd.connect(workers=0) as client:
-        assert network.generate(PROMPT, client=client, options=options) == alone[0]
-        with network.sessions([PROMPT, "A boat"], client=client, options=options) as sessions:
-            assert list(sessions.continuations()) == alone
-    with network.sessions([PROMPT, " ", "A boat"], options=options) as sessions:
-        pieces = list(sessions)
-    assert [piece.number for piece in pieces if piece.error is not None] == [1]
-    assert [piece.token for piece in pieces if piece.number == 2 and piece.token] == [*alone[1].tokens]
-    with network.session(PROMPT, options=options) as session:
-        assert tuple(session) == alone[0].tokens
-
-
 def test_draws_by_probability(opened: ContextsPredictor) -> None:
     options = [drawn(1.0, seed, max_tokens=1, runners_up=3) for seed in range(150)]
     tokens = [next(iter(TextContinuation(opened.model, "The old", option))) for option in options]

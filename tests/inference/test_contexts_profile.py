@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from support.documents import read_documents
-from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cli import run
@@ -137,24 +136,6 @@ def test_plain_text_of_any_sentences(tmp_path: Path) -> None:
         found.score(tmp_path / "short.txt", client=client)
 
 
-def test_blocks_batches_regions_and_stops_do_not_matter(network: gd.Network, tmp_path: Path) -> None:
-    expected = exported(network, tmp_path)
-    for number, options in enumerate(
-        (
-            {"batch_sequences": 60, "block_characters": 9_000, "part": 3_000, "regions": 5},
-            {"batch_sequences": 60, "region_bytes": 30_000, "hot_bytes": 10_000, "accumulate": 2},
-        )
-    ):
-        folder = tmp_path / f"net{number}"
-        if number:
-            partly = trained(TRAIN, folder, max_sequences=101, commit_seconds=0.01, **options)
-            assert partly.manifest.sequences == 101
-        whole = trained(TRAIN, folder, **options)
-        assert [a == b for a, b in zip(exported(whole, tmp_path), expected, strict=True)] == [True, True, True]
-        assert trained(TRAIN, folder, **options).commit == whole.commit, "nothing is left to count"
-    assert whole.describe()["regions"] > 3, "regions of counts are split as others are"
-
-
 def test_probabilities_are_those_of_the_pure_path(network: gd.Network) -> None:
     stream, tables = stream_of(TEST), pure_tables()
     expected = LogLinearModel(tables, BEST).score(stream)
@@ -263,37 +244,6 @@ def test_a_token_of_more_nats_than_a_float_takes(
     assert found["every_token"]["bits_per_byte"] == report.every.bits_per_byte
     assert run(command) == 0
     assert "infinite" in capsys.readouterr().out
-
-
-def check_workers(tmp_path: Path, workers: int) -> None:
-    text = write_village(tmp_path / "village.txt", 600)
-    unseen = write_village(tmp_path / "unseen.txt", 100, 5)
-    alone = trained(text, tmp_path / "alone")
-    options = {"part": 6_000, "batch_sequences": 100, "block_characters": 6_000, "commit_seconds": 0.5}
-    with gd.connect(workers=workers) as client:
-        spread = trained(text, tmp_path / "spread", client, **options)
-        found = spread.score(unseen, client=client, options=gd.ScoringOptions(tokens_per_task=200, baseline="ngram"))
-    with gd.connect(workers=0) as client:
-        expected = alone.score(unseen, client=client, options=gd.ScoringOptions(baseline="ngram"))
-    assert exported(spread, tmp_path) == exported(alone, tmp_path)
-    assert found.scores.log_probability.tobytes() == expected.scores.log_probability.tobytes()
-    assert {**found.as_dict(), **_ignored(expected)} == expected.as_dict()
-
-
-def _ignored(report: Any) -> dict[str, Any]:
-    return {name: report.as_dict()[name] for name in ("seconds", "tokens_per_second", "commit")}
-
-
-@pytest.mark.cluster
-def test_two_workers_count_and_score_alike(tmp_path: Path) -> None:
-    check_workers(tmp_path, 2)
-
-
-@pytest.mark.slow
-@pytest.mark.cluster
-@pytest.mark.parametrize("workers", [1, 4])
-def test_other_numbers_of_workers_count_and_score_alike(tmp_path: Path, workers: int) -> None:
-    check_workers(tmp_path, workers)
 
 
 def test_unseen_characters_are_stored(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 from support.conformance import read_json
 
 import giaann_dask as gd
-from giaann_dask.errors import OptionError
 from giaann_dask.store.network_store import NetworkStore
 
 
@@ -44,20 +43,6 @@ def test_evaluation_follows_the_golden_run_but_for_ties(trained: gd.Network, dat
     assert mended.without_prediction == golden["no_candidate"]
     assert mended.prediction_matches > strict.prediction_matches
     assert strict.unreached == 0
-
-
-def test_a_prompt_goes_on_alike_in_a_task_and_in_a_session(trained: gd.Network) -> None:
-    prompt = "he met the dog and the cat"
-    options = gd.GenerationOptions(max_tokens=6, inference=gd.V2Settings(feed="prediction"))
-    with gd.connect(workers=0) as client:
-        task = trained.generate(prompt, client=client, options=options)
-    session = trained.session(prompt, options=options)
-    assert tuple(session) == task.tokens
-    assert task.tokens
-    assert all(token.reasons for token in task.tokens)
-    ahead = gd.GenerationOptions(beam=gd.BeamOptions(width=3, depth=2))
-    with pytest.raises(OptionError):
-        trained.generate(prompt, options=ahead)
 
 
 def test_the_flags_of_subwords_change_with_the_text(trained: gd.Network) -> None:

@@ -42,7 +42,7 @@ def client() -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture(scope="module", params=["v1", "v2", "contexts"])
+@pytest.fixture(scope="module", params=["v1", "contexts"])
 def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CommitReader:
     folder: Path = tmp_path_factory.mktemp("net")
     with gd.connect(workers=0) as client:

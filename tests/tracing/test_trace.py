@@ -50,10 +50,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [folder / "first.txt.gz", folder / "second.jsonl"]
 
 
-@pytest.fixture(scope="module", params=["v1", "v2", "contexts"])
-def network(request: pytest.FixtureRequest, client: Client, files: list[Path]) -> gd.Network:
-    rules = gd.Specification(profile=request.param, trace=True, regions=2)
-    return gd.train(files, files[0].parent / request.param, client=client, specification=rules)
+@pytest.fixture(scope="module")
+def network(client: Client, files: list[Path]) -> gd.Network:
+    rules = gd.Specification(trace=True, regions=2)
+    return gd.train(files, files[0].parent / "net", client=client, specification=rules)
 
 
 def test_shares_add_up_to_the_stored_strength(network: gd.Network, files: list[Path]) -> None:

@@ -207,22 +207,3 @@ def test_lexicon_from_the_corpus_itself(two_workers: Client, data_folder: Path, 
     check_connections(arrays, golden.folder / "connections.npz")
     with np.load(arrays) as stored:
         assert stored["strength"].dtype == np.float32
-
-
-def test_resume_on_other_numbers_of_workers(tmp_path: Path) -> None:
-    text = write_village(tmp_path / "village.txt", 450)
-    reading = gd.TextOptions(reading=ReadOptions(part_characters=4000))
-    few = gd.Specification(regions=3)
-    with gd.connect(workers=0) as client:
-        networks = [gd.train(text, tmp_path / "once", client=client, specification=few)]
-    for workers, limit in ((1, 200), (3, None)):
-        options = gd.TrainingOptions(batch_sequences=100, block_characters=4000, max_sequences=limit)
-        with gd.connect(workers=workers) as client:
-            network = gd.train(
-                text, tmp_path / "parts", client=client, specification=few, text=reading, options=options
-            )
-            report = network.training_report
-        assert 0 < report.sequences < 450
-    networks.append(network)
-    exports = [each.export(tmp_path / f"{each.path.name}.npz").connections.read_bytes() for each in networks]
-    assert exports[0] == exports[1]

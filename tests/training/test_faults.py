@@ -65,10 +65,8 @@ def test_a_stopped_run_commits_and_resumes(undisturbed: Undisturbed, tmp_path: P
     check_going_on(text, tmp_path, expected)
 
 
-@pytest.mark.parametrize(
-    ("workers", "kills"),
-    [pytest.param(1, 1, marks=pytest.mark.slow), pytest.param(2, 1, marks=pytest.mark.slow), (2, 2)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "kills"), [(1, 1), (2, 1), (2, 2)])
 def test_killed_workers_lose_nothing(undisturbed: Undisturbed, tmp_path: Path, workers: int, kills: int) -> None:
     text, _, expected = undisturbed
     with gd.connect(workers=workers) as client:

@@ -122,12 +122,10 @@ def test_many_regions_begin_with_fewer(costs: dict[int, Costs]) -> None:
     assert costs[1000].network.describe()["regions"] == manifests.FIRST_REGIONS
 
 
-@pytest.mark.parametrize("profile", ["v1", "contexts"])
-def test_exports_do_not_depend_on_regions_and_placement(client: Client, tmp_path: Path, profile: str) -> None:
+def test_exports_do_not_depend_on_regions_and_placement(client: Client, tmp_path: Path) -> None:
     found = set()
-    settings = [(1, "hash"), (8, "co-occurrence"), (1000, "balanced")]
-    for regions, placement in settings if profile == "v1" else [(1, "hash"), (20, "hash")]:
-        rule = gd.Specification(profile=profile, regions=regions, placement=placement)
+    for regions, placement in [(1, "hash"), (8, "co-occurrence"), (1000, "balanced")]:
+        rule = gd.Specification(regions=regions, placement=placement)
         path = tmp_path / f"{regions} {placement}"
         network = gd.train(str(sample_test_text()), path, client=client, specification=rule)
         found.add(tuple(file.read_bytes() for file in network.export(path.with_suffix(".npz"))))
