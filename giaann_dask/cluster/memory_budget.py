@@ -166,15 +166,20 @@ def worker_allocator(memory_bytes: int | None, workers: int) -> Iterator[None]:
     configured: Mapping[str, Any] = dask.config.get(_CONFIGURED, {})
     theirs = {name: value for name, value in configured.items() if _REPLACED.get(name) != str(value)}
     before = {name: os.environ.get(name) for name in ours}
-    # Variables of the environment take precedence over these in Dask.
+    # Variables of the environment take precedence over these in Dask, which leaves its own there.
+    for name, value in _REPLACED.items():
+        if before[name] == value:
+            del os.environ[name]
     with dask.config.set({_CONFIGURED: {**ours, **theirs}}):
         try:
             yield
         finally:
             # Dask leaves the variables of its child processes in this process; the next cluster may have other limits.
-            for name, value in before.items():
-                if value is None:
+            for name, earlier in before.items():
+                if earlier is None:
                     os.environ.pop(name, None)
+                else:
+                    os.environ[name] = earlier
 
 
 def _of_malloc(name: str) -> Any:
