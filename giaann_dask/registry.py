@@ -10,12 +10,19 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from giaann_dask.errors import GiaannError, MissingDependencyError, SpecificationError, parameter
 
 if TYPE_CHECKING:
     from giaann_dask.models.base import Model
+    from giaann_dask.spec_fields import FieldRules
+
+Profile = Literal["v1", "v2", "contexts"]
+PROFILES: tuple[Profile, ...] = get_args(Profile)
+DEFAULT_PROFILE: Profile = "v1"
+# Names under which profiles are stored, where these differ: digests of networks depend on it.
+STORED_PROFILES = {"contexts": "best"}
 
 GROUP = "giaann_dask.models"
 
@@ -46,12 +53,34 @@ class _BuiltIn:
     """A model of this package, which is imported when a network of it is opened."""
 
     path: str
+    fields: str
     traits: ModelTraits
 
 
-_COLUMNS = _BuiltIn("giaann_dask.models.columns.model:MODEL", ModelTraits(columns=True, probabilities=False))
-_CONTEXTS = _BuiltIn("giaann_dask.models.contexts.model:MODEL", ModelTraits())
-BUILT_IN = {"v1": _COLUMNS, "v2": _COLUMNS, "contexts": _CONTEXTS}
+_MODELS = "giaann_dask.models"
+_COLUMNS = ModelTraits(columns=True, probabilities=False)
+BUILT_IN = {
+    "v1": _BuiltIn(f"{_MODELS}.columns.model:MODEL", f"{_MODELS}.columns.specification:V1", _COLUMNS),
+    "v2": _BuiltIn(f"{_MODELS}.columns.model:MODEL", f"{_MODELS}.columns.specification:V2", _COLUMNS),
+    "contexts": _BuiltIn(
+        f"{_MODELS}.contexts.model:MODEL", f"{_MODELS}.contexts.specification:CONTEXTS", ModelTraits()
+    ),
+}
+_OTHER_FIELDS = f"{_MODELS}.words.specification:OTHER"
+
+
+@cache
+def fields_of(profile: str) -> FieldRules:
+    """Return the rules for the fields of a profile's specifications.
+
+    Examples
+    --------
+    >>> fields_of("v2").defaults["sentences_per_sequence"]
+    3
+    """
+    known = BUILT_IN.get(profile)
+    module, _, name = (_OTHER_FIELDS if known is None else known.fields).partition(":")
+    return cast("FieldRules", getattr(import_module(module), name))
 
 
 def traits_of(profile: str, package: str = "") -> ModelTraits:

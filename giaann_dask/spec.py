@@ -2,7 +2,7 @@
 
 It has the options of training and of the steps before it, the segment layout derived from them, and the modes that
 limit, scale or forget strengths, all off by default. A specification is stored with the network and never changes
-afterwards. Defaults of each profile are in `giaann_dask.spec_profiles`, options of prediction in
+afterwards. Its model has the defaults and checks (`giaann_dask.registry.fields_of`), options of prediction are in
 `giaann_dask.models.columns.state.options`, and `giaann_dask.models.columns.scaling` checks which modes can be trained.
 """
 
@@ -19,26 +19,18 @@ import numpy.typing as npt
 
 from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.keywords import names_keywords
-from giaann_dask.registry import ModelTraits, find_model, module_of, package_of, traits_of
-from giaann_dask.spec_profiles import (
-    COLUMN_PROFILES,
-    CONTEXTS_OPTIONS,
+from giaann_dask.registry import BUILT_IN, DEFAULT_PROFILE, STORED_PROFILES, ModelTraits, fields_of, traits_of
+from giaann_dask.spec_fields import (
     FLAGS,
-    LATER,
-    MODEL_OPTIONS,
-    PROFILE_DEFAULT,
-    PROFILES,
-    TEXT_RULES,
+    HISTORY,
+    MODEL_DEFAULT,
     BranchOrder,
     ColumnNames,
     Flags,
     OwnStrengths,
     TokenKind,
-    check_contexts,
-    check_later,
-    profile_defaults,
 )
-from giaann_dask.spec_profiles import require as _require
+from giaann_dask.spec_fields import require as _require
 
 # Bit widths of the keys that connections are sorted by (giaann_dask.keys).
 COLUMN_BITS = 26
@@ -65,19 +57,6 @@ PARTS_OF_SPEECH = (
     *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM"),
     *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
 )
-
-# Names under which profiles are stored, where these differ: digests of networks depend on it.
-STORED_PROFILES = {"contexts": "best"}
-
-# Stored only where they are in use, so that a network without them is what it was before they existed.
-_MODES = (
-    *("strength_limit", "strength_squash", "limit_scope"),
-    *("pos_factors", "pos_scope", "permanence_growth", "permanence_decay"),
-    "flags",
-    "trace",
-)
-# The flags of what is stored without any, and of networks that cannot have others.
-HISTORY: Flags = "history"
 
 
 @names_keywords
@@ -173,9 +152,9 @@ class Specification:
         (``"span"``), or of its words' lemmas (``"lemma"``). In the latter two columns are numbered as they
         appear, as those of words are.
     contexts : tuple of str
-        Kinds of contexts that profile ``contexts`` counts words after, of `spec_profiles.CONTEXT_NAMES`; by
-        default those that its weights read. Empty in other profiles, as nearly all of the options above
-        have one value only in profile ``contexts``.
+        Kinds of contexts that profile ``contexts`` counts words after
+        (`giaann_dask.models.contexts.specification`); by default those that its weights read. Empty in other profiles,
+        as nearly all of the options above have one value only in profile ``contexts``.
     package : str
         Distribution that has the model, filled in for models of other packages.
     model_options : mapping of str to Any, or pairs of these
@@ -203,9 +182,9 @@ class Specification:
     # Whether flags were asked for; if not, those of an existing network or corpus are used.
     _flags_given: ClassVar[bool] = False
 
-    profile: str = "v1"
+    profile: str = DEFAULT_PROFILE
     seed_tokens: int = 8
-    branches: int = PROFILE_DEFAULT
+    branches: int = MODEL_DEFAULT
     maximum_tokens: int = 80
     proximity_scale: float = 10.0
     strength_bits: int = 20
@@ -218,36 +197,55 @@ class Specification:
     pos_scope: PosScope = "external"
     permanence_growth: int = 0
     permanence_decay: int = 0
-    flags: Flags = PROFILE_DEFAULT
+    flags: Flags = MODEL_DEFAULT
     trace: bool = False
-    tokens: TokenKind = PROFILE_DEFAULT
-    lif: bool = PROFILE_DEFAULT
-    sentences_per_sequence: int = PROFILE_DEFAULT
-    crop: bool = PROFILE_DEFAULT
-    merge_dashes: bool = PROFILE_DEFAULT
-    invented_boundaries: bool = PROFILE_DEFAULT
-    segment_counts: tuple[int, int] | None = PROFILE_DEFAULT
-    column_catch_all: bool = PROFILE_DEFAULT
-    feature_catch_all: bool = PROFILE_DEFAULT
-    proximity_exponent: float = PROFILE_DEFAULT
-    branch_order: BranchOrder = PROFILE_DEFAULT
-    branch_tree: bool = PROFILE_DEFAULT
-    own_strengths: OwnStrengths = PROFILE_DEFAULT
-    maximum_subwords: int = PROFILE_DEFAULT
-    maximum_bytes: int = PROFILE_DEFAULT
-    column_names: ColumnNames = PROFILE_DEFAULT
+    tokens: TokenKind = MODEL_DEFAULT
+    lif: bool = MODEL_DEFAULT
+    sentences_per_sequence: int = MODEL_DEFAULT
+    crop: bool = MODEL_DEFAULT
+    merge_dashes: bool = MODEL_DEFAULT
+    invented_boundaries: bool = MODEL_DEFAULT
+    segment_counts: tuple[int, int] | None = MODEL_DEFAULT
+    column_catch_all: bool = MODEL_DEFAULT
+    feature_catch_all: bool = MODEL_DEFAULT
+    proximity_exponent: float = MODEL_DEFAULT
+    branch_order: BranchOrder = MODEL_DEFAULT
+    branch_tree: bool = MODEL_DEFAULT
+    own_strengths: OwnStrengths = MODEL_DEFAULT
+    maximum_subwords: int = MODEL_DEFAULT
+    maximum_bytes: int = MODEL_DEFAULT
+    column_names: ColumnNames = MODEL_DEFAULT
     contexts: tuple[str, ...] = ()
     package: str = ""
     model_options: Mapping[str, Any] | Sequence[tuple[str, Any]] = ()
 
     def __post_init__(self) -> None:
-        self._check_model()
-        for name, value in profile_defaults(self.profile, self.lif).items():
+        given = self.model_options
+        pairs = given.items() if isinstance(given, Mapping) else ((name, value) for name, value in given)
+        self._set("model_options", tuple(sorted(pairs)))
+        rules = fields_of(self.profile)
+        for name, value in rules.defaults_for(self).items():
             if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
+                self._set(name, value)
         if self.segment_counts is not None:
             # JSON has lists only.
-            object.__setattr__(self, "segment_counts", tuple(self.segment_counts))
+            self._set("segment_counts", tuple(self.segment_counts))
+        self._set("_flags_given", self.flags is not None)
+        if not self._flags_given:
+            self._set("flags", "canonical" if rules.canonical_flags(self) else HISTORY)
+        self._check()
+        for name, value in rules.check(self).items():
+            self._set(name, value)
+
+    def _set(self, name: str, value: object) -> None:
+        """Set a field while the value is made."""
+        object.__setattr__(self, name, value)
+
+    def _check(self) -> None:
+        """Check the fields that mean the same in all models."""
+        if self.profile in BUILT_IN:
+            for name in ("package", "model_options"):
+                _require(not getattr(self, name), name, getattr(self, name), "none with a model of this package")
         _require(self.placement in PLACEMENTS, "placement", self.placement, ", ".join(PLACEMENTS))
         _require(self.seed_tokens >= 1, "seed_tokens", self.seed_tokens, "at least 1")
         _require(1 <= self.branches <= MAXIMUM_BRANCHES, "branches", self.branches, f"1 to {MAXIMUM_BRANCHES}")
@@ -260,69 +258,8 @@ class Specification:
         _require(1 <= self.regions <= 65536, "regions", self.regions, "1 to 65536")
         _require(1 <= self.strength_bits <= 30, "strength_bits", self.strength_bits, "1 to 30")
         _require(0 < self.proximity_scale < 1e6, "proximity_scale", self.proximity_scale, "0 to 1000000")
-        check_later(vars(self), MAXIMUM_TOKENS)
-        self._check_flags()
-        object.__setattr__(self, "contexts", check_contexts(self.contexts, vars(self), _plain()))
-        if self.profile == "v1":
-            expected = (
-                f"a number that its {self.segments} segments fit into, and at most {MAXIMUM_SEGMENTS} of them (6 to 40)"
-            )
-            _require(
-                self.segments <= min(self.seed_tokens, MAXIMUM_SEGMENTS), "seed_tokens", self.seed_tokens, expected
-            )
-        _require(self.segments <= MAXIMUM_SEGMENTS, "segment_counts", self.segment_counts, f"{MAXIMUM_SEGMENTS} in all")
-        self._check_modes()
-
-    def _check_model(self) -> None:
-        """Check the options of a model of another package; those of a stored network are as it was trained."""
-        given = self.model_options
-        pairs = given.items() if isinstance(given, Mapping) else ((name, value) for name, value in given)
-        object.__setattr__(self, "model_options", tuple(sorted(pairs)))
-        if self.profile in PROFILES:
-            _require(not self.package, "package", self.package, "none with a model of this package")
-            _require(not self.model_options, "model_options", self.model_options, "none with a model of this package")
-        elif not self.package:
-            complete = _complete(find_model(self.profile).options, dict(self.model_options))
-            object.__setattr__(self, "model_options", tuple(sorted(complete.items())))
-            object.__setattr__(self, "package", package_of(self.profile) or module_of(self.profile))
-
-    def _check_flags(self) -> None:
-        """Choose flags where none are given; check that with canonical ones nothing depends on the order of text."""
-        words = self.profile in COLUMN_PROFILES and self.tokens == "words" and self.branch_order == "occurrence"
-        object.__setattr__(self, "_flags_given", self.flags is not None)
-        if not self._flags_given:
-            object.__setattr__(self, "flags", "canonical" if words else HISTORY)
         _require(self.flags in FLAGS, "flags", self.flags, " or ".join(FLAGS))
         _require(isinstance(self.trace, bool), "trace", self.trace, "True or False")
-        if self.flags == "canonical":
-            expected = "words as tokens, and branches in the order of occurrence, with canonical flags"
-            _require(self.tokens == "words", "tokens", self.tokens, expected)
-            _require(self.branch_order == "occurrence", "branch_order", self.branch_order, expected)
-
-    def _check_modes(self) -> None:
-        """Normalise the modes and check that they can be combined."""
-        object.__setattr__(self, "pos_factors", _factors(self.pos_factors))
-        limit, unit = self.strength_limit, 1 / (1 << self.strength_bits)
-        _require(limit is None or unit <= limit < 1e6, "strength_limit", limit, f"{unit} (a unit) to 1000000")
-        object.__setattr__(self, "strength_limit", None if limit is None else float(limit))
-        choices = (
-            ("strength_squash", get_args(Squash), "strength_limit"),
-            ("limit_scope", get_args(LimitScope), "strength_limit"),
-            ("pos_scope", get_args(PosScope), "pos_factors"),
-        )
-        for name, values, needed in choices:
-            value = getattr(self, name)
-            _require(value in values, name, value, " or ".join(values))
-            _require(value == values[0] or bool(getattr(self, needed)), name, value, f"{parameter(needed)} with it")
-        for name in ("permanence_growth", "permanence_decay"):
-            value = getattr(self, name)
-            _require(isinstance(value, int) and 0 <= value < 1 << 20, name, value, "a whole number from 0 to 1048575")
-        if self.pos_factors or self.limit_scope == "pair" or self.proximity_exponent != 1:
-            # Profile v1 itself takes any scale; what a mode makes of it must still be a strength.
-            for factor in (1.0, *dict(self.pos_factors).values()):
-                fits = self.proximity_scale * factor < 1e6 and int(self.increments(factor)[1:].min()) > 0
-                expected = f"less than 1000000 and a unit or more for every pair, with the factor {factor} too"
-                _require(fits, "proximity_scale", self.proximity_scale, expected)
 
     @property
     def traits(self) -> ModelTraits:
@@ -399,7 +336,7 @@ class Specification:
 
     def text_rules(self) -> dict[str, Any]:
         """Return the rules that encoded text depends on besides its limits and branches."""
-        rules = {} if self.profile == "v1" else {name: getattr(self, name) for name in TEXT_RULES}
+        rules = {name: getattr(self, name) for name in fields_of(self.profile).text_fields}
         if "profile" in rules:
             rules["profile"] = self._stored_profile
         return rules if self.flags == HISTORY else {**rules, "flags": self.flags}
@@ -477,16 +414,7 @@ class Specification:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values, modes only where they are in use."""
-        if self.profile not in COLUMN_PROFILES:
-            names = CONTEXTS_OPTIONS if self.profile in PROFILES else MODEL_OPTIONS
-            fields = {name: getattr(self, name) for name in (*names, *(("trace",) if self.trace else ()))}
-            fields["profile"] = self._stored_profile
-            return fields | ({"model_options": dict(self.model_options)} if self.package else {})
-        others = ("contexts", "package", "model_options")
-        later = (*LATER, *others) if self.profile == "v1" else others
-        fields = {k: v for k, v in dataclasses.asdict(self).items() if k not in later}
-        unused = {**{name: getattr(Specification, name) for name in _MODES}, "flags": HISTORY}
-        return {k: v for k, v in fields.items() if k not in unused or v != unused[k]}
+        return {**fields_of(self.profile).stored(self), "profile": self._stored_profile}
 
     def describe(self) -> dict[str, Any]:
         """Return the fields as users know them: `as_dict` with the profile's present name and with the flags."""
@@ -524,31 +452,3 @@ class Specification:
         named = {stored: profile for profile, stored in STORED_PROFILES.items()}
         profile = fields.get("profile", cls.profile)
         return cls(**{"flags": HISTORY, **fields, "profile": named.get(profile, profile)})
-
-
-def _complete(options: type, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a model of another package with its defaults, as its class checks them."""
-    try:
-        return dataclasses.asdict(options(**given))
-    except (TypeError, ValueError) as error:
-        expected = f"those of {options.__module__}.{options.__qualname__}"
-        raise SpecificationError(f"{parameter('model_options')} {given}: {error}", expected, "mend them") from error
-
-
-def _plain() -> dict[str, Any]:
-    """Return the values of the fields that profile contexts has only one of and that no profile gives a default."""
-    fields = dataclasses.fields(Specification)
-    known = (*LATER, "branches", *CONTEXTS_OPTIONS, *MODEL_OPTIONS, "trace")
-    return {**{f.name: f.default for f in fields if f.name not in known}, "flags": HISTORY}
-
-
-def _factors(given: Mapping[str, float] | Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
-    """Return factors other than 1, each part of speech once, in the order of the names."""
-    pairs = list(given.items()) if isinstance(given, Mapping) else [(name, factor) for name, factor in given]
-    names = [name for name, _ in pairs]
-    of = f"of {parameter('pos_factors')}"
-    for name, factor in pairs:
-        _require(name in PARTS_OF_SPEECH, f"a part of speech {of}", name, f"one of {', '.join(PARTS_OF_SPEECH)}")
-        _require(names.count(name) == 1, f"a part of speech {of}", name, "each of them once")
-        _require(0 < factor < 1e6, f"the factor for {name} {of}", factor, "more than 0, less than 1000000")
-    return tuple(sorted((name, float(factor)) for name, factor in pairs if factor != 1))

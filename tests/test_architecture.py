@@ -126,7 +126,7 @@ COLUMN_TOOLS = (
     *("diagnostics/network_report/", "diagnostics/pictures/", "workflows/measuring"),
 )
 # Where the models of this package are listed and specified, and user interfaces that offer them by name.
-NAMES = ("registry", "spec", "spec_profiles", "encoding/sources", "cli/jobs", "cli/specification_options", "workflows/")
+NAMES = ("registry", "encoding/sources", "cli/jobs", "cli/specification_options", "workflows/")
 
 
 def test_no_other_code_asks_which_model_a_network_has() -> None:

@@ -17,7 +17,7 @@ from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.shared_options import json_option, silence_dask
-from giaann_dask.spec_profiles import PROFILES, Profile
+from giaann_dask.registry import PROFILES, Profile
 
 _LINES = 30
 _PROMPT = "The old miller carried the flour"

@@ -18,7 +18,7 @@ from giaann_dask.cli.click_ext import FILE_FIELDS, section
 from giaann_dask.cli.dataclass_options import read_items
 from giaann_dask.cli.shared_options import FILE_PATH, read_toml
 from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
-from giaann_dask.spec_profiles import CONTEXT_NAMES, FLAGS
+from giaann_dask.spec_fields import FLAGS
 
 if TYPE_CHECKING:
     from giaann_dask.spec import Specification
@@ -218,6 +218,7 @@ def _read_value(name: str, text: str) -> Any:
     OptionError
         If the text cannot be read as a value of the field's type.
     """
+    from giaann_dask.models.contexts.specification import CONTEXT_NAMES
     from giaann_dask.spec import Specification
 
     if name == "pos_factors":

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import giaann_dask as gd
 from giaann_dask.events import Observer, StageAdvanced, ignore
+from giaann_dask.registry import Profile
 from giaann_dask.representations import format_float
-from giaann_dask.spec_profiles import Profile
 from giaann_dask.storage import bytes_on_disk, require_local, writing
 from giaann_dask.workflows.job_options import ComparisonOptions
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.cluster.cluster_options import ClusterOptions
 from giaann_dask.errors import OptionError, require_at_least, require_option
+from giaann_dask.registry import PROFILES, Profile
 from giaann_dask.spec import Specification
-from giaann_dask.spec_profiles import PROFILES, Profile
 from giaann_dask.training.training_options import TrainingOptions
 
 

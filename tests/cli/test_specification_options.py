@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from giaann_dask.cli import giaann_dask as command_line
 from giaann_dask.cli.click_ext import Command
 from giaann_dask.cli.specification_options import network_options, read_fields
+from giaann_dask.models.contexts.specification import CONTEXT_NAMES
 from giaann_dask.spec import Specification
-from giaann_dask.spec_profiles import CONTEXT_NAMES
 
 
 @pytest.fixture

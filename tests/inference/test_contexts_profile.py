@@ -21,9 +21,9 @@ from giaann_dask.models.contexts.counting import ContextCounts, count_contexts, 
 from giaann_dask.models.contexts.kinds import CONTEXTS
 from giaann_dask.models.contexts.ngram import backoff_matches, kneser_ney
 from giaann_dask.models.contexts.scores import BEST, NAMES, LogLinearModel
+from giaann_dask.models.contexts.specification import CHAIN_NAMES, CONTEXT_NAMES
 from giaann_dask.models.contexts.tables import PooledTables, build_tables
 from giaann_dask.models.words.stream import TokenStream
-from giaann_dask.spec_profiles import CHAIN_NAMES, CONTEXT_NAMES
 from giaann_dask.store.export import read_whole
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.read_options import ReadOptions

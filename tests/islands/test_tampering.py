@@ -45,6 +45,7 @@ from giaann_dask.keys import Integers, word_key
 from giaann_dask.models import totals_of
 from giaann_dask.models.contexts.counting import count_rows
 from giaann_dask.models.contexts.kinds import CONTEXTS, EXTENDS
+from giaann_dask.models.contexts.specification import CONTEXT_NAMES
 from giaann_dask.models.contexts.stored_tables import StoredTables
 from giaann_dask.models.totals import LARGEST_STRENGTH, GroupCounts
 from giaann_dask.models.words.prompts import sentences_of
@@ -52,7 +53,6 @@ from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.runs.packed_arrays import to_json
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
 from giaann_dask.runs.run import RegionRun, Run, select_rows
-from giaann_dask.spec_profiles import CONTEXT_NAMES
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text import vocabulary
 from giaann_dask.text.ledger import LedgerEntry, identify

@@ -13,7 +13,7 @@ from distributed import Client
 
 import giaann_dask as gd
 from giaann_dask.data import sample_text
-from giaann_dask.spec_profiles import PROFILES, Profile
+from giaann_dask.registry import PROFILES, Profile
 
 EXPECTED: dict[str, Any] = json.loads(
     (Path(__file__).resolve().parent.parent / "data" / "pinned_networks.json").read_text(encoding="utf-8")

@@ -7,6 +7,7 @@ import numpy as np
 from giaann_dask.keys import unpack_neuron, word_key
 from giaann_dask.models.columns.places import TokenPlaces
 from giaann_dask.models.contexts.counting import count_rows
+from giaann_dask.models.contexts.specification import CONTEXT_NAMES
 from giaann_dask.models.words.places import AS_WORD
 from giaann_dask.models.words.stream import TokenStream, ending_of
 from giaann_dask.runs.merging import merge_runs
@@ -15,7 +16,6 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import read_postings
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
-from giaann_dask.spec_profiles import CONTEXT_NAMES
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.blocks import POS_FLAGS
 from giaann_dask.text.segmentation import EncodedBlock

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from giaann_dask.models.contexts.counting import count_rows
+from giaann_dask.models.contexts.specification import CONTEXT_NAMES
 from giaann_dask.models.words.places import index_words
 from giaann_dask.models.words.stream import stream_tokens
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run, divide_rows
 from giaann_dask.spec import Specification
-from giaann_dask.spec_profiles import CONTEXT_NAMES
 from giaann_dask.text.segmentation import EncodedBlock
 
 

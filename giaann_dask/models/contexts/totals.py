@@ -12,11 +12,11 @@ import numpy as np
 from giaann_dask.keys import unpack_target
 from giaann_dask.models.contexts.continuation_counts import EMPTY_CONTEXT
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, EXTENDS, SINGLE
+from giaann_dask.models.contexts.specification import CONTEXT_NAMES
 from giaann_dask.models.totals import GroupCounts, Totals, require
 from giaann_dask.runs.packed_rows import among
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import MAXIMUM_SEGMENTS
-from giaann_dask.spec_profiles import CONTEXT_NAMES
 from giaann_dask.text.segmentation import EncodedBlock
 
 

@@ -1,0 +1,65 @@
+"""Define the rules for the fields of specifications of models of words, also those of other packages."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import MappingProxyType
+from typing import Any
+
+from giaann_dask.errors import SpecificationError, parameter
+from giaann_dask.registry import find_model, module_of, package_of
+from giaann_dask.spec import Specification
+from giaann_dask.spec_fields import HISTORY, PLAIN, FieldRules, require
+
+
+class WordFields(FieldRules):
+    """Rules of a model of words: the fields of concept columns have one value each, and are not stored."""
+
+    # Counts instead of strengths, on a segment for each kind of context.
+    defaults = MappingProxyType({**PLAIN, "branches": 1, "segment_counts": (0, 32)})
+    own_fields: tuple[str, ...] = ()
+
+    def check(self, specification: Specification) -> dict[str, Any]:
+        """See `FieldRules.check`."""
+        s = specification
+        own = ("profile", "seed_tokens", "regions", "trace", "contexts", "package", "model_options")
+        plain = {f.name: f.default for f in dataclasses.fields(s) if f.name not in (*own, *PLAIN)}
+        for name, only in {**self.defaults, **plain, "flags": HISTORY}.items():
+            expected = f"{only!r}, its only value in profile {s.profile}"
+            require(getattr(s, name) == only, name, getattr(s, name), expected, "leave it out")
+        return {}
+
+    def stored(self, specification: Specification) -> dict[str, Any]:
+        """Return the fields that mean something in models of words."""
+        names = ("profile", "seed_tokens", "regions", *self.own_fields, *(("trace",) if specification.trace else ()))
+        return {name: getattr(specification, name) for name in names}
+
+
+class OtherFields(WordFields):
+    """Rules of models of other packages, which check options of their own."""
+
+    own_fields = ("package", "model_options")
+
+    def check(self, specification: Specification) -> dict[str, Any]:
+        """See `FieldRules.check`; the options of a stored network are as it was trained."""
+        s = specification
+        super().check(s)
+        require(not s.contexts, "contexts", s.contexts, "none in this profile", "choose profile contexts")
+        if s.package:
+            return {}
+        options, given = find_model(s.profile).options, dict(s.model_options)
+        try:
+            complete = dataclasses.asdict(options(**given))
+        except (TypeError, ValueError) as error:
+            expected = f"those of {options.__module__}.{options.__qualname__}"
+            found = f"{parameter('model_options')} {given}: {error}"
+            raise SpecificationError(found, expected, "mend them") from error
+        package = package_of(s.profile) or module_of(s.profile)
+        return {"package": package, "model_options": tuple(sorted(complete.items()))}
+
+    def stored(self, specification: Specification) -> dict[str, Any]:
+        """See `WordFields.stored`."""
+        return super().stored(specification) | {"model_options": dict(specification.model_options)}
+
+
+OTHER = OtherFields()
