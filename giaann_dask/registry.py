@@ -153,19 +153,15 @@ def _registered(profile: str) -> EntryPoint | None:
 
 def _load(path: str, profile: str, package: str) -> Any:
     """Import what a path or an entry point names."""
-    module, _, name = path.partition(":")
-    if name:
-        try:
-            return getattr(import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise _missing(profile, package or module_of(path)) from error
-    registered = _registered(profile)
-    if registered is None:
+    entry = EntryPoint(profile, path, GROUP) if ":" in path else _registered(profile)
+    if entry is None:
         raise _missing(profile, package)
     try:
-        return registered.load()
+        return entry.load()
     except (ImportError, AttributeError) as error:
-        raise _missing(profile, package or package_of(profile)) from error
+        if isinstance(error, ModuleNotFoundError) and module_of(error.name or "") != module_of(entry.value):
+            raise MissingDependencyError.of(error) from error
+        raise _missing(profile, package or package_of(profile) or module_of(entry.value)) from error
 
 
 def _missing(profile: str, package: str) -> GiaannError:

@@ -220,9 +220,11 @@ class Specification:
     model_options: Mapping[str, Any] | Sequence[tuple[str, Any]] = ()
 
     def __post_init__(self) -> None:
-        given = self.model_options
-        pairs = given.items() if isinstance(given, Mapping) else ((name, value) for name, value in given)
-        self._set("model_options", tuple(sorted(pairs)))
+        try:
+            self._set("model_options", tuple(sorted(dict(self.model_options).items())))
+        except (TypeError, ValueError):
+            _require(False, "model_options", self.model_options, "names with values")
+            raise
         rules = fields_of(self.profile)
         for name, value in rules.defaults_for(self).items():
             if getattr(self, name) is None:

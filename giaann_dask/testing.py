@@ -9,7 +9,9 @@ Needs pytest, and starts two worker processes once. Texts are invented and small
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -20,12 +22,13 @@ import pytest
 from distributed import Client
 
 import giaann_dask as gd
+from giaann_dask.cli import run
 from giaann_dask.data import sample_text
 from giaann_dask.errors import MissingDependencyError, SpecificationError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import pack_target
 from giaann_dask.models.options import BatchOptions
-from giaann_dask.registry import find_model
+from giaann_dask.registry import find_model, module_of
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import unpack
 from giaann_dask.serving.app import build_app
@@ -208,25 +211,39 @@ class ModelTests:
         assert answer.status_code == 200, answer.text
         assert answer.json()["choices"][0]["text"].split() == whole.generate(prompt, max_tokens=5).text.split()
 
-    def test_what_does_not_fit_is_refused(self, whole: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Refuse unknown options; open a network whose model is not installed as far as that goes."""
-        with pytest.raises(SpecificationError):
+    def test_what_does_not_fit_is_refused(
+        self,
+        whole: gd.Network,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        """Refuse unknown options, also stored ones; without the model, do what needs none."""
+        with pytest.raises(SpecificationError, match="no such option"):
             gd.Specification(profile=self.profile, model_options={"no such option": 1})
-        expected = whole.digest()
-        package = whole.specification.package
+        package, profile = whole.specification.package, self.profile
         if not package:
             return
+        fields = {**whole.specification.as_dict(), "model_options": {"no such option": 1}}
+        with pytest.raises(SpecificationError, match="no such option"):
+            find_model(profile).require_trainable(gd.Specification.from_dict(fields))
+        expected, path = whole.digest(), shutil.copytree(whole.path, tmp_path / "copy")
+        exported = whole.export(tmp_path / "with.npz").connections.read_bytes()
         find_model.cache_clear()
-
-        def missing(profile: str, package: str = "") -> None:
-            raise MissingDependencyError(f"the model {profile}", "an installed one", f"install {package}")
-
-        monkeypatch.setattr("giaann_dask.models.find_model", missing)
-        opened = gd.open(whole.path)
+        monkeypatch.setattr("giaann_dask.registry.entry_points", lambda **_: ())
+        monkeypatch.setitem(sys.modules, module_of(profile), None)
+        for command in (["inspect", "--parts"], ["log"], ["tag"], ["compact"]):
+            assert run([command[0], str(path), *command[1:]]) == 0, command
+        opened = gd.open(path)
         assert opened.digest() == expected
-        assert opened.describe()["specification"]["package"] == package
+        assert opened.export(tmp_path / "without.npz").connections.read_bytes() == exported
         with pytest.raises(MissingDependencyError, match=package):
             opened.generate("the")
+        capsys.readouterr()
+        for refused in (["generate", "the"], ["evaluate", "the.txt"], ["trace", "the"], ["index", "the.txt"]):
+            assert run([refused[0], str(path), *refused[1:]]) == 2
+            assert package in capsys.readouterr().err, refused
+        find_model.cache_clear()
 
 
 def _prompt(documents: list[Path]) -> str:

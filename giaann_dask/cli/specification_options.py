@@ -157,6 +157,9 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
         return specification
     # Flags that are not asked for are those that go with the other fields: only what is asked for is compared.
     asked = {"flags": None, **fields}
+    if "model_options" in fields:
+        # The model completes and checks them where no package is named.
+        asked |= {"package": "", "model_options": {**dict(stored.model_options), **fields["model_options"]}}
     same = fields.get("profile", stored.profile) == stored.profile
     if not same or any(getattr(replace(stored, **asked), name) != getattr(stored, name) for name in fields):
         raise OptionError(
@@ -184,8 +187,10 @@ def _read_settings(settings: tuple[str, ...]) -> dict[str, Any]:
         name, separator, text = setting.partition("=")
         name = name.strip().replace("-", "_")
         if not separator:
-            raise OptionError(f"{parameter('set')} {setting!r}", "FIELD=VALUE, such as regions=16", "add the value")
-        _require_field(name, f"{parameter('set')} {setting!r}")
+            raise OptionError(
+                f"{parameter('settings')} {setting!r}", "FIELD=VALUE, such as regions=16", "add the value"
+            )
+        _require_field(name, f"{parameter('settings')} {setting!r}")
         fields[name] = _read_value(name, text.strip())
     return fields
 
@@ -194,7 +199,8 @@ def _require_field(name: str, received: str) -> None:
     """Raise an `OptionError` unless a name is a field of `Specification`."""
     from giaann_dask.spec import Specification
 
-    known = sorted(name for name in get_type_hints(Specification) if name[0] != "_")
+    # The package follows from the profile.
+    known = sorted(name for name in get_type_hints(Specification) if name[0] != "_" and name != "package")
     if name not in known:
         near = difflib.get_close_matches(name, known, 3)
         remedy = f"did you mean {' or '.join(near)}?" if near else "name one of these"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import giaann_dask as gd
+from giaann_dask.cli import run
 from giaann_dask.testing import ModelTests
 
 
@@ -20,9 +21,13 @@ def test_probabilities_of_a_small_text(tmp_path: Path) -> None:
     """Predict the end of a text of three words."""
     options = {"reach": 2, "backoff": 0.5}
     specification = gd.Specification(profile="skip-bigrams", model_options=options)
+    text = tmp_path / "text.txt"
+    text.write_text("a b c")
     with gd.connect(workers=0) as client:
-        network = gd.train(["a b c"], tmp_path / "network", client=client, specification=specification)
+        network = gd.train(text, tmp_path / "network", client=client, specification=specification)
         token = network.generate("a b", max_tokens=1, client=client).tokens[0]
+    further = ["train", str(text), "--network", str(network.path), "--workers", "0", "--set"]
+    assert [run([*further, f"model_options=reach={reach}"]) for reach in (2, 3)] == [0, 2], "what is not set is kept"
     # Each of three words occurs once, so that an unknown one has as much: 1 / (3 + 3).
     everywhere = 1 / 6
     assert token.word == "c"

@@ -28,6 +28,7 @@ from giaann_dask.models.words.counting import count_contexts
 from giaann_dask.models.words.model import WordModel
 from giaann_dask.models.words.naming import ContextNames
 from giaann_dask.models.words.places import index_words
+from giaann_dask.models.words.specification import own_options
 from giaann_dask.models.words.stream import Context, stream_tokens
 from giaann_dask.rows.health import find_fault, is_lost
 from giaann_dask.rows.regions import open_regions
@@ -80,7 +81,7 @@ class CountedModel(WordModel):
 
     def options_of(self, specification: Specification) -> Any:
         """Return the model's own options of a network."""
-        return self.options(**dict(specification.model_options))
+        return own_options(specification, self.options)
 
     def require_contexts(self, specification: Specification) -> tuple[Context, ...]:
         """Return the contexts of a network.

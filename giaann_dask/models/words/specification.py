@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.registry import find_model, module_of, package_of
 from giaann_dask.spec import Specification
 from giaann_dask.spec_fields import HISTORY, PLAIN, FieldRules, require
+
+T = TypeVar("T")
+
+
+def own_options(specification: Specification, options: type[T]) -> T:
+    """Return the options of a model of another package as an object of its class, which checks them.
+
+    Raises
+    ------
+    SpecificationError
+        If there are others, or values out of range.
+    """
+    given = dict(specification.model_options)
+    try:
+        return options(**given)
+    except (TypeError, ValueError) as error:
+        expected = f"those of {options.__module__}.{options.__qualname__}"
+        raise SpecificationError(f"{parameter('model_options')} {given}: {error}", expected, "mend them") from error
 
 
 class WordFields(FieldRules):
@@ -47,13 +65,7 @@ class OtherFields(WordFields):
         require(not s.contexts, "contexts", s.contexts, "none in this profile", "choose profile contexts")
         if s.package:
             return {}
-        options, given = find_model(s.profile).options, dict(s.model_options)
-        try:
-            complete = dataclasses.asdict(options(**given))
-        except (TypeError, ValueError) as error:
-            expected = f"those of {options.__module__}.{options.__qualname__}"
-            found = f"{parameter('model_options')} {given}: {error}"
-            raise SpecificationError(found, expected, "mend them") from error
+        complete = dataclasses.asdict(own_options(s, find_model(s.profile).options))
         package = package_of(s.profile) or module_of(s.profile)
         return {"package": package, "model_options": tuple(sorted(complete.items()))}
 
