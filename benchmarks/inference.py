@@ -50,7 +50,8 @@ from giaann_dask.rows.source import RowSource, RunRows
 from giaann_dask.spec import BRANCH_BITS, Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.text.blocks import CANDIDATE, FilterOptions
+from giaann_dask.text.blocks import CANDIDATE
+from giaann_dask.text.read_options import ReadOptions
 
 BOOKS = Path(__file__).resolve().parents[2] / "shared" / "data" / "books"
 OPTIONS = InferenceOptions(feed="prediction")
@@ -60,12 +61,15 @@ SEGMENTS = SegmentLayout()
 
 def read_prompts(reader: CommitReader, text: str, wanted: int, words: int) -> list[PreparedSequence]:
     """Return the first words of sentences of a text, from its first on."""
-    specification, found = reader.manifest().specification, list[PreparedSequence]()
-    limits = FilterOptions(
-        seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens, drop_short=True
+    found = list[PreparedSequence]()
+    sources = SourceOptions.of(
+        reader.manifest().specification,
+        tagger="lexicon",
+        lexicon=reader.ever_pos(),
+        reading=ReadOptions(),
+        drop_short=True,
     )
-    sources = SourceOptions(tagger="lexicon", ever_pos=reader.ever_pos(), filter=limits)
-    options = StreamOptions(specification=specification, max_sequences=2 * wanted)
+    options = StreamOptions(max_sequences=2 * wanted)
     vocabulary = reader.saved_vocabulary()
     features = len(vocabulary.features)
     with gd.connect(workers=0) as client:

@@ -140,7 +140,7 @@ def encode(
         sources = sources_of(wanted, chosen, lexicon)
         kept = chosen.parts_of_speech or sources.filter.parts_of_speech
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
-        options = StreamOptions(specification=wanted, max_sequences=max_sequences, joined=JOINED)
+        options = StreamOptions(max_sequences=max_sequences, joined=JOINED)
         return encode_corpus(used, read, out, sources, options, reporting)
 
 

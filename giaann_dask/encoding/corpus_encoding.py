@@ -103,7 +103,7 @@ def encode_corpus(
             vocabulary=vocabulary,
             surfaces=list(chunks.surfaces),
             ledger=ledger.entries,
-            attributes=_attributes(sources, options),
+            attributes=_attributes(sources),
             ever_pos=sources.ever_pos,
             tokenizer=tokenizer,
         )
@@ -111,16 +111,16 @@ def encode_corpus(
     return EncodedCorpus(path)
 
 
-def _attributes(sources: SourceOptions, options: StreamOptions) -> dict[str, Any]:
+def _attributes(sources: SourceOptions) -> dict[str, Any]:
     """Return the options of a corpus that decide which networks can be trained on it."""
     return {
         "seed_tokens": sources.filter.seed_tokens,
         "maximum_tokens": sources.filter.maximum_tokens,
-        "branches": options.specification.branches,
+        "branches": sources.specification.branches,
         "tagger": sources.tagger,
         "ever_pos": sources.ever_pos.identity(),
         "parts_of_speech": sources.filter.parts_of_speech,
-        "rules": dict(sources.rules),
+        "rules": sources.text_rules(),
     }
 
 

@@ -49,6 +49,8 @@ class SourceOptions:
 
     Parameters
     ----------
+    specification : Specification
+        Of the network or corpus.
     tagger : str
         Name of the tagger.
     ever_pos : EverPos
@@ -57,19 +59,17 @@ class SourceOptions:
         Limits and rules for sentences.
     reading : ReadOptions
         Options of reading files and dividing them into parts.
-    rules : mapping of str to Any
-        Further rules that affect encoded text (see `Specification.text_rules`).
     tokenizer : SubwordTokenizer, optional
         Tokenizer of a subword model; then `ever_pos` is unused.
     only : frozenset of bytes, optional
         Identities of the parts of text that are read; all by default.
     """
 
+    specification: Specification
     tagger: str
     ever_pos: EverPos
     filter: FilterOptions
     reading: ReadOptions = field(default_factory=ReadOptions)
-    rules: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: SubwordTokenizer | None = None
     only: frozenset[bytes] | None = None
 
@@ -91,10 +91,19 @@ class SourceOptions:
         limits = FilterOptions.of(specification, drop_short=drop_short)
         # Without tags the identity of text must not depend on the tagger.
         tagger = RAW if limits.raw else tagger
-        rules = specification.text_rules()
-        if tokenizer is not None:
-            rules["tokenizer"] = tokenizer.identity()
-        return cls(tagger=tagger, ever_pos=ever_pos, filter=limits, reading=reading, rules=rules, tokenizer=tokenizer)
+        return cls(
+            specification=specification,
+            tagger=tagger,
+            ever_pos=ever_pos,
+            filter=limits,
+            reading=reading,
+            tokenizer=tokenizer,
+        )
+
+    def text_rules(self) -> dict[str, Any]:
+        """Return the rules that encoded text depends on besides its limits and branches."""
+        known = {} if self.tokenizer is None else {"tokenizer": self.tokenizer.identity()}
+        return self.specification.text_rules() | known
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +199,7 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
         "seed_tokens": options.filter.seed_tokens,
         "maximum_tokens": options.filter.maximum_tokens,
         "ever_pos": options.ever_pos.identity(),
-        **options.rules,
+        **options.text_rules(),
     }
     attributes = {**_UNSTORED, **corpus.attributes, **corpus.attributes["rules"]}
     for name, value in options_of.items():

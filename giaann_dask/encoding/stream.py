@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,7 +40,6 @@ from giaann_dask.encoding.sources import (
 from giaann_dask.encoding.worker_reading import WorkerReading
 from giaann_dask.errors import require_at_least
 from giaann_dask.keywords import names_keywords
-from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.lines import ReadingStopped
@@ -61,12 +60,10 @@ _TIMES_IN_FLIGHT = 2
 @names_keywords
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions:
-    """Limits of reading, sizes of blocks and rules of encoding.
+    """Limits of reading, and sizes of blocks.
 
     Parameters
     ----------
-    specification : Specification
-        Rules for columns and branches.
     max_sequences : int, optional
         Stop after this many sequences that pass the length filter, counted from the first one read
         (or from `first_sequence`), including those in the ledger.
@@ -88,7 +85,6 @@ class StreamOptions:
         If a number is out of range.
     """
 
-    specification: Specification = field(default_factory=Specification)
     max_sequences: int | None = None
     first_sequence: int = 0
     block_characters: int = 262_144
@@ -215,7 +211,7 @@ class EncodingStream:
         self._cursor = (ledger or Ledger()).cursor()
         more = options.words or sources.filter.drop_short or sources.filter.parts_of_speech
         encodes = more or options.first_sequence or vocabulary.delimiter_since is not None
-        self._reuse = CorpusReuse(None if encodes else vocabulary, options.specification.branches)
+        self._reuse = CorpusReuse(None if encodes else vocabulary, sources.specification.branches)
         self._lexicon = submit_lexicon(self._submitter, sources)
         self._reading = WorkerReading(client, sources.reading)
         self._counted = self._known_parts = self._in_flight = 0
@@ -333,7 +329,7 @@ class EncodingStream:
         mapping = self._vocabulary.extend(summary, remaining)
         mapping = replace(mapping, first_sentence=self._sentences_before(summary))
         self._counted += mapping.sequences
-        specification = self._options.specification
+        specification = self._sources.specification
         key = task_key("encode", tagged.key, mapping, specification)
         with self._submitter.together():
             encoded = self._submitter.submit(key, encode_block, tagged, mapping, specification)

@@ -21,7 +21,7 @@ from giaann_dask.cluster import result, send, task_key
 from giaann_dask.encoding.sources import SourceOptions, read_units
 from giaann_dask.errors import BundleError, GiaannError, OptionError, parameter, require_option
 from giaann_dask.islands.bundle import Bundle
-from giaann_dask.islands.counting import CountedGroup, RecountRules, count_again, equal_runs
+from giaann_dask.islands.counting import CountedGroup, count_again, equal_runs
 from giaann_dask.islands.definition import Island
 from giaann_dask.text.ledger import identify
 from giaann_dask.text.memory_inputs import Source
@@ -130,18 +130,12 @@ def audit_bundle(
         )
     wanted = {entry.identity for number in drawn if not bundle.has_text(number) for entry in bundle.groups[number][0]}
     given = _parts_of(options, wanted) if wanted else {}
-    rules = RecountRules(
-        island.specification,
-        island.ever_pos,
-        bundle.tagger,
-        options.sources.filter,
-        island.vocabulary(bundle.concepts, bundle.features),
-    )
-    shared = send(client, task_key("rules", rules), rules)
+    names = island.vocabulary(bundle.concepts, bundle.features)
+    how = [send(client, task_key("how", each), each) for each in (options.sources, names)]
     # Text is small beside increments: a few groups at a time, as the increments are sent to be compared.
     for number in drawn:
         parts = bundle.text(number) if bundle.has_text(number) else _given(bundle, number, given)
-        _compare(client, bundle, number, parts, shared)
+        _compare(client, bundle, number, parts, how)
     return drawn
 
 
@@ -167,14 +161,14 @@ def _given(bundle: Bundle, number: int, given: Mapping[bytes, Part]) -> Sequence
     return [given[entry.identity] for entry in entries]
 
 
-def _compare(client: Client, bundle: Bundle, number: int, parts: Sequence[Part], rules: Future) -> None:
+def _compare(client: Client, bundle: Bundle, number: int, parts: Sequence[Part], how: Sequence[Future]) -> None:
     """Count a group again and compare it with the bundle's."""
     group, what = bundle.groups[number], f"group {number} of {bundle.path}"
     identities = [identify(part, bundle.tagger) for part in parts]
     if identities != [entry.identity for entry in group.entries]:
         raise BundleError(f"{what} offers other text than its ledger names", "the text of its ledger")
-    key = task_key("count again", bundle.identity, number, rules.key)
-    counting = client.submit(count_again, tuple(parts), rules, key=key)
+    key = task_key("count again", bundle.identity, number, *(each.key for each in how))
+    counting = client.submit(count_again, tuple(parts), *how, key=key)
     try:
         counted: tuple[CountedGroup, tuple[int, ...]] = result(counting)
     except BundleError as error:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.errors import BundleError
 from giaann_dask.models import totals_of
 from giaann_dask.models.totals import GroupCounts
@@ -19,8 +20,6 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.block_tagging import tag_block
-from giaann_dask.text.blocks import FilterOptions
-from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import Vocabulary, summarise
@@ -35,31 +34,6 @@ class CountedGroup:
     counts: GroupCounts
 
 
-@dataclass(frozen=True, eq=False)
-class RecountRules:
-    """Rules of counting the text of a group again.
-
-    Attributes
-    ----------
-    specification : Specification
-        Of the network.
-    ever_pos : EverPos
-        Ever-POS lexicon.
-    tagger : str
-        What tags the text.
-    filter : FilterOptions
-        Which sentences are read.
-    vocabulary : Vocabulary
-        Dictionaries of the bundle.
-    """
-
-    specification: Specification
-    ever_pos: EverPos
-    tagger: str
-    filter: FilterOptions
-    vocabulary: Vocabulary
-
-
 def count_block_apart(block: EncodedBlock, specification: Specification) -> CountedGroup:
     """Return the increments of the sequences of one block (a task)."""
     found = tasks.count_batch([block], Placement(1), specification, ())
@@ -67,23 +41,34 @@ def count_block_apart(block: EncodedBlock, specification: Specification) -> Coun
     return CountedGroup(tasks.pack_run(run), totals_of(specification).count_group([block]))
 
 
-def count_again(parts: Sequence[Part], rules: RecountRules) -> tuple[CountedGroup, tuple[int, ...]]:
+def count_again(
+    parts: Sequence[Part], sources: SourceOptions, names: Vocabulary
+) -> tuple[CountedGroup, tuple[int, ...]]:
     """Count parts of text as packing a bundle does, and return the sequences of each part, too (a task).
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        The text.
+    sources : SourceOptions
+        How it is tagged and filtered, and the specification of the network.
+    names : Vocabulary
+        Dictionaries of the bundle.
 
     Raises
     ------
     BundleError
         If the text has names that the dictionaries lack.
     """
-    specification = rules.specification
-    block = tag_block(parts, (0,) * len(parts), rules.tagger, rules.ever_pos, rules.filter)
-    vocabulary = rules.vocabulary.copy()
+    block = tag_block(parts, (0,) * len(parts), sources.tagger, sources.ever_pos, sources.filter)
+    vocabulary = names.copy()
     mapping = vocabulary.extend(summarise(block))
-    if len(vocabulary.concepts) > len(rules.vocabulary.concepts):
+    if len(vocabulary.concepts) > len(names.concepts):
         raise BundleError("text with columns that it does not name", "names of all columns")
-    if len(vocabulary.features) > len(rules.vocabulary.features):
+    if len(vocabulary.features) > len(names.features):
         raise BundleError("text with words that it does not name", "names of all words")
-    return count_block_apart(encode_block(block, mapping, specification), specification), block.part_sequences
+    encoded = encode_block(block, mapping, sources.specification)
+    return count_block_apart(encoded, sources.specification), block.part_sequences
 
 
 def equal_runs(one: PackedRegionRun, other: PackedRegionRun) -> bool:

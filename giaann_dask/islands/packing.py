@@ -217,7 +217,7 @@ def _count(
     observer: Observer,
 ) -> Iterator[_Counted]:
     """Yield the groups of some text in order; a bounded number of them is being counted."""
-    limits = StreamOptions(specification=island.specification, block_characters=options.group_characters, words=False)
+    limits = StreamOptions(block_characters=options.group_characters, words=False)
     stream = EncodingStream(client, vocabulary, sources, limits)
     text = _texts(inputs, sources) if options.offer_text else None
     pending: deque[tuple[StreamedBlock, _Counted]] = deque()

@@ -137,7 +137,7 @@ class BlockBuilder:
 
     def __init__(self, ever_pos: EverPos, options: FilterOptions) -> None:
         self._options = options
-        self._flag_rule = _FlagRule(ever_pos, options.word_flags)
+        self._flag_rule = _FlagRule(ever_pos, options.canonical)
         # Of each part: lengths and status of the sequences, and symbols, flags and surfaces of their tokens.
         self._lengths: list[Sequence[int] | npt.NDArray[np.int64]] = []
         self._status: list[Sequence[int] | npt.NDArray[np.uint8]] = []
@@ -224,12 +224,12 @@ class BlockBuilder:
         order, kind = _in_order_of_appearance(kind, len(words))
         noun = (flags[order] & NOUN) != 0
         symbols, surfaces = np.zeros(len(order), np.int32), np.full(len(order), -1, np.int32)
-        name = mark_underscores if self._options.marked_underscores else str
+        name = mark_underscores if self._options.canonical else str
         symbols[noun] = number_more(self._concepts, words.strings(_lower_lemma, order[noun], name))
         surfaces[noun] = number_more(self._surfaces, words.strings(_lower_form, order[noun], name))
         symbols[~noun] = number_more(self._features, words.strings(_lower_form, order[~noun]))
         flag = flags[order][kind]
-        if not self._options.word_flags:
+        if not self._options.canonical:
             keep: Any = _keep_first_probable
             keep(flag, ends)
         if self._options.parts_of_speech:
@@ -354,7 +354,7 @@ class _Tokens(NamedTuple):
         cls, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], options: FilterOptions
     ) -> _Tokens:
         """Return the tokens of the sequences with the given ranges, with runs of nouns merged."""
-        dashes, marked = options.merge_dashes, options.marked_underscores
+        dashes, marked = options.merge_dashes, options.canonical
         marks = text.entries.results(_dash_marks if dashes else _hyphen_marks)
         merge: Any = _merge
         first, last, offsets = merge(marks[text.entry].astype(np.uint8), begin, end)

@@ -65,11 +65,9 @@ class FilterOptions:
         Options of subword models (see `giaann_dask.text.subword_blocks`).
     raw : bool
         Whether words are used without tags (see `giaann_dask.text.block_building`).
-    word_flags : bool
-        Whether delimiters depend on the word alone (``flags="canonical"``), not on lemma, tag and neighbours.
-    marked_underscores : bool
-        Whether underscores of nouns are marked in their names, as with ``flags="canonical"``
-        (see `giaann_dask.text.noun_names`).
+    canonical : bool
+        Whether delimiters depend on the word alone (``flags="canonical"``), not on lemma, tag and neighbours, and
+        underscores of nouns are marked in their names (see `giaann_dask.text.noun_names`).
 
     Raises
     ------
@@ -88,8 +86,7 @@ class FilterOptions:
     maximum_bytes: int = 2560
     column_names: str = "first"
     raw: bool = False
-    word_flags: bool = False
-    marked_underscores: bool = False
+    canonical: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed_tokens < self.maximum_tokens:
@@ -117,8 +114,7 @@ class FilterOptions:
             maximum_subwords=specification.maximum_subwords,
             maximum_bytes=specification.maximum_bytes,
             column_names=specification.column_names,
-            word_flags=specification.flags == "canonical",
-            marked_underscores=specification.flags == "canonical",
+            canonical=specification.flags == "canonical",
         )
 
 

@@ -282,7 +282,6 @@ class Trainer:
 
     def _stream_options(self) -> StreamOptions:
         return StreamOptions(
-            specification=self._target.specification,
             max_sequences=self._options.max_sequences,
             block_characters=self._options.block_characters,
             block_sequences=max(_BLOCK_BATCHES * self._options.batch_sequences, _WINDOW),

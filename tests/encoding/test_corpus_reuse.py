@@ -20,7 +20,6 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
-from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.vocabulary import Vocabulary
@@ -60,10 +59,9 @@ def read(
     The state of a network before is updated as training does.
     """
     vocabulary, ledger = state or (Vocabulary(), Ledger())
-    limits = FilterOptions(seed_tokens=SPECIFICATION.seed_tokens, maximum_tokens=SPECIFICATION.maximum_tokens)
-    sources = SourceOptions(tagger="lexicon", ever_pos=inputs[0].ever_pos(), filter=limits)
-    specification = replace(SPECIFICATION, branches=branches)
-    stream = EncodingStream(client, vocabulary, sources, StreamOptions(specification=specification, **options), ledger)
+    specification, lexicon = replace(SPECIFICATION, branches=branches), inputs[0].ever_pos()
+    sources = SourceOptions.of(specification, tagger="lexicon", lexicon=lexicon, reading=ReadOptions())
+    stream = EncodingStream(client, vocabulary, sources, StreamOptions(**options), ledger)
     names, found, encoded = [], [], []
     for block in stream.blocks([str(corpus.path) for corpus in inputs]):
         names.append(block.encoded.key.rsplit("-", 1)[0])

@@ -49,7 +49,7 @@ from giaann_dask.models.options import BatchOptions
 from giaann_dask.rows.source import RowSource, RunRows
 from giaann_dask.runs.run import Row, Run
 from giaann_dask.spec import Specification
-from giaann_dask.text.blocks import FilterOptions
+from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.segmentation import EncodedBlock
 
 NO_FLAGS = FlagTable(np.zeros(FEATURES, bool), np.full(FEATURES, 0))
@@ -320,8 +320,7 @@ def village_block(network: gd.Network) -> tuple[EncodedBlock, FlagTable]:
     reader = network._reader
     vocabulary = reader.saved_vocabulary()
     specification = reader.manifest().specification
-    limits = FilterOptions(seed_tokens=specification.seed_tokens, maximum_tokens=specification.maximum_tokens)
-    sources = SourceOptions(tagger="lexicon", ever_pos=reader.ever_pos(), filter=limits)
+    sources = SourceOptions.of(specification, tagger="lexicon", lexicon=reader.ever_pos(), reading=ReadOptions())
     text = write_village(network.path.parent / "other.txt", 60, 4)
     with gd.connect(workers=0) as client:
         (block,) = EncodingStream(client, vocabulary, sources, StreamOptions()).blocks([str(text)])

@@ -11,17 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
+from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.islands.archive import Archive, writing_archive
 from giaann_dask.islands.auditing import draw_groups
 from giaann_dask.islands.bundle import Bundle, BundleGroup, BundleWriter, open_bundle
-from giaann_dask.islands.counting import RecountRules, count_again, equal_runs
+from giaann_dask.islands.counting import count_again, equal_runs
 from giaann_dask.islands.definition import Island
 from giaann_dask.islands.merging import check_increments
 from giaann_dask.islands.signing import read_private_key
 from giaann_dask.models.contexts.kinds import EXTENDS
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
 from giaann_dask.runs.run import Run
-from giaann_dask.text.blocks import FilterOptions
+from giaann_dask.text.read_options import ReadOptions
 
 Change = Callable[[BundleGroup, PackedRegionRun], tuple[BundleGroup, PackedRegionRun]]
 
@@ -142,14 +143,11 @@ def fault_of(path: Path, island: Island, audit: int | None = None, seed: int = 0
 
 
 def _is_what_text_gives(bundle: Bundle, number: int, island: Island) -> bool:
-    rules = RecountRules(
-        island.specification,
-        island.ever_pos,
-        bundle.tagger,
-        FilterOptions.of(island.specification),
-        island.vocabulary(bundle.concepts, bundle.features),
+    sources = SourceOptions.of(
+        island.specification, tagger=bundle.tagger, lexicon=island.ever_pos, reading=ReadOptions()
     )
-    counted, sequences = count_again(bundle.text(number), rules)
+    names = island.vocabulary(bundle.concepts, bundle.features)
+    counted, sequences = count_again(bundle.text(number), sources, names)
     group = bundle.groups[number]
     same = sequences == tuple(entry.sequences for entry in group.entries) and counted.counts == group.counts
     return same and equal_runs(counted.run, bundle.run(number))

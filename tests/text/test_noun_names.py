@@ -63,7 +63,7 @@ def test_only_nouns_of_marked_text_are_named_otherwise() -> None:
     sentence = TaggedSentence(words, words, upos, upos)
     names = []
     for marked in (True, False):
-        builder = BlockBuilder(EverPos(), FilterOptions(seed_tokens=0, maximum_tokens=9, marked_underscores=marked))
+        builder = BlockBuilder(EverPos(), FilterOptions(seed_tokens=0, maximum_tokens=9, canonical=marked))
         builder.add_part(TaggedText.of([sentence]))
         block = builder.build()
         names.append((block.concepts, block.features, block.surfaces))

@@ -181,15 +181,13 @@ def score_same_tokens(client: Client, reader: CommitReader, texts: BaselineTexts
         If no sequence of the training text is divided into columns.
     """
     manifest, tokenizer = reader.manifest(), reader.tokenizer()
-    specification = manifest.specification
-    begun = Vocabulary() if tokenizer is None else Vocabulary.of_subwords(tokenizer.names, specification.column_names)
-    limits = StreamOptions(specification=specification, max_sequences=max(manifest.sequences, 1))
+    names = manifest.specification.column_names
+    begun = Vocabulary() if tokenizer is None else Vocabulary.of_subwords(tokenizer.names, names)
+    limits = StreamOptions(max_sequences=max(manifest.sequences, 1))
     trained = _stream(client, EncodingStream(client, begun, texts.training_sources, limits), begun, texts.training)
     tables = client.submit(tables_of, trained, key=task_key("tables", trained.key))
     known = reader.saved_vocabulary()
-    limits = StreamOptions(
-        specification=specification, max_sequences=options.max_sequences, first_sequence=options.first_sequence
-    )
+    limits = StreamOptions(max_sequences=options.max_sequences, first_sequence=options.first_sequence)
     unseen = _stream(client, EncodingStream(client, known, texts.sources, limits), known, texts.inputs)
     scorer = Scorer(client, tables, unseen, options.tokens_per_task)
     return Baseline(scorer.back_off(), scorer.score(smoothing()), scorer.score(BEST))

@@ -19,7 +19,6 @@ from giaann_dask.models.results import EvaluationReport
 from giaann_dask.models.words.scores import ScoreSummary, TextScores
 from giaann_dask.models.words.stream import stream_tokens
 from giaann_dask.representations import Summary, finite, format_count
-from giaann_dask.spec import Specification
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -244,12 +243,7 @@ def read_text(
     client: Client, inputs: Sequence[Source], sources: SourceOptions, options: ScoringOptions, observer: Observer
 ) -> tuple[Future, int]:
     """Return the tokens of a text on the cluster, and the number of its sentences."""
-    # Models of words have one branch.
-    limits = StreamOptions(
-        specification=Specification(branches=1),
-        max_sequences=options.max_sequences,
-        first_sequence=options.first_sequence,
-    )
+    limits = StreamOptions(max_sequences=options.max_sequences, first_sequence=options.first_sequence)
     stream = EncodingStream(client, Vocabulary(), sources, limits)
     blocks = []
     for block in stream.blocks(inputs):

@@ -205,11 +205,7 @@ def evaluate_network(
     handle = CommitHandle(client, reader, options.rows)
     tally = _Tally(observer, handle.vocabulary.copy(), options, specification)
     flags = handle.flags(inference.auxiliary)
-    stream_options = StreamOptions(
-        specification=specification,
-        max_sequences=options.max_sequences,
-        first_sequence=options.first_sequence,
-    )
+    stream_options = StreamOptions(max_sequences=options.max_sequences, first_sequence=options.first_sequence)
     stream = EncodingStream(client, tally.vocabulary, sources, stream_options)
     pending: deque[Future] = deque()
     limit = 4 * max(1, sum(query_scheduler(client, "ncores").values()))
