@@ -20,7 +20,7 @@ from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.connections import connect_batch
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
-from giaann_dask.models.options import BatchOptions
+from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.device_sums import sum_pairs_on
 from giaann_dask.runs.pair_tables import sum_pairs

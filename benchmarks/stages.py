@@ -24,7 +24,7 @@ from rich.table import Table
 import giaann_dask as gd
 from giaann_dask.models.columns.connections import connect_batch
 from giaann_dask.models.columns.evaluation.predicting import PredictionRule, infer
-from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable
 from giaann_dask.runs.packing import PackedRun, unpack
 from giaann_dask.runs.placement import Placement

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from giaann_dask.islands.pack_options import PackOptions
     from giaann_dask.islands.packing import PackReport
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
-    from giaann_dask.models.columns.state.options import InferenceOptions
-    from giaann_dask.models.columns.v2.options import V2Settings
-    from giaann_dask.models.options import BatchOptions, BeamOptions, GenerationOptions, SamplingOptions
+    from giaann_dask.models.columns.state.inference_options import InferenceOptions
+    from giaann_dask.models.columns.v2.v2_options import V2Settings
+    from giaann_dask.models.generation_options import BatchOptions, BeamOptions, GenerationOptions, SamplingOptions
     from giaann_dask.models.words.counted_model import CountedModel
     from giaann_dask.models.words.counted_predictor import SeenWords
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from giaann_dask.training.training_options import SelectionOptions, TrainingOptions
 
 _MODULES = {
-    "BatchOptions": "giaann_dask.models.options",
-    "BeamOptions": "giaann_dask.models.options",
+    "BatchOptions": "giaann_dask.models.generation_options",
+    "BeamOptions": "giaann_dask.models.generation_options",
     "ClusterOptions": "giaann_dask.cluster",
     "Context": "giaann_dask.models.words.stream",
     "CountedModel": "giaann_dask.models.words.counted_model",
@@ -61,9 +61,9 @@ _MODULES = {
     "EncodedCorpus": "giaann_dask.store.corpus",
     "EvaluationOptions": "giaann_dask.models.columns.evaluation.evaluation_options",
     "Files": "giaann_dask.text.inputs",
-    "GenerationOptions": "giaann_dask.models.options",
+    "GenerationOptions": "giaann_dask.models.generation_options",
     "GiaannError": "giaann_dask.errors",
-    "InferenceOptions": "giaann_dask.models.columns.state.options",
+    "InferenceOptions": "giaann_dask.models.columns.state.inference_options",
     "Island": "giaann_dask.islands.definition",
     "MergeReport": "giaann_dask.islands.merging",
     "Network": "giaann_dask.api.network",
@@ -73,7 +73,7 @@ _MODULES = {
     "ReadOptions": "giaann_dask.text.read_options",
     "RemovalReport": "giaann_dask.algebra.certificates",
     "RowOptions": "giaann_dask.rows.row_options",
-    "SamplingOptions": "giaann_dask.models.options",
+    "SamplingOptions": "giaann_dask.models.generation_options",
     "ScoreReport": "giaann_dask.models.words.score_report",
     "ScoringOptions": "giaann_dask.models.words.score_report",
     "SeenWords": "giaann_dask.models.words.counted_predictor",
@@ -82,7 +82,7 @@ _MODULES = {
     "TextOptions": "giaann_dask.api.text_options",
     "TrainingOptions": "giaann_dask.training.training_options",
     "Training": "giaann_dask.api.training",
-    "V2Settings": "giaann_dask.models.columns.v2.options",
+    "V2Settings": "giaann_dask.models.columns.v2.v2_options",
     "add": "giaann_dask.api.algebra",
     "change_keys": "giaann_dask.api.islands",
     "connect": "giaann_dask.api.cluster",

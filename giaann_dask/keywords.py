@@ -42,7 +42,7 @@ def names_keywords(target: T) -> T:
 
     Examples
     --------
-    >>> from giaann_dask.models.options import SamplingOptions
+    >>> from giaann_dask.models.generation_options import SamplingOptions
     >>> @names_keywords
     ... def generate(prompt, *, sampling: SamplingOptions | None = None, **keywords):
     ...     return sampling

@@ -3,7 +3,8 @@
 It has the options of training and of the steps before it, the segment layout derived from them, and the modes that
 limit, scale or forget strengths, all off by default. A specification is stored with the network and never changes
 afterwards. Its model has the defaults and checks (`giaann_dask.registry.fields_of`), options of prediction are in
-`giaann_dask.models.columns.state.options`, and `giaann_dask.models.columns.scaling` checks which modes can be trained.
+`giaann_dask.models.columns.state.inference_options`, and `giaann_dask.models.columns.scaling` checks which modes can
+be trained.
 """
 
 from __future__ import annotations

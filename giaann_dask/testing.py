@@ -27,7 +27,7 @@ from giaann_dask.data import sample_text
 from giaann_dask.errors import MissingDependencyError, SpecificationError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import pack_target
-from giaann_dask.models.options import BatchOptions
+from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.registry import find_model, module_of
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import unpack

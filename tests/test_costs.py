@@ -14,7 +14,7 @@ import giaann_dask as gd
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.data import sample_text
 from giaann_dask.models.columns.predictor import ColumnsPredictor, open_columns
-from giaann_dask.models.options import GenerationOptions
+from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.predict.generation import generate
 
 PROMPT = "The old miller carried the flour to the"

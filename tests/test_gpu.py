@@ -26,12 +26,12 @@ from giaann_dask.device import select_device
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.models.columns.batch import Prompt, run_prompts
 from giaann_dask.models.columns.connections import connect_batch
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.columns.v1 import device_steps
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
-from giaann_dask.models.options import BatchOptions
+from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.device_sums import sum_pairs_on
 from giaann_dask.runs.packing import PackedRegionRun

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from giaann_dask.api.texts import Inputs
-    from giaann_dask.models.options import GenerationOptions
+    from giaann_dask.models.generation_options import GenerationOptions
     from giaann_dask.text.memory_inputs import Source
 
 NetworkLike = str | os.PathLike[str] | Network
@@ -308,7 +308,7 @@ def diff(
     GiaannError
         If one cannot be read, or they do not count alike.
     """
-    from giaann_dask.models.options import GenerationOptions
+    from giaann_dask.models.generation_options import GenerationOptions
 
     readers = _reader(old), _reader(new)
     options = GenerationOptions(max_tokens=max_tokens, runners_up=1, reasons=0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from giaann_dask.errors import OptionError
 from giaann_dask.lazy import import_optional
 from giaann_dask.models import model_of
-from giaann_dask.models.options import GenerationOptions, SamplingOptions
+from giaann_dask.models.generation_options import GenerationOptions, SamplingOptions
 from giaann_dask.models.results import ScoredWord
 from giaann_dask.predict.sessions import Sessions
 from giaann_dask.store.network_store import NetworkStore

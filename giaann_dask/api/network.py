@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from giaann_dask.models.base import Predictor
     from giaann_dask.models.columns.connection_table import ConnectionTable
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
-    from giaann_dask.models.options import BatchOptions, GenerationOptions
+    from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
     from giaann_dask.models.results import EvaluationReport
     from giaann_dask.models.words.score_report import Baseline, ScoreReport, ScoringOptions
     from giaann_dask.predict.continuation import Continuation
@@ -267,7 +267,7 @@ class Network(Summarised, Mapping[str, "Column"]):
     def require_fit(self, options: EvaluationOptions | GenerationOptions) -> None:
         """Raise an `OptionError` when options do not fit this network; no cluster is needed for it."""
         from giaann_dask.models import model_of
-        from giaann_dask.models.options import GenerationOptions
+        from giaann_dask.models.generation_options import GenerationOptions
 
         asked = options if isinstance(options, GenerationOptions) else GenerationOptions(inference=options.inference)
         model_of(self.specification).require_fit(self.specification, asked)
@@ -562,7 +562,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         **keywords: Any,
     ) -> PromptSession:
         """Return the continuation of a prompt token by token, as an iterator; see `generate` and `sessions`."""
-        from giaann_dask.models.options import BatchOptions
+        from giaann_dask.models.generation_options import BatchOptions
         from giaann_dask.predict.sessions import PromptSession
 
         explained = bool(explain) if options is None else explain
@@ -602,7 +602,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         OptionError
             If the options do not fit the network, or the prompts are a table or a mapping.
         """
-        from giaann_dask.models.options import GenerationOptions
+        from giaann_dask.models.generation_options import GenerationOptions
         from giaann_dask.predict.sessions import Sessions
         from giaann_dask.text.memory_inputs import is_table
 
@@ -839,7 +839,7 @@ def _generation_options(
     explain: bool | None,
 ) -> GenerationOptions:
     """Return options with the fields that a call names instead of them."""
-    from giaann_dask.models.options import GenerationOptions
+    from giaann_dask.models.generation_options import GenerationOptions
 
     wanted = options or GenerationOptions()
     if temperature is not None:

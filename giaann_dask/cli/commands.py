@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.cluster.stages import StageTime
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
-    from giaann_dask.models.options import GenerationOptions
+    from giaann_dask.models.generation_options import GenerationOptions
     from giaann_dask.training.training_options import TrainingOptions
 
 _COMMITS_SHOWN = 20

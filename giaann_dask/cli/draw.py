@@ -34,7 +34,7 @@ from giaann_dask.errors import OptionError
 if TYPE_CHECKING:
     from giaann_dask.api.network import Network
     from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
-    from giaann_dask.models.options import GenerationOptions
+    from giaann_dask.models.generation_options import GenerationOptions
 
 _PICTURES, _PAGE = (".svg", ".png", ".pdf"), (".html",)
 _content, _style = section("What to draw"), section("Size and style")

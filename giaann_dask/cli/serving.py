@@ -32,7 +32,7 @@ from giaann_dask.local_files import local_path
 
 if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
-    from giaann_dask.models.options import GenerationOptions
+    from giaann_dask.models.generation_options import GenerationOptions
     from giaann_dask.serving.serving_options import ServingOptions
 
 
@@ -68,7 +68,7 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
 )
 @options_of("limits", _SERVING + "Limits", "Limits", prefix="max")
 @options_of("queue", _SERVING + "QueueOptions", "Limits", prefix="max", first=("slots",))
-@options_of("state", "giaann_dask.models.options.StateOptions", "Limits", only=("state_bytes",))
+@options_of("state", "giaann_dask.models.generation_options.StateOptions", "Limits", only=("state_bytes",))
 @_cluster(
     "--compute-workers",
     type=click.IntRange(min=0),
@@ -100,7 +100,7 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
         import_optional(package, "serve")
     from giaann_dask.api.cluster import connect
     from giaann_dask.models import model_of
-    from giaann_dask.models.options import BatchOptions
+    from giaann_dask.models.generation_options import BatchOptions
     from giaann_dask.serving.app import build_app
     from giaann_dask.serving.models import Models
     from giaann_dask.serving.opening import EngineOpener, SharedClient

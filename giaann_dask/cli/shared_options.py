@@ -180,19 +180,19 @@ def _text_options(*names: str) -> Callable[[Command], Command]:
 def inference_options(command: Command) -> Command:
     """Add the rules of inference of profiles ``v1`` and ``v2``."""
     rules = {"without": ("feed",), "optional": True}
-    place, first = "giaann_dask.models.columns.v2.options.V2Settings", ("settings",)
+    place, first = "giaann_dask.models.columns.v2.v2_options.V2Settings", ("settings",)
     command = options_of("v2_rules", place, "Inference of profile v2", first=first, **rules)(command)
-    place = "giaann_dask.models.columns.state.options.InferenceOptions"
+    place = "giaann_dask.models.columns.state.inference_options.InferenceOptions"
     return options_of("v1_rules", place, "Inference of profile v1", **rules)(command)
 
 
 # Options of how rows of the network are read.
 row_options = options_of("rows", "giaann_dask.rows.row_options.RowOptions", "Rows", prefix="rows")
 beam_options = options_of(
-    "beam", "giaann_dask.models.options.BeamOptions", "Beam search", prefix="beam", first=("width",)
+    "beam", "giaann_dask.models.generation_options.BeamOptions", "Beam search", prefix="beam", first=("width",)
 )
 sampling_options = options_of(
-    "sampling", "giaann_dask.models.options.SamplingOptions", "Inference", first=("temperature", "seed")
+    "sampling", "giaann_dask.models.generation_options.SamplingOptions", "Inference", first=("temperature", "seed")
 )
 
 
@@ -208,7 +208,7 @@ def training_options(**settings: Any) -> Callable[[Command], Command]:
 
 def generation_options(*names: str, **settings: Any) -> Callable[[Command], Command]:
     """Return a decorator that adds options of `GenerationOptions`."""
-    place = "giaann_dask.models.options.GenerationOptions"
+    place = "giaann_dask.models.generation_options.GenerationOptions"
     return options_of("generation", place, PLAIN, only=names, shared=("device",), **settings)
 
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, StateOptions
 from giaann_dask.models.naming import ConnectionNames
-from giaann_dask.models.options import BatchOptions, GenerationOptions, StateOptions
 from giaann_dask.models.results import ConnectionKey, EvaluationReport, GeneratedToken, ScoredWord
 from giaann_dask.models.totals import Totals
 from giaann_dask.registry import ModelTraits

@@ -10,7 +10,7 @@ from giaann_dask.cluster import result, task_key
 from giaann_dask.device import one_thread
 from giaann_dask.models import model_of
 from giaann_dask.models.base import Predictor
-from giaann_dask.models.options import BatchOptions, GenerationOptions
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.predict.continuation import Continuation
 from giaann_dask.predict.sessions import Sessions
 from giaann_dask.store.commits import CommitReader

@@ -9,7 +9,7 @@ from typing import Self
 
 from giaann_dask.errors import PromptError
 from giaann_dask.models.base import Predictor, TokenEvent
-from giaann_dask.models.options import BatchOptions, GenerationOptions
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.models.results import GeneratedToken
 from giaann_dask.predict.continuation import Continuation
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from giaann_dask.cluster import attempt
 from giaann_dask.diagnostics.monitoring.reporter import reporter_of
 from giaann_dask.models import model_of
-from giaann_dask.models.options import BatchOptions, GenerationOptions
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.serving.engine import SERVED_BATCH, CompletionEngine, Engine
 from giaann_dask.serving.models import ModelSource
 from giaann_dask.serving.remote_engine import RemoteEngine

@@ -19,7 +19,7 @@ from distributed import get_worker
 
 from giaann_dask.cluster import trim_memory
 from giaann_dask.models.base import Predictor, TokenEvent
-from giaann_dask.models.options import BatchOptions, GenerationOptions
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.serving.engine import CompletionOptions, Engine, EngineRequest, PromptEvent
 
 # Events that wait to be taken; the engine pauses while there are more.

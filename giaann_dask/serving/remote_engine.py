@@ -24,7 +24,7 @@ from giaann_dask.cluster import result, roles_of, timeout_s
 from giaann_dask.errors import ClusterError, OptionError, parameter
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.models.base import PromptWords, TokenEvent, WorkerOpening
-from giaann_dask.models.options import BatchOptions, GenerationOptions
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.rows.health import LOST
 from giaann_dask.serving.engine import (
     CompletionOptions,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from giaann_dask.models.options import MOST_SEED, SamplingOptions
+from giaann_dask.models.generation_options import MOST_SEED, SamplingOptions
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.fields import (
     read_capped,

@@ -1,6 +1,6 @@
 """Validate the options of a server: address, authentication, limits, timeouts and concurrency.
 
-Does not cover: rules of inference (`giaann_dask.models.columns.state.options`), and how a network is opened
+Does not cover: rules of inference (`giaann_dask.models.columns.state.inference_options`), and how a network is opened
 (`giaann_dask.serving.engine`).
 """
 

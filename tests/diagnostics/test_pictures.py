@@ -39,7 +39,7 @@ from giaann_dask.models.columns.connection_table import ConnectionTable
 from giaann_dask.models.columns.naming import segment_names
 from giaann_dask.models.columns.scanning import find_best_columns, read_columns
 from giaann_dask.models.columns.state.activation import StateEntries
-from giaann_dask.models.options import GenerationOptions
+from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest

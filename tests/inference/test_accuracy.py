@@ -27,7 +27,7 @@ from giaann_dask.models.columns.evaluation.accuracy import Predictions, StepCoun
 from giaann_dask.models.columns.evaluation.code_length import CodeLength
 from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
 from giaann_dask.models.columns.evaluation.predicting import StepRecords
-from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.results import EvaluationReport
 from giaann_dask.models.words.score_report import ScoreReport

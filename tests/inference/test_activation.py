@@ -21,8 +21,8 @@ from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_tar
 from giaann_dask.models.columns.state import activation
 from giaann_dask.models.columns.state.activation import NEVER, ActivationState, Layout, Pulse, StateEntries
 from giaann_dask.models.columns.state.candidates import TokenTimes, connected_targets, score_candidates
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.key_index import KeyIndex
-from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.rows.source import RunRows, as_tensor

@@ -40,12 +40,12 @@ from giaann_dask.models.columns.evaluation.predicting import (
     prepared_sequences,
 )
 from giaann_dask.models.columns.flags import flags_of
-from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullBatch, PullSession
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.session import V2Session
-from giaann_dask.models.options import BatchOptions
+from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.rows.source import RowSource, RunRows
 from giaann_dask.runs.run import Row, Run
 from giaann_dask.spec import Specification

@@ -18,11 +18,11 @@ from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
 from giaann_dask.models.columns.prompts import best_candidates
 from giaann_dask.models.columns.state.candidates import Candidates
-from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, Generation, PreparedSequence
 from giaann_dask.models.columns.v1.beam import BeamSession
 from giaann_dask.models.columns.v1.session import Session
-from giaann_dask.models.options import BeamOptions
+from giaann_dask.models.generation_options import BeamOptions
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification

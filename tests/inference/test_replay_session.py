@@ -11,8 +11,8 @@ from support.examples import examples
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, both, random_run
 
 from giaann_dask.keys import pack_neuron
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.spec import Specification
 from giaann_dask.text.vocabulary import Vocabulary

@@ -37,11 +37,11 @@ from giaann_dask.models.columns.sharded.shard_actors import ShardActors
 from giaann_dask.models.columns.sharded.state_actor import StateActor
 from giaann_dask.models.columns.sharded.workers import HeldState, ShardedState
 from giaann_dask.models.columns.state.activation import ActiveColumns, StateEntries
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.models.columns.v2.options import V2Options, settings
-from giaann_dask.models.options import StateOptions
+from giaann_dask.models.columns.v2.v2_options import V2Options, settings
+from giaann_dask.models.generation_options import StateOptions
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.serving.engine import CompletionOptions

@@ -13,7 +13,7 @@ from giaann_dask.cluster.regions import open_region, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.errors import ClusterError
 from giaann_dask.models.columns import predictor
-from giaann_dask.models.options import GenerationOptions
+from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.predict.generation import generate
 from giaann_dask.predict.sessions import Sessions
 from giaann_dask.rows import stored

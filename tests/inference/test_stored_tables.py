@@ -23,7 +23,7 @@ from giaann_dask.models.contexts.predictor import ContextsPredictor
 from giaann_dask.models.contexts.scores import LogLinearModel
 from giaann_dask.models.contexts.stored_tables import StoredTables
 from giaann_dask.models.contexts.tables import PooledTables
-from giaann_dask.models.options import BatchOptions
+from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.models.results import GeneratedToken
 from giaann_dask.models.words.prompts import sentences_of
 from giaann_dask.models.words.stream import NONE, TokenStream

@@ -20,10 +20,12 @@ from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.evaluation.accuracy import Predictions, match_ranks
 from giaann_dask.models.columns.rules import fitting_rules, require_fit, require_v1
 from giaann_dask.models.columns.session_batch import SessionBatch
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
-from giaann_dask.models.columns.v2.options import (
+from giaann_dask.models.columns.v2.session import V2Session, passing, select
+from giaann_dask.models.columns.v2.tables import SegmentLayout
+from giaann_dask.models.columns.v2.v2_options import (
     CandidateSelection,
     LegacyOptions,
     LifOptions,
@@ -31,9 +33,7 @@ from giaann_dask.models.columns.v2.options import (
     V2Settings,
     settings,
 )
-from giaann_dask.models.columns.v2.session import V2Session, passing, select
-from giaann_dask.models.columns.v2.tables import SegmentLayout
-from giaann_dask.models.options import BatchOptions, GenerationOptions
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.models.rules import PredictionRules
 from giaann_dask.registry import ModelTraits
 from giaann_dask.rows.source import RunRows

@@ -21,7 +21,7 @@ from support.village import ADJECTIVES, NOUNS, write_village
 import giaann_dask as gd
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.models.base import PromptWords, TokenEvent
-from giaann_dask.models.options import SamplingOptions
+from giaann_dask.models.generation_options import SamplingOptions
 from giaann_dask.models.results import GeneratedToken
 from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.serving.engine import CompletionOptions, PromptEvent

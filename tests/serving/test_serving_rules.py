@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.serving_engines import WORDS, ScriptedEngine, parts_of
 
 from giaann_dask.errors import OptionError
-from giaann_dask.models.options import MOST_SEED
+from giaann_dask.models.generation_options import MOST_SEED
 from giaann_dask.serving.chat_requests import read_chat_request
 from giaann_dask.serving.completion_deltas import Choice, StopFinder
 from giaann_dask.serving.engine import CompletionOptions

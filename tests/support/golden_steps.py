@@ -15,11 +15,11 @@ from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.models.columns.batch import Advance, Prompt, run_prompts
 from giaann_dask.models.columns.state.activation import NEVER
 from giaann_dask.models.columns.state.candidates import Candidates
-from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.columns.v1.session import Session
-from giaann_dask.models.options import BatchOptions
+from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification

@@ -9,7 +9,7 @@ import numpy as np
 
 from giaann_dask.keys import pack_target
 from giaann_dask.models.columns.batch import Prompt
-from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullSession
 from giaann_dask.models.columns.v1.session import Session

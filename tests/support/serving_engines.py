@@ -13,7 +13,7 @@ from typing import Any
 from giaann_dask.errors import ClusterError, PromptError
 from giaann_dask.events import ignore
 from giaann_dask.models.base import ActiveColumn, PreparedText, TokenEvent
-from giaann_dask.models.options import BatchOptions, GenerationOptions, SamplingOptions, StateOptions
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, SamplingOptions, StateOptions
 from giaann_dask.models.results import Candidate, ConnectionKey, GeneratedToken, Reason
 from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Engine, PromptEvent
 from giaann_dask.serving.models import Models, ModelSource, ServedModel

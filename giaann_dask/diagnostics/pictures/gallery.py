@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from giaann_dask.diagnostics.pictures.draw_options import DensityOptions
     from giaann_dask.diagnostics.pictures.prediction import Prediction
-    from giaann_dask.models.options import GenerationOptions
+    from giaann_dask.models.generation_options import GenerationOptions
 
 
 @names_keywords

@@ -31,7 +31,7 @@ from giaann_dask.models.columns.scanning import require_columns
 from giaann_dask.models.columns.state.activation import StateEntries
 from giaann_dask.models.columns.state.candidates import Candidates
 from giaann_dask.models.columns.state.sequence import StepTrace
-from giaann_dask.models.options import GenerationOptions
+from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.runs.run import Run
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.detokenizer import Detokenizer

@@ -18,7 +18,7 @@ from giaann_dask.keys import pack_neuron
 from giaann_dask.models.columns.flags import FlagChange, changed_flags
 from giaann_dask.models.columns.handle import CommitHandle
 from giaann_dask.models.columns.rules import InferenceRules, fitting_rules, open_session
-from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.remote import RegionKeys, row_source

@@ -24,7 +24,7 @@ from giaann_dask.models.columns.predictor import (
 from giaann_dask.models.columns.rules import require_fit
 from giaann_dask.models.columns.scaling import require_sums
 from giaann_dask.models.columns.totals import ColumnTotals
-from giaann_dask.models.options import GenerationOptions
+from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.models.results import ConnectionKey
 from giaann_dask.registry import BUILT_IN
 from giaann_dask.runs.packing import PackedRegionRun, unpack_rows

@@ -34,7 +34,7 @@ from giaann_dask.models.columns.state.activation import ActiveColumns
 from giaann_dask.models.columns.state.sequence import Contribution, FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.session import V2Session
-from giaann_dask.models.options import BatchOptions, BeamOptions, GenerationOptions, StateOptions
+from giaann_dask.models.generation_options import BatchOptions, BeamOptions, GenerationOptions, StateOptions
 from giaann_dask.models.results import GeneratedToken, largest_contributions
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.opening import OpeningRows

@@ -1,7 +1,7 @@
 """Choose the rules of inference, the session and the batch of a network of columns by its profile.
 
-Does not cover: the rules themselves (`giaann_dask.models.columns.state.options`,
-`giaann_dask.models.columns.v2.options`).
+Does not cover: the rules themselves (`giaann_dask.models.columns.state.inference_options`,
+`giaann_dask.models.columns.v2.v2_options`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from giaann_dask.errors import OptionError, parameter
 from giaann_dask.models.columns.batch import Batch
 from giaann_dask.models.columns.session_batch import SessionBatch
 from giaann_dask.models.columns.sharded.sessions import ShardedSession, ShardedV2Session
-from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable
 from giaann_dask.models.columns.v1.beam import BeamSession
 from giaann_dask.models.columns.v1.pull_batch import PullBatch, PullSession
 from giaann_dask.models.columns.v1.session import Session
-from giaann_dask.models.columns.v2.options import V2Options, V2Settings
 from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.columns.v2.tables import SegmentLayout
-from giaann_dask.models.options import BatchOptions, BeamOptions, GenerationOptions, StateOptions
+from giaann_dask.models.columns.v2.v2_options import V2Options, V2Settings
+from giaann_dask.models.generation_options import BatchOptions, BeamOptions, GenerationOptions, StateOptions
 from giaann_dask.models.rules import PredictionRules
 from giaann_dask.rows.source import RowSource
 from giaann_dask.spec import Specification

@@ -17,7 +17,7 @@ from giaann_dask.models.columns.batch import Advance, Prompt
 from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.sequence import FlagTable, StepTrace
 from giaann_dask.models.columns.state.session import SequenceSession
-from giaann_dask.models.options import BatchOptions
+from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.rows.source import RowSource
 
 

@@ -23,7 +23,7 @@ from giaann_dask.models.contexts.kernel import RECENT_KINDS, RECENT_PRIOR, Text,
 from giaann_dask.models.contexts.kinds import CONTEXTS
 from giaann_dask.models.contexts.scores import LogLinearModel
 from giaann_dask.models.contexts.tables import PRIOR_COUNTS
-from giaann_dask.models.options import GenerationOptions, require_prompt
+from giaann_dask.models.generation_options import GenerationOptions, require_prompt
 from giaann_dask.models.results import (
     BEGINNING,
     Candidate,

@@ -23,7 +23,7 @@ from giaann_dask.models.contexts.predictor import (
     require_fit,
 )
 from giaann_dask.models.contexts.totals import ContextTotals
-from giaann_dask.models.options import GenerationOptions
+from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.models.words.model import WordModel
 from giaann_dask.models.words.naming import ContextNames
 from giaann_dask.runs.placement import Placement

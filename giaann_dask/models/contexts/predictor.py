@@ -22,7 +22,7 @@ from giaann_dask.models.contexts.stored_tables import StoredTables
 from giaann_dask.models.contexts.table_files import has_tables
 from giaann_dask.models.contexts.tables import PooledTables
 from giaann_dask.models.contexts.word_scores import score_text
-from giaann_dask.models.options import BatchOptions, GenerationOptions
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.models.results import GeneratedToken, ScoredWord
 from giaann_dask.models.words.batch import WordBatch
 from giaann_dask.rows.opening import open_in_background

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from giaann_dask.models.contexts.kernel import distribution
 from giaann_dask.models.contexts.scores import LogLinearModel
-from giaann_dask.models.options import require_prompt
+from giaann_dask.models.generation_options import require_prompt
 from giaann_dask.models.results import Candidate, ScoredWord
 from giaann_dask.models.words.prompts import sentences_of, word_places
 from giaann_dask.models.words.sampling import most_probable

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, PromptsAdvanced
 from giaann_dask.models.base import PreparedText, TokenEvent
-from giaann_dask.models.options import BatchOptions, GenerationOptions
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.models.results import GeneratedToken, ScoredWord
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from giaann_dask.errors import OptionError, SpecificationError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.models.base import WorkerOpening
-from giaann_dask.models.options import GenerationOptions
+from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.models.words.counted_predictor import (
     CountedPredictor,
     SeenWords,

@@ -16,7 +16,7 @@ from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers, unpack_target, word_key
 from giaann_dask.models import model_of
-from giaann_dask.models.options import BatchOptions, GenerationOptions, require_prompt
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, require_prompt
 from giaann_dask.models.results import (
     BEGINNING,
     Candidate,

@@ -37,7 +37,7 @@ from giaann_dask.models.columns.evaluation.predicting import PredictionRule, inf
 from giaann_dask.models.columns.flags import changed_flags
 from giaann_dask.models.columns.handle import CommitHandle
 from giaann_dask.models.columns.rules import InferenceRules, fitting_rules
-from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.results import EvaluationReport
 from giaann_dask.representations import Summary, format_count
 from giaann_dask.rows.cache import RowStatistics

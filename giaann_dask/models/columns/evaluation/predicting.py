@@ -21,13 +21,13 @@ from giaann_dask.models.columns.evaluation.accuracy import NO_PREDICTION, Predic
 from giaann_dask.models.columns.evaluation.code_length import token_probability
 from giaann_dask.models.columns.rules import InferenceRules, prompt_device, require_cpu
 from giaann_dask.models.columns.state.candidates import Candidates
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullBatch, StepTable
 from giaann_dask.models.columns.v1.tables import GOES_ON, NONE
 from giaann_dask.models.columns.v2.session import V2Session
-from giaann_dask.models.options import BatchOptions
+from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.remote import RegionKeys, RemoteRows, row_source

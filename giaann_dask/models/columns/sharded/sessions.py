@@ -29,14 +29,14 @@ from giaann_dask.models.columns.state.activation import (
     source_activity,
 )
 from giaann_dask.models.columns.state.candidates import Candidates, TokenTimes, score_candidates
-from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable
 from giaann_dask.models.columns.v1.session import Stepper
-from giaann_dask.models.columns.v2.options import LegacyOptions, LifOptions, V2Options
 from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.columns.v2.states import AdvancingState, SavedNeurons, new_state
 from giaann_dask.models.columns.v2.tables import Clock, Floats, SegmentLayout
-from giaann_dask.models.options import ENTRY_BYTES, StateOptions
+from giaann_dask.models.columns.v2.v2_options import LegacyOptions, LifOptions, V2Options
+from giaann_dask.models.generation_options import ENTRY_BYTES, StateOptions
 from giaann_dask.rows.source import RowSource, as_tensor
 from giaann_dask.spec import BRANCH_BITS, Specification
 

@@ -26,7 +26,7 @@ from giaann_dask.keys import NEURON_MASK
 from giaann_dask.models.columns.sharded.shard_actors import HERE, ShardActors, by_actor
 from giaann_dask.models.columns.sharded.state_actor import Call, StateActor, StateShard
 from giaann_dask.models.columns.state.activation import ActiveColumns, StateEntries
-from giaann_dask.models.options import StateOptions
+from giaann_dask.models.generation_options import StateOptions
 from giaann_dask.spec import BRANCH_BITS
 
 if TYPE_CHECKING:

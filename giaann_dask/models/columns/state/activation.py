@@ -22,9 +22,9 @@ import numpy.typing as npt
 from giaann_dask.device import torch
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT
 from giaann_dask.models.columns.state.growing import GrowingTensor
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.key_index import KeyIndex
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from giaann_dask.device import torch
 from giaann_dask.keys import FEATURE_MASK, NEURON_MASK, Integers
 from giaann_dask.models.columns.state.activation import ActivationState, Layout, sum_segments
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.spec import BRANCH_BITS
 
 if TYPE_CHECKING:

@@ -32,12 +32,12 @@ import numpy.typing as npt
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, feature_of
 from giaann_dask.models.columns.state.activation import ActivationState
 from giaann_dask.models.columns.state.candidates import Candidates, TokenTimes
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, StepResult
 from giaann_dask.models.columns.state.session import DecodingStrategy, Token
 from giaann_dask.models.columns.v1.session import Session
-from giaann_dask.models.options import BeamOptions
+from giaann_dask.models.generation_options import BeamOptions
 from giaann_dask.rows.source import RowSource
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 

@@ -22,8 +22,8 @@ from giaann_dask.device import torch
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import FEATURE_MASK, Integers
 from giaann_dask.models.columns.batch import Advance, Prompt
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import (
     FlagTable,
     Mode,
@@ -47,7 +47,7 @@ from giaann_dask.models.columns.v1.tables import (
     step_pairs,
     widened,
 )
-from giaann_dask.models.options import BatchOptions
+from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.rows.source import RowSource
 from giaann_dask.runs.run import join_ranges
 from giaann_dask.spec import FEATURE_BITS, Specification

@@ -28,7 +28,7 @@ from giaann_dask.models.columns.state.activation import (
     source_activity,
 )
 from giaann_dask.models.columns.state.candidates import Candidates, TokenTimes, connected_targets, score_candidates
-from giaann_dask.models.columns.state.options import InferenceOptions
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import Contribution, Mode, StepResult
 from giaann_dask.models.columns.state.session import DecodingStrategy, SequenceSession, State, Token
 from giaann_dask.rows.source import as_tensor

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from giaann_dask.keys import Integers
 from giaann_dask.models.columns.state.activation import drives_of
+from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder, NameTable
-from giaann_dask.models.columns.state.options import InferenceOptions
 from giaann_dask.runs.run import join_ranges
 from giaann_dask.spec import Specification
 

@@ -28,9 +28,9 @@ from giaann_dask.models.columns.state.sequence import (
 )
 from giaann_dask.models.columns.state.session import DecodingStrategy, SequenceSession, Token
 from giaann_dask.models.columns.v2.dynamics import squashed
-from giaann_dask.models.columns.v2.options import CandidateSelection, LegacyOptions, LifOptions, V2Options
 from giaann_dask.models.columns.v2.states import AdvancingState, new_state
 from giaann_dask.models.columns.v2.tables import NEVER, Clock, Floats, SegmentLayout
+from giaann_dask.models.columns.v2.v2_options import CandidateSelection, LegacyOptions, LifOptions, V2Options
 from giaann_dask.rows.source import AuxiliaryRows, RowSource, require_layout
 from giaann_dask.runs.run import Row
 from giaann_dask.spec import FEATURE_BITS, Specification

@@ -20,7 +20,6 @@ from giaann_dask.models.columns.state.activation import StateEntries
 from giaann_dask.models.columns.state.growing import GrowingTensor
 from giaann_dask.models.columns.state.key_index import KeyIndex
 from giaann_dask.models.columns.v2 import dynamics
-from giaann_dask.models.columns.v2.options import LegacyOptions, LifOptions
 from giaann_dask.models.columns.v2.tables import (
     ABSENT,
     NEVER,
@@ -31,6 +30,7 @@ from giaann_dask.models.columns.v2.tables import (
     LifRules,
     SegmentLayout,
 )
+from giaann_dask.models.columns.v2.v2_options import LegacyOptions, LifOptions
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
 _FIRST_STEPS = 1 << 8

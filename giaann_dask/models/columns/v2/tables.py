@@ -46,7 +46,7 @@ class EntryTable(NamedTuple):
 
 
 class LifRules(NamedTuple):
-    """Constants of the dynamics with a soma; see `giaann_dask.models.columns.v2.options.LifOptions`."""
+    """Constants of the dynamics with a soma; see `giaann_dask.models.columns.v2.v2_options.LifOptions`."""
 
     columns: int
     threshold: np.float32
@@ -59,7 +59,7 @@ class LifRules(NamedTuple):
 
 
 class LegacyRules(NamedTuple):
-    """Constants of the dynamics without one; see `giaann_dask.models.columns.v2.options.LegacyOptions`."""
+    """Constants of the dynamics without one; see `giaann_dask.models.columns.v2.v2_options.LegacyOptions`."""
 
     columns: int
     decay: np.float32

@@ -1,6 +1,6 @@
 """Define the options of inference that a network does not store: what sections 7 and 8 of the contract leave open.
 
-The rules of profile ``v2`` are in `giaann_dask.models.columns.v2.options`.
+The rules of profile ``v2`` are in `giaann_dask.models.columns.v2.v2_options`.
 """
 
 from __future__ import annotations
