@@ -18,9 +18,7 @@ import numpy as np
 import torch
 
 import giaann_dask as gd
-from giaann_dask.models.columns.export import neuron_arrays
 from giaann_dask.spec import Specification
-from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
 
@@ -151,10 +149,10 @@ def check_equal(plain: PlainNetwork, path: Path) -> tuple[int, int]:
     AssertionError
         If a connection is missing or too many, or a strength differs by more than the tolerance.
     """
-    store = NetworkStore(path)
-    reader = store.open(store.head())
-    table, own = gd.Network(path).table(), neuron_arrays(reader)
-    branches = reader.manifest().specification.branches
+    network = gd.Network(path)
+    with tempfile.TemporaryDirectory() as folder:
+        own = dict(np.load(network.export(Path(folder) / "net.npz").neurons))
+    table, branches = network.table(), network.specification.branches
     source, target = _numbered(plain, table.src_col, table.src_feat), _numbered(plain, table.tgt_col, table.tgt_feat)
     place = table.seg.astype(np.int64) * branches + table.branch
     _check("connections", plain.connections, (source * NEURONS + target) * PLACES + place, table.strength)

@@ -345,7 +345,7 @@ class Column(Summarised):
         """Return the summary with a small picture, for notebooks."""
         if not len(self.connections):
             return super()._repr_html_()
-        from giaann_dask.diagnostics.pictures.column import draw_column
+        from giaann_dask.diagnostics.pictures.drawing import draw_column
         from giaann_dask.diagnostics.pictures.files import rendered
 
         picture = base64.b64encode(rendered(draw_column(self.connections, self.index), "svg", text=True)).decode()

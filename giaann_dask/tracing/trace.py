@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from giaann_dask.errors import OptionError, parameter, require_option
+from giaann_dask.errors import require_option
 from giaann_dask.models.results import ConnectionKey
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.store.commits import CommitReader
@@ -226,43 +225,6 @@ class Tracer:
         return TracedConnection(
             source, column, key.segment, key.branch, contribution, total, len(shares.sequence), found
         )
-
-
-class SharedTracer:
-    """Tracer that threads share, opened when it is first used.
-
-    Parameters
-    ----------
-    reader : CommitReader or None
-        The commit; None where nothing is traced.
-    """
-
-    def __init__(self, reader: CommitReader | None) -> None:
-        self._reader, self._lock = reader, threading.Lock()
-        self._tracer: Tracer | None = None
-
-    @property
-    def traces(self) -> bool:
-        """Whether the network has an index of its sequences."""
-        return self._reader is not None and self._reader.manifest().specification.trace
-
-    def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
-        """Return connections, without their names, with the training sequences that built them.
-
-        Raises
-        ------
-        OptionError
-            If the network has no index.
-        """
-        if self._reader is None:
-            remedy = f"train it with {parameter('trace')}"
-            raise OptionError("a network that is not traced", "one with an index", remedy)
-        with self._lock:
-            self._tracer = self._tracer or Tracer(self._reader)
-            return [
-                self._tracer.connection(key, source="", column="", contribution=0.0, sentences=sentences)
-                for key in connections
-            ]
 
 
 def _traced(number: int, found: FoundText, units: int, total: int) -> TracedSentence:

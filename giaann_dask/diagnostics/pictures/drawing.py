@@ -14,6 +14,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from giaann_dask.diagnostics.pictures.choosing import Words, choose_graph, choose_table, require_connections
 from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 from giaann_dask.diagnostics.pictures.files import rendered
@@ -112,6 +114,8 @@ _DOTS_PER_INCH = 140
 # Characters of the caption per inch, and inches of a character of the legend.
 _CHARACTERS, _LETTER = 13.5, 0.078
 _SYMBOL, _SCALE_HEIGHT = 0.55, 0.5
+# A picture of one column in a notebook.
+_SMALL = DrawOptions(max_columns=4, max_features=4, max_connections=20, width_inches=7.0)
 
 
 def draw_network(table: ConnectionTable, options: DrawOptions | None = None) -> Figure:
@@ -142,6 +146,29 @@ def draw_network(table: ConnectionTable, options: DrawOptions | None = None) -> 
     graph = choose_graph(table.select_columns(columns), columns, options)
     colouring = colour_graph(graph, theme_of(options.dark), options.colour)
     return draw_graph(graph, colouring, options)
+
+
+def draw_column(table: ConnectionTable, column: int, options: DrawOptions = _SMALL) -> Figure:
+    """Draw a column, the columns that its strongest connections lead to, and these connections.
+
+    Parameters
+    ----------
+    table : ConnectionTable
+        The connections that leave the column.
+    column : int
+        Its number.
+    options : DrawOptions
+        How much is drawn, and how large.
+    """
+    strength = np.bincount(table.tgt_col, table.strength, len(table.concepts))
+    strength[column] = 0
+    order = np.argsort(-strength, kind="stable")[: options.max_columns - 1]
+    columns = [column, *(int(target) for target in order if strength[target] > 0)]
+    graph = choose_graph(table.select_columns(columns), columns, options)
+    shown, name = graph.number_of_edges(), table.concepts[column]
+    text = f"The strongest {shown:,} of the {graph.graph['total']:,} connections from {name} to these columns."
+    colouring = colour_graph(graph, theme_of(options.dark), options.colour)
+    return draw_graph(graph, colouring, options, wrapped(text, options.width_inches))
 
 
 def draw_commit(reader: CommitReader, options: DrawOptions | None = None) -> Figure:

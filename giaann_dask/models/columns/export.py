@@ -18,8 +18,6 @@ import numpy.typing as npt
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.models.columns.connection_table import ConnectionTable
-from giaann_dask.runs.merging import merge_encoded
-from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.renaming import ABSENT, Renaming, rank_names
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
@@ -86,19 +84,6 @@ def connection_columns(specification: Specification) -> dict[str, ColumnArray]:
     }
 
 
-def neuron_arrays(reader: CommitReader) -> dict[str, npt.NDArray[Any]]:
-    """Return the neurons' own strengths of a commit as coordinate arrays.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``col``, ``feat``, ``seg``, ``branch`` and ``strength`` (float32, whole counts), sorted by
-        column, feature, segment and branch.
-    """
-    run = _read_neurons(reader)
-    return {name: column.of(run).astype(column.dtype) for name, column in neuron_columns().items()}
-
-
 def neuron_columns() -> dict[str, ColumnArray]:
     """Return how the coordinate arrays of the neurons' strengths are made of a run, by their names."""
 
@@ -112,11 +97,6 @@ def neuron_columns() -> dict[str, ColumnArray]:
         "feat": ColumnArray(np.int32, of_source(1)),
         "strength": ColumnArray(np.float32, lambda run: run.strength),
     }
-
-
-def _read_neurons(reader: CommitReader) -> Run:
-    """Return the strengths of all neurons of a commit as one run."""
-    return merge_encoded([reader.neurons(run.identity) for run in reader.manifest().runs], unpack)
 
 
 def dictionaries(reader: CommitReader, renaming: Renaming | None = None) -> dict[str, Any]:

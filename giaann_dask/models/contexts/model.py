@@ -13,7 +13,7 @@ from giaann_dask.keys import unpack_target
 from giaann_dask.models.base import DerivedTables, WorkerOpening
 from giaann_dask.models.contexts.commit_tables import clear_tables, place_of
 from giaann_dask.models.contexts.continuation_counts import ContinuationTables
-from giaann_dask.models.contexts.increments import count_batch
+from giaann_dask.models.contexts.counting import count_rows
 from giaann_dask.models.contexts.kinds import CONTEXTS, EXTENDS
 from giaann_dask.models.contexts.predictor import (
     ContextsPredictor,
@@ -22,16 +22,16 @@ from giaann_dask.models.contexts.predictor import (
     contexts_on_workers,
     require_fit,
 )
+from giaann_dask.models.contexts.specification import CONTEXT_NAMES
 from giaann_dask.models.contexts.totals import ContextTotals
 from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.models.words.model import WordModel
 from giaann_dask.models.words.naming import ContextNames
-from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.models.words.stream import TokenStream
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.memory_inputs import Source
-from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -47,11 +47,9 @@ class ContextsModel(WordModel):
 
     implied_segment = EXTENDS
 
-    def count(
-        self, blocks: Sequence[EncodedBlock], specification: Specification, placement: Placement
-    ) -> Mapping[int, RegionRun]:
-        """See `Model.count`."""
-        return count_batch(blocks, specification, placement)
+    def count_stream(self, stream: TokenStream, specification: Specification) -> Run:
+        """See `WordModel.count_stream`."""
+        return count_rows(stream, [CONTEXT_NAMES.index(name) for name in specification.contexts])
 
     def derived(self, specification: Specification) -> DerivedTables:
         """Return how often words follow contexts in longer ones, which smoothing needs."""

@@ -8,7 +8,7 @@ rule after networks were trained: counts are stored by segment, which is the pla
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,18 +27,15 @@ from giaann_dask.models.words.counted_predictor import (
 from giaann_dask.models.words.counting import count_contexts
 from giaann_dask.models.words.model import WordModel
 from giaann_dask.models.words.naming import ContextNames
-from giaann_dask.models.words.places import index_words
 from giaann_dask.models.words.specification import own_options
-from giaann_dask.models.words.stream import Context, stream_tokens
+from giaann_dask.models.words.stream import Context, TokenStream
 from giaann_dask.rows.health import find_fault, is_lost
 from giaann_dask.rows.regions import open_regions
 from giaann_dask.rows.stored import StoredRows
-from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import RegionRun, Run, divide_rows
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import MAXIMUM_SEGMENTS, Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.memory_inputs import Source
-from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -101,18 +98,9 @@ class CountedModel(WordModel):
         """See `Model.require_trainable`."""
         self.require_contexts(specification)
 
-    def count(
-        self, blocks: Sequence[EncodedBlock], specification: Specification, placement: Placement
-    ) -> Mapping[int, RegionRun]:
-        """See `Model.count`."""
-        stream, none = stream_tokens(blocks), Run.empty()
-        run = count_contexts(stream, self.require_contexts(specification))
-        counts = divide_rows(run, placement.regions_of(run.source))
-        if not specification.trace:
-            return {region: RegionRun(counts[region], none) for region in counts}
-        places = index_words(blocks, stream, placement)
-        regions = sorted(counts.keys() | places.keys())
-        return {region: RegionRun(counts.get(region, none), none, places.get(region, none)) for region in regions}
+    def count_stream(self, stream: TokenStream, specification: Specification) -> Run:
+        """See `WordModel.count_stream`."""
+        return count_contexts(stream, self.require_contexts(specification))
 
     def names(self, specification: Specification, vocabulary: Vocabulary) -> ContextNames:
         """See `Model.names`."""

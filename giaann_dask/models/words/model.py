@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,17 +11,37 @@ from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.models.base import Model, UsedNames
 from giaann_dask.models.results import ConnectionKey
 from giaann_dask.models.words.export import context_columns, export_contents
-from giaann_dask.models.words.places import find_occurrences
+from giaann_dask.models.words.places import find_occurrences, index_words
+from giaann_dask.models.words.stream import TokenStream, stream_tokens
 from giaann_dask.runs.packing import PackedRegionRun, unpack
+from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import Postings
-from giaann_dask.runs.run import RegionRun
+from giaann_dask.runs.run import RegionRun, Run, divide_rows
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import ColumnArray, ExportContents
+from giaann_dask.text.segmentation import EncodedBlock
 
 
 class WordModel(Model):
     """Counts of words after contexts; on segment 0 how often each word occurs at all."""
+
+    @abstractmethod
+    def count_stream(self, stream: TokenStream, specification: Specification) -> Run:
+        """Return how often each word occurs, and how often after each context."""
+
+    def count(
+        self, blocks: Sequence[EncodedBlock], specification: Specification, placement: Placement
+    ) -> Mapping[int, RegionRun]:
+        """See `Model.count`; contexts end with their sentence, so that the division of sentences does not matter."""
+        stream, none = stream_tokens(blocks), Run.empty()
+        run = self.count_stream(stream, specification)
+        counts = divide_rows(run, placement.regions_of(run.source))
+        if not specification.trace:
+            return {region: RegionRun(counts[region], none) for region in counts}
+        places = index_words(blocks, stream, placement)
+        regions = sorted(counts.keys() | places.keys())
+        return {region: RegionRun(counts.get(region, none), none, places.get(region, none)) for region in regions}
 
     def segment_names(self) -> Mapping[str, str]:
         """Return the names of segments by number, as exports have them."""
