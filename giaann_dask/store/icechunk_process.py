@@ -34,7 +34,8 @@ def use_icechunk() -> None:
     process = os.getpid()
     if _user is None:
         _user = process
-        icechunk.set_logs_filter("error")
+        # Its errors are exceptions, too, which are told in one line.
+        icechunk.set_logs_filter(os.environ.get("ICECHUNK_LOG", "off"))
         atexit.register(await_icechunk)
     elif _user != process:
         raise StoreForkedError(

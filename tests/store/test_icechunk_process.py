@@ -70,3 +70,18 @@ def test_other_threads_are_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     threading.Thread(target=stop.wait, args=(10,)).start()
     await_icechunk()
     stop.set()
+
+
+@pytest.mark.parametrize(("environment", "wanted"), [(None, "off"), ("warn", "warn")])
+def test_errors_of_icechunk_are_exceptions_alone(
+    environment: str | None, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It also writes them to standard error, with escape sequences, such as those of a wrong clock."""
+    filters: list[str] = []
+    monkeypatch.setattr(icechunk_process, "_user", None)
+    monkeypatch.setattr("icechunk.set_logs_filter", filters.append)
+    monkeypatch.delenv("ICECHUNK_LOG", raising=False)
+    if environment:
+        monkeypatch.setenv("ICECHUNK_LOG", environment)
+    icechunk_process.use_icechunk()
+    assert filters == [wanted]
