@@ -188,7 +188,7 @@ def _remove(
         network=str(store.path),
         commit_before=before.commit,
         commit=commit,
-        specification=gone.specification.without_regions(),
+        specification={**gone.specification.without_regions(), "profile": gone.specification.profile},
         ever_pos=reader.ever_pos().identity(),
         tokenizer="" if tokenizer is None else tokenizer.identity(),
         tagger="" if named.sources.tagger == RAW else named.sources.tagger,

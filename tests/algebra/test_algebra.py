@@ -306,13 +306,14 @@ def test_a_certificate_can_be_had_after_a_purge(
         gd.forget(network, texts, client=client)
 
 
-@only_v1
+@pytest.mark.parametrize("trained", ["v1", "contexts"], indirect=True)
 def test_who_has_the_text_can_recompute_a_certificate(
     trained: dict[str, gd.Network], client: Client, tmp_path: Path
 ) -> None:
     network = gd.add([trained["first"], trained["second"]], tmp_path / "net", client=client)
     report = gd.forget(network, [DOCUMENTS[0]], client=client)
     said = json.loads(json.dumps(report.as_dict()))
+    assert said["specification"]["profile"] == network.specification.profile, "as `train --profile` takes it"
     rule = gd.Specification.from_dict(said["specification"])
     files = write_texts(tmp_path / "texts", [DOCUMENTS[0]])
     text = gd.TextOptions(tagger=said["tagger"] or None)
