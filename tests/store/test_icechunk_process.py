@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import runpy
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -78,10 +79,11 @@ def test_errors_of_icechunk_are_exceptions_alone(
 ) -> None:
     """It also writes them to standard error, with escape sequences, such as those of a wrong clock."""
     filters: list[str] = []
-    monkeypatch.setattr(icechunk_process, "_user", None)
     monkeypatch.setattr("icechunk.set_logs_filter", filters.append)
+    monkeypatch.setattr("atexit.register", filters.count)
     monkeypatch.delenv("ICECHUNK_LOG", raising=False)
     if environment:
         monkeypatch.setenv("ICECHUNK_LOG", environment)
-    icechunk_process.use_icechunk()
+    # As in a process that has not used it.
+    runpy.run_path(str(icechunk_process.__file__))["use_icechunk"]()
     assert filters == [wanted]
