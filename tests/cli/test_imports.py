@@ -27,6 +27,7 @@ FORBIDDEN = {
     "inspect {network}": (*_NEVER, *_CLUSTER, *_COMPILED),
     "inspect {network} --json": (*_NEVER, *_CLUSTER, *_COMPILED),
     "generate {network} {prompt}": (*_NEVER, *_CLUSTER),
+    "generate {network} {prompt} --explain": (*_NEVER, *_CLUSTER),
     "export {network} --out {folder}/out.npz": (*_NEVER, *_CLUSTER),
     "train {text} --network {folder}/new --workers 0": _NEVER,
     "evaluate {network} {text} --workers 0": _NEVER,

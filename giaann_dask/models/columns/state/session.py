@@ -122,7 +122,11 @@ class SequenceSession(ABC, Generic[State, Rules]):
     ) -> None:
         self.specification, self.rows, self.flags = specification, rows, flags
         self.options = options or self._rules_type()
-        self.device = torch.device("cpu")
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the state of sequences. Asking for it imports torch."""
+        return torch.device("cpu")
 
     def run_sequence(
         self, sequence: PreparedSequence, *, observer: Observer | None = None, choose: Choice | None = None

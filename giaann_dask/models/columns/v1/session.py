@@ -14,9 +14,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Generic
 
 import numpy as np
+import numpy.typing as npt
 
 from giaann_dask.device import torch, without_gradients
-from giaann_dask.keys import column_of, feature_of, unpack_target
+from giaann_dask.keys import SEGMENT_SHIFT, Integers, column_of, feature_of, unpack_target
 from giaann_dask.models.columns.state.activation import (
     ActivationState,
     Layout,
@@ -24,6 +25,7 @@ from giaann_dask.models.columns.state.activation import (
     StateEntries,
     burst,
     deactivate,
+    drives_of,
     propagate,
     source_activity,
 )
@@ -32,7 +34,7 @@ from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import Contribution, Mode, StepResult
 from giaann_dask.models.columns.state.session import DecodingStrategy, SequenceSession, State, Token
 from giaann_dask.rows.source import as_tensor
-from giaann_dask.spec import FEATURE_BITS
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -139,7 +141,6 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         """Return the pulse of the source of a step."""
         return Pulse(drive=self._layout.drives[activity], column_time=step.column_time, feature_time=step.index - 1)
 
-    @without_gradients
     def explain(self, steps: tuple[StepResult, ...], index: int) -> tuple[Contribution, ...]:
         """Return the connections that raised the predicted neuron; see `SequenceSession.explain`.
 
@@ -150,41 +151,105 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         neuron = steps[index].predicted
         if neuron is None:
             return ()
-        state = ActivationState(self.device)
+        entries = _Entries(self.specification, self.options)
         found: list[Contribution] = []
         for step in steps[: index + 1]:
             if step.index:
-                found.extend(self._replay(state, neuron, step))
+                found.extend(self._replay(entries, neuron, step))
             elif step.source == neuron:
-                burst(state, neuron, self._layout)
+                entries.burst()
             if step.source == neuron:
-                deactivate(state, neuron, self._layout)
-                found = [item for item in found if self._counts(state, neuron, item)]
+                entries.deactivate()
+                found = [item for item in found if entries.value[item.segment, item.branch] > 0]
             if step.seed and step.next == neuron:
-                burst(state, neuron, self._layout)
+                entries.burst()
         return tuple(found)
 
-    def _replay(self, state: ActivationState, neuron: int, step: StepResult) -> list[Contribution]:
+    def _replay(self, entries: _Entries, neuron: int, step: StepResult) -> list[Contribution]:
         """Push the part of a step's row that ends at one neuron; return the contributions."""
         row = self.rows.row(step.source)
         if row is None or not len(row.target):
             return []
-        entries = self._layout.entries(neuron).reshape(-1).sort().values.cpu().numpy()
-        at = np.searchsorted(row.target, entries)
-        at = at[row.target[np.minimum(at, len(row.target) - 1)] == entries]
-        target = as_tensor(row.target[at], self.device)
-        before = state.values(*state.find(target))
-        propagate(state, target, self._pulse(step.activity or 0, step), layout=self._layout, options=self.options)
-        rise = (state.values(*state.find(target)) - before).tolist()
+        places = [_place(row.target, s << SEGMENT_SHIFT | neuron << BRANCH_BITS) for s in range(len(entries.value))]
+        at = np.concatenate([np.arange(begin, end) for begin, end in places])
         segment, _, branch = unpack_target(row.target[at])
+        rise = entries.push(segment, branch, self._drives[step.activity or 0], (step.column_time, step.index - 1))
         strength = self.specification.strengths(row.strength[at])
-        columns = zip(segment.tolist(), branch.tolist(), strength.tolist(), rise, strict=True)
+        columns = zip(segment.tolist(), branch.tolist(), strength.tolist(), rise.tolist(), strict=True)
         return [Contribution(step.index, step.source, *item) for item in columns if item[-1] > 0]
 
-    def _counts(self, state: ActivationState, neuron: int, item: Contribution) -> bool:
-        """Return whether the entry that a contribution raised still has a value."""
-        key = self._layout.entries(neuron)[item.segment, item.branch].reshape(1)
-        return bool(state.values(*state.find(key)) > 0)
+    @cached_property
+    def _drives(self) -> tuple[float, ...]:
+        return drives_of(self.specification.branches)
+
+
+def _place(target: Integers, first: int) -> tuple[int, int]:
+    """Return where the entries of a neuron in a segment begin and end in a row, given the key of branch 0."""
+    begin, end = np.searchsorted(target, [first, first + (1 << BRANCH_BITS)])
+    return int(begin), int(end)
+
+
+class _Entries:
+    """Activation state of the entries of one neuron in NumPy, changed by the rules of `propagate`; missing ones are 0.
+
+    Attributes
+    ----------
+    value : ndarray of float32
+        Shape ``(segments, branches)``.
+    """
+
+    def __init__(self, specification: Specification, options: InferenceOptions) -> None:
+        shape = specification.segments, specification.branches
+        self.value, self._time = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
+        self._columns, self._options = specification.column_segments, options
+        first = {"boolf": self._columns, "boolf+c": 0}
+        self._boolean_from = first.get(options.activations, len(self.value))
+        self._burst = False
+
+    def burst(self) -> None:
+        """Add 1 to branch 0 of the last segment."""
+        self.value[-1, 0] += np.float32(1)
+        self._burst = True
+
+    def deactivate(self) -> None:
+        """Set the strongest branch to 0."""
+        total = self.value[0].copy()
+        for values in self.value[1:]:
+            total += values
+        self.value[:, int(total.argmax())] = 0
+
+    def push(self, segment: Integers, branch: Integers, drive: float, now: tuple[int, int]) -> npt.NDArray[np.float32]:
+        """Propagate a signal along connections, in ascending order; return by how much each raised its entry.
+
+        Parameters
+        ----------
+        segment, branch : ndarray of int64
+            Where the connections end.
+        drive : float
+            Of the source.
+        now : tuple of (int, int)
+            Time of the source in columns and in tokens.
+        """
+        columns = segment < self._columns
+        times = np.where(columns, *now)
+        gated = (segment != 0) & (segment != self._columns)
+        kept, before = np.ones(len(segment), np.bool_), np.maximum(segment - 1, 0)
+        if self._options.sequential:
+            kept &= ~gated | (self.value[before, branch] > 0)
+        if self._options.timing == "exact":
+            kept &= ~gated | (self._time[before, branch] == times - 1)
+        earlier = self.value[segment, branch]
+        reached = segment[kept], branch[kept]
+        self.value[reached] += np.float32(drive)
+        boolean = reached[0] >= self._boolean_from
+        places = reached[0][boolean], reached[1][boolean]
+        self.value[places] = np.sign(self.value[places])
+        if self._burst and self._boolean_from < len(self.value):
+            self.value[-1, 0] = np.sign(self.value[-1, 0])
+        self._burst = False
+        if self._options.timing != "none":
+            self._time[reached] = times[kept]
+        return self.value[segment, branch] - earlier
 
 
 class Session(Stepper[ActivationState]):
