@@ -19,7 +19,7 @@ from giaann_dask.errors import require_option
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.models import model_of
-from giaann_dask.models.naming import ConnectionNames
+from giaann_dask.models.base import ConnectionNames
 from giaann_dask.runs.merging import merge_encoded, merge_runs
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.renaming import Renaming, append_names

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, StateOptions
-from giaann_dask.models.naming import ConnectionNames
 from giaann_dask.models.results import ConnectionKey, EvaluationReport, GeneratedToken, ScoredWord
 from giaann_dask.models.totals import Totals
 from giaann_dask.registry import ModelTraits
@@ -40,6 +39,30 @@ if TYPE_CHECKING:
     from giaann_dask.encoding.sources import SourceOptions
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
+
+# Names, and the place among them of every value, -1 for none.
+NameTable: TypeAlias = tuple[Sequence[str], npt.NDArray[np.integer[Any]]]
+
+
+class ConnectionNames(Protocol):
+    """Names of what the keys of a network's connections stand for."""
+
+    @property
+    def segments(self) -> Sequence[str]:
+        """Name of every segment."""
+        ...  # pragma: no cover
+
+    def source(self, segment: int, key: int) -> str:
+        """Return the name of a source, as the target receives it on a segment."""
+        ...  # pragma: no cover
+
+    def target(self, key: int) -> str:
+        """Return the name of a target."""
+        ...  # pragma: no cover
+
+    def of_arrays(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, NameTable]:
+        """Return the names of values of coordinate arrays, by the names of new columns."""
+        ...  # pragma: no cover
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from giaann_dask.errors import EmptyInputError, GiaannError, OptionError, Specif
 from giaann_dask.keys import word_key
 from giaann_dask.models.contexts.counting import ContextCounts, count_contexts, count_rows
 from giaann_dask.models.contexts.kinds import CONTEXTS
-from giaann_dask.models.contexts.ngram import backoff_matches, kneser_ney
+from giaann_dask.models.contexts.ngram import KNESER_NEY, backoff_matches
 from giaann_dask.models.contexts.scores import BEST, NAMES, LogLinearModel
 from giaann_dask.models.contexts.specification import CHAIN_NAMES, CONTEXT_NAMES
 from giaann_dask.models.contexts.tables import PooledTables, build_tables
@@ -148,7 +148,7 @@ def test_probabilities_are_those_of_the_pure_path(network: gd.Network) -> None:
     assert found.every == expected.summary()
     assert found.sequences == int((stream.place == 0).sum())
     assert found.baseline is not None
-    smoothed = kneser_ney(tables).score(stream)
+    smoothed = LogLinearModel(tables, KNESER_NEY).score(stream)
     assert found.baseline.smoothed.log_probability.tobytes() == smoothed.log_probability.tobytes()
     assert found.baseline.backoff.tolist() == backoff_matches(tables, stream).tolist()
     assert len(found.lines()) == 2

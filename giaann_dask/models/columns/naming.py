@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import unpack_neuron
-from giaann_dask.models.naming import NameTable
+from giaann_dask.models.base import NameTable
 from giaann_dask.spec import Specification
 from giaann_dask.text.vocabulary import Vocabulary
 

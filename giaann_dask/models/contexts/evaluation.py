@@ -25,7 +25,7 @@ from giaann_dask.events import Observer, SequencesEvaluated, ignore
 from giaann_dask.models.contexts.commit_tables import CommitTables, opened, submit_tables
 from giaann_dask.models.contexts.counting import count_contexts
 from giaann_dask.models.contexts.kernel import Text
-from giaann_dask.models.contexts.ngram import backoff_matches, smoothing
+from giaann_dask.models.contexts.ngram import KNESER_NEY, backoff_matches
 from giaann_dask.models.contexts.scores import BEST, LogLinearModel, PoolingOptions
 from giaann_dask.models.contexts.tables import PooledTables, build_tables
 from giaann_dask.models.words.score_report import Baseline, ScoreReport, ScoringOptions, read_text
@@ -76,7 +76,7 @@ def score_network(
     scores = scorer.score(BEST, observer)
     baseline = None
     if options.baseline is not None:
-        baseline = Baseline(scorer.back_off(), scorer.score(smoothing()))
+        baseline = Baseline(scorer.back_off(), scorer.score(KNESER_NEY))
     every, predicted = scores.summary(), scores.summary(specification.seed_tokens)
     seconds = time.perf_counter() - started
     seed = specification.seed_tokens
@@ -190,7 +190,7 @@ def score_same_tokens(client: Client, reader: CommitReader, texts: BaselineTexts
     limits = StreamOptions(max_sequences=options.max_sequences, first_sequence=options.first_sequence)
     unseen = _stream(client, EncodingStream(client, known, texts.sources, limits), known, texts.inputs)
     scorer = Scorer(client, tables, unseen, options.tokens_per_task)
-    return Baseline(scorer.back_off(), scorer.score(smoothing()), scorer.score(BEST))
+    return Baseline(scorer.back_off(), scorer.score(KNESER_NEY), scorer.score(BEST))
 
 
 def tables_of(stream: TokenStream) -> PooledTables:

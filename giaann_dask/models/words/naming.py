@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import Integers, source_key, word_key
-from giaann_dask.models.naming import NameTable
+from giaann_dask.models.base import NameTable
 from giaann_dask.models.words.stream import BOUNDARY, WORD, Context, ending_of
 
 
