@@ -63,6 +63,7 @@ def open_engine(
     # Reasons need the strengths of rows.
     chosen = replace(options or GenerationOptions(), reasons=int(specification.trace))
     model, observer = model_of(specification), reporter_of(client)
+    model.require_fit(specification, chosen)
     if workers == 0:
         return Engine(model.open(reader, client=client, options=chosen, observer=observer), chosen, batch)
     opening = model.open_on_workers(client, reader, chosen)

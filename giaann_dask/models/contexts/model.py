@@ -17,10 +17,8 @@ from giaann_dask.models.contexts.counting import count_rows
 from giaann_dask.models.contexts.kinds import CONTEXTS, EXTENDS
 from giaann_dask.models.contexts.predictor import (
     ContextsPredictor,
-    contexts_for_prompt,
     contexts_from_store,
     contexts_on_workers,
-    require_fit,
 )
 from giaann_dask.models.contexts.specification import CONTEXT_NAMES
 from giaann_dask.models.contexts.totals import ContextTotals
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from giaann_dask.encoding.sources import SourceOptions
-    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
 
 
@@ -90,20 +87,6 @@ class ContextsModel(WordModel):
         """See `Model.clear_tables`."""
         return clear_tables(client, path, kept, gone)
 
-    def evaluate(
-        self,
-        client: Client,
-        reader: CommitReader,
-        inputs: Sequence[Source],
-        sources: SourceOptions,
-        options: EvaluationOptions,
-        observer: Observer,
-    ) -> ScoreReport:
-        """See `Model.evaluate`."""
-        from giaann_dask.models.words.score_report import ScoringOptions
-
-        return self.score(client, reader, inputs, sources, ScoringOptions.limits_of(options), observer)
-
     def score(
         self,
         client: Client,
@@ -118,10 +101,6 @@ class ContextsModel(WordModel):
 
         return score_network(client, reader, inputs, sources, options, observer)
 
-    def require_fit(self, specification: Specification, options: GenerationOptions) -> None:
-        """See `Model.require_fit`."""
-        require_fit(options)
-
     def open(
         self,
         reader: CommitReader,
@@ -135,7 +114,6 @@ class ContextsModel(WordModel):
 
     def open_on_workers(self, client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
         """See `Model.open_on_workers`."""
-        require_fit(options)
         return contexts_on_workers(client, reader)
 
     def open_for_prompt(self, reader: CommitReader, options: GenerationOptions) -> ContextsPredictor:
@@ -146,7 +124,7 @@ class ContextsModel(WordModel):
         self, client: Client, reader: CommitReader, options: GenerationOptions
     ) -> WorkerOpening:
         """See `Model.open_for_prompt_on_workers`."""
-        return contexts_for_prompt(reader)
+        return WorkerOpening(contexts_from_store, place_of(reader))
 
 
 MODEL = ContextsModel()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from giaann_dask.cluster import result, wait_all
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.device import one_thread
-from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.models.base import WorkerOpening
 from giaann_dask.models.contexts.commit_tables import CommitTables, place_of, read_tables, submit_tables
@@ -25,6 +24,7 @@ from giaann_dask.models.contexts.word_scores import score_text
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.models.results import GeneratedToken, ScoredWord
 from giaann_dask.models.words.batch import WordBatch
+from giaann_dask.models.words.model import require_words_fit
 from giaann_dask.rows.opening import open_in_background
 from giaann_dask.rows.stored import KEPT_BYTES
 from giaann_dask.store.commits import CommitReader
@@ -154,18 +154,11 @@ class ContextsPredictor:
 
     def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> WordBatch[TextContinuation]:
         """Return an empty batch of prompts; see `WordBatch`."""
-        require_fit(options)
+        require_words_fit(self._reader.manifest().specification, options)
         opened = WordBatch(self, batch)
         if opened.free_slots > 1:
             self.build_tables()
         return opened
-
-
-def require_fit(options: GenerationOptions) -> None:
-    """Raise an `OptionError` if an option is set that only networks of columns have."""
-    if options.beam.searches or options.inference.chosen:
-        found = "beam search or rules of inference for a network of profile contexts"
-        raise OptionError(found, "profile v1 or v2", "leave them out")
 
 
 def contexts_on_workers(client: Client, reader: CommitReader) -> WorkerOpening:
@@ -185,14 +178,6 @@ def contexts_on_workers(client: Client, reader: CommitReader) -> WorkerOpening:
         (*place_of(reader), tables),
         # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
         lost=lambda: tables.key not in client.futures,
-    )
-
-
-def contexts_for_prompt(reader: CommitReader) -> WorkerOpening:
-    """Return how a task opens a commit of profile ``contexts`` for one prompt: its tables where they are, else rows."""
-    return WorkerOpening(
-        contexts_from_store,
-        place_of(reader),
     )
 
 

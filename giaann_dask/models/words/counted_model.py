@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import OptionError, SpecificationError
+from giaann_dask.errors import SpecificationError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.models.base import WorkerOpening
 from giaann_dask.models.generation_options import GenerationOptions
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from giaann_dask.encoding.sources import SourceOptions
-    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
 
 Floats = npt.NDArray[np.float64]
@@ -106,12 +105,6 @@ class CountedModel(WordModel):
         """See `Model.names`."""
         return ContextNames(vocabulary.features[1:], [Context("all", ()), *self.require_contexts(specification)])
 
-    def require_fit(self, specification: Specification, options: GenerationOptions) -> None:
-        """See `Model.require_fit`."""
-        if options.beam.searches or options.inference.chosen:
-            found = f"beam search or rules of inference for a network of the model {specification.profile}"
-            raise OptionError(found, "profile v1 or v2", "leave them out")
-
     def open(
         self,
         reader: CommitReader,
@@ -146,20 +139,6 @@ class CountedModel(WordModel):
             counted_from_store,
             (str(reader.path), reader.commit),
         )
-
-    def evaluate(
-        self,
-        client: Client,
-        reader: CommitReader,
-        inputs: Sequence[Source],
-        sources: SourceOptions,
-        options: EvaluationOptions,
-        observer: Observer,
-    ) -> ScoreReport:
-        """See `Model.evaluate`."""
-        from giaann_dask.models.words.score_report import ScoringOptions
-
-        return self.score(client, reader, inputs, sources, ScoringOptions.limits_of(options), observer)
 
     def score(
         self,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from giaann_dask.errors import OptionError
+from giaann_dask.events import Observer
 from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.models.base import Model, UsedNames
+from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.models.results import ConnectionKey
 from giaann_dask.models.words.export import context_columns, export_contents
 from giaann_dask.models.words.places import find_occurrences, index_words
@@ -20,7 +24,15 @@ from giaann_dask.runs.run import RegionRun, Run, divide_rows
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import ColumnArray, ExportContents
+from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from giaann_dask.encoding.sources import SourceOptions
+    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
+    from giaann_dask.models.words.score_report import ScoreReport
 
 
 class WordModel(Model):
@@ -66,3 +78,28 @@ class WordModel(Model):
     ) -> tuple[Integers, Integers]:
         """See `Model.shares`; the context of the connection says which words stand before the target."""
         return find_occurrences(postings, connection.target, connection.context)
+
+    def require_fit(self, specification: Specification, options: GenerationOptions) -> None:
+        """See `Model.require_fit`."""
+        require_words_fit(specification, options)
+
+    def evaluate(
+        self,
+        client: Client,
+        reader: CommitReader,
+        inputs: Sequence[Source],
+        sources: SourceOptions,
+        options: EvaluationOptions,
+        observer: Observer,
+    ) -> ScoreReport:
+        """See `Model.evaluate`."""
+        from giaann_dask.models.words.score_report import ScoringOptions
+
+        return self.score(client, reader, inputs, sources, ScoringOptions.limits_of(options), observer)
+
+
+def require_words_fit(specification: Specification, options: GenerationOptions) -> None:
+    """Raise an `OptionError` if an option is set that only networks of columns have."""
+    if options.beam.searches or options.inference.chosen:
+        found = f"beam search or rules of inference for a network of the model {specification.profile}"
+        raise OptionError(found, "profile v1 or v2", "leave them out")
