@@ -66,7 +66,7 @@ def test_bars_with_time_left_on_a_terminal(text: Path, tmp_path: Path, monkeypat
     assert re.search(r"evaluate .* of ~\d\d sequences .* left +top-1 0\.\d{4}", shown)
     code, shown = on_a_terminal(monkeypatch, "export", network, "--out", tmp_path / "net.npz")
     assert code == 0
-    assert re.search(r"read .* 8 of 8 runs", shown)
+    assert re.search(r"read .* 4 of 4 runs", shown)
     for arguments in (("inspect", network), ("generate", network, "The old miller carried", "--workers", "0")):
         code, shown = on_a_terminal(monkeypatch, *arguments)
         assert code == 0
