@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import math
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,8 @@ from giaann_dask.local_files import BYTE_ORDER_MARK, local_name
 from giaann_dask.object_urls import ObjectPath, is_object_store, object_path
 
 CHUNK = 262_144
+# Bytes of a chunk of an array that grows: small, as zarr compresses a chunk as a whole, however little is in it.
+_GROWING_BYTES = 1 << 18
 # The attribute of a group with the checksums of the values of its arrays, where there is one.
 CHECKSUMS = "checksums"
 
@@ -100,7 +103,7 @@ async def append_values(group: zarr.AsyncGroup, name: str, values: npt.NDArray[A
     """Append values to an array of a group, creating it if it does not exist; return its length before."""
     array = await _find(group, name)
     if array is None:
-        await _create(group, name, values)
+        await _create(group, name, values, _growing_chunk(values))
         return 0
     before: int = array.shape[0]
     if len(values):
@@ -115,7 +118,7 @@ async def update_values(group: zarr.AsyncGroup, name: str, values: npt.NDArray[A
     """
     array = await _find(group, name)
     if array is None:
-        await _create(group, name, values)
+        await _create(group, name, values, _growing_chunk(values))
         return
     stored = array.shape[0]
     differs = np.asarray(await array.getitem(slice(None))) != values[:stored]
@@ -155,8 +158,13 @@ def _asynchronous(group: zarr.Group) -> zarr.AsyncGroup:
     return zarr.AsyncGroup(metadata=group.metadata, store_path=group.store_path)
 
 
+def _growing_chunk(values: npt.NDArray[Any]) -> int:
+    """Return the length of a chunk of an array that grows, of which each commit writes the last chunk anew."""
+    return max(1, _GROWING_BYTES // (values.dtype.itemsize * math.prod(values.shape[1:])))
+
+
 async def _create(
-    group: zarr.AsyncGroup, name: str, values: npt.NDArray[Any], chunk: int = CHUNK
+    group: zarr.AsyncGroup, name: str, values: npt.NDArray[Any], chunk: int
 ) -> zarr.AsyncArray[Any]:
     array: zarr.AsyncArray[Any] = await group.create_array(
         name,
@@ -252,7 +260,7 @@ def seal_arrays(group: zarr.Group) -> dict[str, int]:
 async def write_json(group: zarr.AsyncGroup, name: str, value: Any) -> None:
     """Create an array with a JSON document."""
     text = json.dumps(value, sort_keys=True).encode()
-    await _create(group, name, np.frombuffer(text, np.uint8))
+    await _create(group, name, np.frombuffer(text, np.uint8), len(text))
 
 
 def read_json(group: zarr.Group, name: str) -> Any:
