@@ -163,9 +163,7 @@ def _growing_chunk(values: npt.NDArray[Any]) -> int:
     return max(1, _GROWING_BYTES // (values.dtype.itemsize * math.prod(values.shape[1:])))
 
 
-async def _create(
-    group: zarr.AsyncGroup, name: str, values: npt.NDArray[Any], chunk: int
-) -> zarr.AsyncArray[Any]:
+async def _create(group: zarr.AsyncGroup, name: str, values: npt.NDArray[Any], chunk: int) -> zarr.AsyncArray[Any]:
     array: zarr.AsyncArray[Any] = await group.create_array(
         name,
         shape=values.shape,
@@ -253,8 +251,13 @@ def seal_arrays(group: zarr.Group) -> dict[str, int]:
 
     A chunk closes with its own checksum, which it keeps where it is taken for a chunk of another array.
     """
-    arrays = read_arrays(group, sorted(group.array_keys()))
-    return {name: checksum_of(values.tobytes()) for name, values in arrays.items()}
+
+    async def read_all() -> dict[str, npt.NDArray[Any]]:
+        arrays = dict(sorted([each async for each in _asynchronous(group).arrays()]))
+        values = await asyncio.gather(*(array.getitem(slice(None)) for array in arrays.values()))
+        return {name: np.asarray(each) for name, each in zip(arrays, values, strict=True)}
+
+    return {name: checksum_of(values.tobytes()) for name, values in sync(read_all()).items()}
 
 
 async def write_json(group: zarr.AsyncGroup, name: str, value: Any) -> None:
