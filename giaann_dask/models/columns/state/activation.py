@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 if TYPE_CHECKING:
     from torch import Tensor
 
+Values = TypeVar("Values", "Tensor", npt.NDArray[np.float32])
 NEVER = -1
 # For more branches torch computes the sigmoid with vector instructions, which round some of the values differently.
 _SCALAR_DRIVES = 32
@@ -320,9 +321,9 @@ def propagate(
         state.set_time(touched[columns:], pulse.feature_time)
 
 
-def sum_segments(values: Tensor) -> Tensor:
+def sum_segments(values: Values) -> Values:
     """Sum float32 values over the first axis, in its order, as the contract's sums are defined."""
-    total = values[0]
+    total: Values = values[0]
     for row in values[1:]:
         total = total + row
     return total

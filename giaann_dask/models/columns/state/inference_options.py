@@ -66,3 +66,7 @@ class InferenceOptions(PredictionRules):
     def chosen(self) -> bool:
         """Whether they differ from the defaults, which stand for those of any model."""
         return self != InferenceOptions(feed=self.feed)
+
+    def boolean_from(self, columns: int, segments: int) -> int:
+        """Return the first segment whose entries are 0 or 1, of a number of column segments and of all segments."""
+        return {"boolf": columns, "boolf+c": 0, "intf+c": segments}[self.activations]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.device import torch, without_gradients
-from giaann_dask.keys import SEGMENT_SHIFT, Integers, column_of, feature_of, unpack_target
+from giaann_dask.keys import Integers, column_of, feature_of, pack_target, unpack_target
 from giaann_dask.models.columns.state.activation import (
     ActivationState,
     Layout,
@@ -28,12 +28,14 @@ from giaann_dask.models.columns.state.activation import (
     drives_of,
     propagate,
     source_activity,
+    sum_segments,
 )
 from giaann_dask.models.columns.state.candidates import Candidates, TokenTimes, connected_targets, score_candidates
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import Contribution, Mode, StepResult
 from giaann_dask.models.columns.state.session import DecodingStrategy, SequenceSession, State, Token
 from giaann_dask.rows.source import as_tensor
+from giaann_dask.runs.run import join_ranges
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 
 if TYPE_CHECKING:
@@ -170,8 +172,9 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         row = self.rows.row(step.source)
         if row is None or not len(row.target):
             return []
-        places = [_place(row.target, s << SEGMENT_SHIFT | neuron << BRANCH_BITS) for s in range(len(entries.value))]
-        at = np.concatenate([np.arange(begin, end) for begin, end in places])
+        first = pack_target(np.arange(len(entries.value)), neuron, 0)
+        begins, ends = row.target.searchsorted(first), row.target.searchsorted(first + (1 << BRANCH_BITS))
+        at = join_ranges(begins, ends - begins)
         segment, _, branch = unpack_target(row.target[at])
         rise = entries.push(segment, branch, self._drives[step.activity or 0], (step.column_time, step.index - 1))
         strength = self.specification.strengths(row.strength[at])
@@ -181,12 +184,6 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
     @cached_property
     def _drives(self) -> tuple[float, ...]:
         return drives_of(self.specification.branches)
-
-
-def _place(target: Integers, first: int) -> tuple[int, int]:
-    """Return where the entries of a neuron in a segment begin and end in a row, given the key of branch 0."""
-    begin, end = np.searchsorted(target, [first, first + (1 << BRANCH_BITS)])
-    return int(begin), int(end)
 
 
 class _Entries:
@@ -202,8 +199,7 @@ class _Entries:
         shape = specification.segments, specification.branches
         self.value, self._time = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
         self._columns, self._options = specification.column_segments, options
-        first = {"boolf": self._columns, "boolf+c": 0}
-        self._boolean_from = first.get(options.activations, len(self.value))
+        self._boolean_from = options.boolean_from(self._columns, len(self.value))
         self._burst = False
 
     def burst(self) -> None:
@@ -213,10 +209,7 @@ class _Entries:
 
     def deactivate(self) -> None:
         """Set the strongest branch to 0."""
-        total = self.value[0].copy()
-        for values in self.value[1:]:
-            total += values
-        self.value[:, int(total.argmax())] = 0
+        self.value[:, int(sum_segments(self.value).argmax())] = 0
 
     def push(self, segment: Integers, branch: Integers, drive: float, now: tuple[int, int]) -> npt.NDArray[np.float32]:
         """Propagate a signal along connections, in ascending order; return by how much each raised its entry.

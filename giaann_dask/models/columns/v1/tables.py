@@ -59,13 +59,12 @@ class KernelRules(NamedTuple):
     def of(cls, specification: Specification, options: InferenceOptions) -> KernelRules:
         """Return the rules of a network and of options."""
         segments, columns = specification.segments, specification.column_segments
-        boolean = {"boolf": columns, "boolf+c": 0, "intf+c": segments}
         return cls(
             segments,
             columns,
             specification.branches,
             ("none", "biased", "exact").index(options.timing),
-            boolean[options.activations],
+            options.boolean_from(columns, segments),
             options.sequential,
             np.array(drives_of(specification.branches), np.float32),
             NameOrder().table,
