@@ -79,8 +79,8 @@ def fields_of(profile: str) -> FieldRules:
     3
     """
     known = BUILT_IN.get(profile)
-    module, _, name = (_OTHER_FIELDS if known is None else known.fields).partition(":")
-    return cast("FieldRules", getattr(import_module(module), name))
+    path = _OTHER_FIELDS if known is None else known.fields
+    return cast("FieldRules", EntryPoint(profile, path, GROUP).load())
 
 
 def traits_of(profile: str, package: str = "") -> ModelTraits:

@@ -103,3 +103,10 @@ def require(valid: bool, name: str, value: object, expected: str, remedy: str | 
     if not valid:
         shown = parameter(name) if name.isidentifier() else name
         raise SpecificationError(f"{shown} is {value!r}", expected, remedy or f"set {shown} to such a value")
+
+
+def require_values(specification: Specification, only: Mapping[str, Any], remedy: str) -> None:
+    """Raise a `SpecificationError` unless fields have the only values that a profile has of them."""
+    for name, value in only.items():
+        found = getattr(specification, name)
+        require(found == value, name, found, f"{value!r}, its only value in profile {specification.profile}", remedy)

@@ -26,6 +26,7 @@ from giaann_dask.spec_fields import (
     TOKENS,
     FieldRules,
     require,
+    require_values,
 )
 
 # Stored only where they are in use, so that a network without them is what it was before they existed.
@@ -62,11 +63,9 @@ class ColumnFields(FieldRules):
     def check(self, specification: Specification) -> dict[str, Any]:
         """See `FieldRules.check`."""
         _check_canonical(specification)
-        require(not specification.contexts, "contexts", specification.contexts, "none in this profile", _WORDS)
+        given = specification.contexts
+        require(not given, "contexts", given, "none in this profile", "choose profile contexts")
         return _modes(specification)
-
-
-_WORDS = "choose profile contexts"
 
 
 class V1Fields(ColumnFields):
@@ -77,9 +76,7 @@ class V1Fields(ColumnFields):
 
     def check(self, specification: Specification) -> dict[str, Any]:
         """See `FieldRules.check`."""
-        for name in _LATER:
-            value, only = getattr(specification, name), PLAIN[name]
-            require(value == only, name, value, f"{only!r}, its only value in profile v1", "choose profile v2")
+        require_values(specification, {name: PLAIN[name] for name in _LATER}, "choose profile v2")
         modes = super().check(specification)
         segments, seeds = specification.segments, specification.seed_tokens
         expected = f"a number that its {segments} segments fit into, and at most {MAXIMUM_SEGMENTS} of them (6 to 40)"

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from giaann_dask.errors import SpecificationError, parameter
 from giaann_dask.registry import find_model, module_of, package_of
 from giaann_dask.spec import Specification
-from giaann_dask.spec_fields import HISTORY, PLAIN, FieldRules, require
+from giaann_dask.spec_fields import HISTORY, PLAIN, FieldRules, require, require_values
 
 T = TypeVar("T")
 
@@ -42,9 +42,7 @@ class WordFields(FieldRules):
         s = specification
         own = ("profile", "seed_tokens", "regions", "trace", "contexts", "package", "model_options")
         plain = {f.name: f.default for f in dataclasses.fields(s) if f.name not in (*own, *PLAIN)}
-        for name, only in {**self.defaults, **plain, "flags": HISTORY}.items():
-            expected = f"{only!r}, its only value in profile {s.profile}"
-            require(getattr(s, name) == only, name, getattr(s, name), expected, "leave it out")
+        require_values(s, {**self.defaults, **plain, "flags": HISTORY}, "leave it out")
         return {}
 
     def stored(self, specification: Specification) -> dict[str, Any]:
