@@ -1,0 +1,1 @@
+"""Estimate what a training costs on given hardware, and choose a configuration for it."""
