@@ -189,6 +189,7 @@ def train(
         memory = ("packed_bytes", "spilled_bytes") if report.packed_bytes or report.spilled_bytes else ()
         names = (*names[:3], "tokens", *names[3:], "regions", "messages", *_MOVED, *memory, *_COMMITTED, "commit")
     names = (*names, "index_bytes_per_connection") if report.index_bytes else names
+    names = (*names, "lock_waits", "lock_seconds") if report.lock_waits else names
     times = _times(report.stages)
     title = f"network {network}" if report.sequences else f"network {network} held all of it already"
     answer(counts, values["as_json"], [title, *figures({**counts, **times}, *names, *times)])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.device import DeviceName
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers
@@ -343,6 +344,8 @@ class Model(ABC):
         `Specification`.
     sums_pairs : bool
         Whether increments are pairs of tokens, which a device can sum.
+    counts_dense : bool
+        Whether a sequence can be counted in a dense tensor of its columns and features, as published.
     error_mask : type or None
         Class that marks what a commit misses; None for a model that is trained on all tokens.
     implied_segment : int
@@ -352,6 +355,7 @@ class Model(ABC):
     traits: ClassVar[ModelTraits] = ModelTraits()
     options: ClassVar[type] = NoOptions
     sums_pairs: ClassVar[bool] = False
+    counts_dense: ClassVar[bool] = False
     error_mask: ClassVar[type[ErrorMask] | None] = None
     implied_segment: ClassVar[int] = -1
 
@@ -379,6 +383,16 @@ class Model(ABC):
             Sums of integers, so that batches can be added up in any order; regions that are not touched are absent.
             With ``specification.trace``, also where the keys occur (`giaann_dask.runs.postings`).
         """
+
+    def count_dense(
+        self,
+        blocks: Sequence[EncodedBlock],
+        specification: Specification,
+        placement: Placement,
+        device: DeviceName = "cpu",
+    ) -> Mapping[int, RegionRun]:
+        """Return the increments of one sequence, as `count` does, from a dense tensor; needs `counts_dense`."""
+        raise NotImplementedError
 
     def derived(self, specification: Specification) -> DerivedTables | None:
         """Return how a commit derives tables from all counts, None where none are stored."""

@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 from distributed import Future
 
-from giaann_dask.cluster import task_key
+from giaann_dask.cluster import directed, results, task_key
 from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
+from giaann_dask.training.column_locks import ColumnLocks
 from giaann_dask.training.regions import CountedRound, Regions
+from giaann_dask.training.selection import join_touches
 from giaann_dask.training.tasks import RoundPlan
 from giaann_dask.training.training_options import TrainingOptions
 from giaann_dask.training.training_report import measure_touches, report_round
@@ -33,11 +36,14 @@ class Round:
         Its share of the blocks' counted sequences.
     counted : CountedRound
         Its increments, and what they were added to.
+    columns : frozenset of int
+        Concept columns that are locked until it is integrated; none where sequences train in batches.
     """
 
     blocks: tuple[StreamedBlock, ...]
     sequences: int
     counted: CountedRound
+    columns: frozenset[int] = frozenset()
 
 
 class Rounds:
@@ -50,13 +56,29 @@ class Rounds:
     specification : Specification
         What a batch computes.
     options : TrainingOptions
-        Its selection, and how many batches are accumulated.
+        Its mode and selection, and how many batches are accumulated.
+    finish_oldest : callable
+        Integrates the oldest round in flight and calls `finish`.
+
+    Attributes
+    ----------
+    locks : ColumnLocks
+        Columns of the rounds in flight, where sequences train one by one.
     """
 
-    def __init__(self, regions: Regions, specification: Specification, options: TrainingOptions) -> None:
+    def __init__(
+        self,
+        regions: Regions,
+        specification: Specification,
+        options: TrainingOptions,
+        finish_oldest: Callable[[], None],
+    ) -> None:
         self._regions = regions
         self._specification = specification
         self._options = options
+        self._selection = options.ordered_selection
+        self._finish_oldest = finish_oldest
+        self.locks = ColumnLocks()
 
     def submit(self, batches: Sequence[Sequence[StreamedBlock]], plan: RoundPlan) -> Iterator[Round]:
         """Submit the tasks of the rounds that some blocks are divided into, one per iteration.
@@ -74,10 +96,13 @@ class Rounds:
             The regions hold whole blocks only after the last one.
         """
         blocks = tuple(block for batch in batches for block in batch)
-        joined = self._options.selection.order == "corpus" and plan == RoundPlan(1, len(batches))
+        joined = self._selection.order == "corpus" and plan == RoundPlan(1, len(batches))
         self._regions.assign_owners()
         self._place([block.encoded for block in blocks])
-        selection = None if joined else self._select(blocks, plan)
+        if self._options.published:
+            yield from self._submit_single(blocks, plan)
+            return
+        selection = None if joined else self._select(blocks, plan)[0]
         total = sum(block.mapping.sequences for block in blocks)
         for number in range(plan.rounds):
             if number:
@@ -92,6 +117,40 @@ class Rounds:
                     increments = [self._count_selected(blocks, selection, batch) for batch in chosen]
                 submitted = self._finish(increments, trained, share)
             yield submitted
+
+    def finish(self, done: Round) -> None:
+        """Release the columns of a round that has been integrated."""
+        self.locks.release(done.columns)
+
+    def _submit_single(self, blocks: tuple[StreamedBlock, ...], plan: RoundPlan) -> Iterator[Round]:
+        """Submit a round for each trained sequence of some blocks, as soon as it has the locks of its columns."""
+        selection, touches = self._select(blocks, plan)
+        batch, *parts = results([selection, *touches])
+        every, order = join_touches(parts), np.argsort(batch)
+        # Sequences that are not trained are counted with the last one.
+        rounds, total = max(1, len(order)), sum(block.mapping.sequences for block in blocks)
+        for number in range(rounds):
+            last = number == rounds - 1
+            columns: frozenset[int] = frozenset()
+            if len(order):
+                columns = frozenset(every.column[slice(*every.offsets[order[number] : order[number] + 2])].tolist())
+            self.locks.acquire(columns, self._finish_oldest)
+            if number:
+                self._regions.assign_owners()
+            with self._regions.tasks.submitter.together():
+                increment = self._count_dense(blocks, selection, number)
+                submitted = self._finish([increment], blocks if last else (), total - number if last else 1)
+            yield replace(submitted, columns=columns)
+
+    def _count_dense(self, blocks: Sequence[StreamedBlock], selection: Future, number: int) -> Future:
+        """Submit the training of one sequence in a dense tensor, on the compute worker whose turn it is."""
+        rules = (self._regions.columns, self._specification, self._regions.splits, self._options.device)
+        part = ([block.encoded for block in blocks], selection, number, *rules)
+        key = task_key("count_batch", "dense", selection.key, number, *self._rule())
+        compute = self._regions.tasks.roles.compute
+        # Dask alone would give them all to the worker that has the blocks.
+        turn = directed(compute[number % len(compute) :][:1]) if compute else {}
+        return self._regions.tasks.submitter.submit(key, tasks.count_dense, *part, **turn)
 
     def _finish(self, increments: Sequence[Future], blocks: tuple[StreamedBlock, ...], sequences: int) -> Round:
         """Submit the tasks that add up and measure the increments of a round's batches."""
@@ -119,12 +178,12 @@ class Rounds:
         arguments = (blocks, self._regions.columns, self._specification, self._regions.splits)
         return self._compute("count_batch", tasks.count_batch, *arguments, key_of=key)
 
-    def _select(self, blocks: Sequence[StreamedBlock], plan: RoundPlan) -> Future:
-        """Submit the choice of the batch that each sequence of some blocks trains in."""
-        encoded, options = [block.encoded for block in blocks], self._options.selection
+    def _select(self, blocks: Sequence[StreamedBlock], plan: RoundPlan) -> tuple[Future, list[Future]]:
+        """Submit the choice of the batch that each sequence of some blocks trains in, and what columns these have."""
+        encoded, options = [block.encoded for block in blocks], self._selection
         touches = [self._submit("touch", tasks.touch, block, key_of=(block.key,)) for block in encoded]
         identity = ([block.key for block in encoded], plan, options)
-        return self._submit("select", tasks.select, touches, plan, options, key_of=identity)
+        return self._submit("select", tasks.select, touches, plan, options, key_of=identity), touches
 
     def _count_selected(self, blocks: Sequence[StreamedBlock], selection: Future, number: int) -> Future:
         """Submit the training of the sequences that are selected for one batch."""

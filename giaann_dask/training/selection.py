@@ -136,7 +136,7 @@ def choose_rounds(touches: ColumnTouches, width: int, options: SelectionOptions)
     """
     _positive("width", width)
     count = len(touches)
-    if options.order == "corpus" or count == 0:
+    if options.order in (None, "corpus") or count == 0:
         return np.arange(count)
     queue = np.random.default_rng(options.seed).permutation(count)
     if options.order == "random":
@@ -196,7 +196,7 @@ def assign_batches(touches: ColumnTouches, batches: int, options: SelectionOptio
         shuffled[order] = _consecutive_batches(cost[order], batches)
         return shuffled
     stretches = _consecutive_batches(cost, batches)
-    if options.order == "corpus" or batches == 1 or count == 0:
+    if options.order in (None, "corpus") or batches == 1 or count == 0:
         return stretches
     index, frequency = _index(touches)
     # A column that occurs once is no reason to move; leaving out the ubiquitous halves the work.

@@ -18,7 +18,7 @@ from giaann_dask.cluster.regions import open_any_commit, sum_runs
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.cluster.written_runs import WRITTEN
 from giaann_dask.dask_types import register
-from giaann_dask.device import select_device
+from giaann_dask.device import DeviceName, select_device
 from giaann_dask.models import model_of
 from giaann_dask.models.base import DerivedTables
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
@@ -162,6 +162,25 @@ def count_selected(
     splits: tuple[Split, ...],
 ) -> dict[int, Increment]:
     """Return the increments of the sequences of some blocks that were selected for one batch."""
+    return count_batch(_selected(blocks, batch, number), columns, specification, splits)
+
+
+def count_dense(
+    blocks: Sequence[EncodedBlock],
+    batch: npt.NDArray[np.int64],
+    number: int,
+    columns: Placement,
+    specification: Specification,
+    splits: tuple[Split, ...],
+    device: DeviceName,
+) -> dict[int, Increment]:
+    """Return what `count_selected` returns for a batch of one sequence, from a dense tensor on a device."""
+    chosen, placement = _selected(blocks, batch, number), replace(columns, splits=splits)
+    return dict(model_of(specification).count_dense(chosen, specification, placement, device))
+
+
+def _selected(blocks: Sequence[EncodedBlock], batch: npt.NDArray[np.int64], number: int) -> list[EncodedBlock]:
+    """Return blocks in which the sequences of all other batches are not trained."""
     chosen, start = [], 0
     for block in blocks:
         trained = np.flatnonzero(block.status == CANDIDATE)
@@ -170,7 +189,7 @@ def count_selected(
         status = block.status.copy()
         status[trained[others]] = NO_DELIMITER
         chosen.append(replace(block, status=status))
-    return count_batch(chosen, columns, specification, splits)
+    return chosen
 
 
 def accumulate(*increments: dict[int, Increment]) -> dict[int, Increment]:

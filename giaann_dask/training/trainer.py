@@ -22,7 +22,14 @@ from giaann_dask.cluster.stages import SUM, StageClock
 from giaann_dask.cluster.written_runs import WRITTEN_SHARE
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import JOINED, BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
-from giaann_dask.errors import EmptyInputError, GiaannError, StoreConflictError, StoreUnsharedError, parameter
+from giaann_dask.errors import (
+    EmptyInputError,
+    GiaannError,
+    OptionError,
+    StoreConflictError,
+    StoreUnsharedError,
+    parameter,
+)
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
 from giaann_dask.models import model_of
 from giaann_dask.models.base import ErrorMask
@@ -165,7 +172,15 @@ class Trainer:
         stop: Event | None = None,
         mask: ErrorMask | None = None,
     ) -> None:
-        summed = options.device if model_of(target.specification).sums_pairs else "cpu"
+        model = model_of(target.specification)
+        if options.published and not model.counts_dense:
+            raise OptionError(
+                f"{parameter('mode')} published with a network of profile {target.specification.profile}",
+                "a model of columns and features, such as v2",
+                f"leave {parameter('mode')} out",
+            )
+        # Dense tensors hold sums already.
+        summed = options.device if model.sums_pairs and not options.published else "cpu"
         summing = DeviceShare.of(client, SUM, summed, declare_roles(client))
         self._client, self._target, self._options = client, target, options
         self._observer, self._stop, self._mask = observer, stop or Event(), mask
@@ -176,7 +191,7 @@ class Trainer:
         self._budgets = BudgetPolicy(self._regions, target.specification, options)
         if target.reader is not None:
             load_regions(target.reader, self._regions)
-        self._rounds = Rounds(self._regions, target.specification, options)
+        self._rounds = Rounds(self._regions, target.specification, options, self._integrate)
         self._in_flight: deque[tuple[Round, Snapshot | None]] = deque()
         self._schedule = CommitSchedule(options)
         self._figures = TrainingFigures()
@@ -217,7 +232,7 @@ class Trainer:
         )
         for batches in self._compose(map(self._masked, stream.blocks(inputs))):
             for submitted in self._rounds.submit(batches, self._plan_rounds(batches)):
-                self._regions.integrate(leave=1)
+                self._regions.integrate(leave=max(1, self._rounds_in_flight()) if self._options.published else 1)
                 # Other rounds keep no references, so that runs are released as soon as compaction has added them up.
                 snapshot = self._regions.snapshot() if self._schedule.is_due(submitted) else None
                 self._in_flight.append((submitted, snapshot))
@@ -252,6 +267,8 @@ class Trainer:
             stopped=self._stop.is_set(),
             tasks=self._regions.tasks.submitter.count,
             stages=clock.times(),
+            lock_waits=self._rounds.locks.waits,
+            lock_seconds=self._rounds.locks.seconds,
         )
         self._regions.release()
         return report
@@ -323,6 +340,7 @@ class Trainer:
         done, snapshot = self._in_flight.popleft()
         self._regions.integrate(leave=len(self._in_flight))
         wait_all(done.counted.added)
+        self._rounds.finish(done)
         report, number = done.counted.figures, done.counted.number
         # In the rounds before the last one of some blocks, the regions have only some of their sequences.
         statistics = results([block.statistics for block in done.blocks])
@@ -343,7 +361,9 @@ class Trainer:
             self._commit_runs(snapshot)
 
     def _rounds_in_flight(self) -> int:
-        """Return how many rounds may be in flight: at least 1, and as many as memory allows."""
+        """Return how many rounds may be in flight beside the next one: as many as asked for, or memory allows."""
+        if self._options.published:
+            return self._width() - 1
         limits = [memory.limit for memory in self._regions.tasks.roles.memory.values()]
         if not limits or not all(limits) or not self._figures.largest_round:
             return self._options.rounds_in_flight

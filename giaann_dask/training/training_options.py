@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from giaann_dask.device import DeviceName
-from giaann_dask.errors import require_at_least, require_one_of, require_option
+from giaann_dask.errors import OptionError, parameter, require_at_least, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
 
 TrainOn = Literal["all", "misses"]
 TRAIN_ON: tuple[TrainOn, ...] = get_args(TrainOn)
 Order = Literal["corpus", "random", "least-overlap"]
+Mode = Literal["batches", "published"]
 
 WINDOW_LIMIT = 65536
 
@@ -26,9 +27,9 @@ class SelectionOptions:
 
     Parameters
     ----------
-    order : {"corpus", "random", "least-overlap"}
+    order : {"corpus", "random", "least-overlap"}, optional
         Order in which sequences train: as they come (``corpus``), shuffled, or so that those that train at the same
-        time touch different columns.
+        time touch different columns. By default ``least-overlap`` in the mode ``published``, else ``corpus``.
     window : int
         Sequences to choose from with batches of one sequence, 1 to 65536; wider windows overlap less.
     seed : int
@@ -40,12 +41,13 @@ class SelectionOptions:
         If a value is out of range.
     """
 
-    order: Order = "corpus"
+    order: Order | None = None
     window: int = 256
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_one_of("order", self.order, get_args(Order))
+        if self.order is not None:
+            require_one_of("order", self.order, get_args(Order))
         require_option(1 <= self.window <= WINDOW_LIMIT, "window", self.window, f"1 to {WINDOW_LIMIT}")
         require_option(self.seed >= 0, "seed", self.seed, "0 or more")
 
@@ -57,6 +59,10 @@ class TrainingOptions:
 
     Parameters
     ----------
+    mode : {"batches", "published"}
+        How sequences are counted: in batches, or one by one as published, which is slow and makes the same network. As
+        published, each compute worker has one sequence at a time, whose columns are locked until its increments are in
+        their regions, and counts it in a dense tensor of the columns and features of the sequence.
     batch_sequences : int
         Sequences of one ``count_batch`` task, about: whole blocks are joined until there are as many, and
         divided where that makes batches at least twice as large. 1 is exact: a round has one sequence
@@ -103,6 +109,7 @@ class TrainingOptions:
     8192
     """
 
+    mode: Mode = "batches"
     batch_sequences: int = 8192
     block_characters: int = 262_144
     selection: SelectionOptions = field(default_factory=SelectionOptions)
@@ -118,7 +125,18 @@ class TrainingOptions:
     train_on: TrainOn = "all"
     refresh_sequences: int = 10_000
 
+    @property
+    def published(self) -> bool:
+        """Whether sequences are counted one by one."""
+        return self.mode == "published"
+
+    @property
+    def ordered_selection(self) -> SelectionOptions:
+        """The selection with the order that the mode has where none is chosen."""
+        return replace(self.selection, order=self.selection.order or ("least-overlap" if self.published else "corpus"))
+
     def __post_init__(self) -> None:
+        require_one_of("mode", self.mode, get_args(Mode))
         require_at_least(
             1,
             self,
@@ -128,3 +146,16 @@ class TrainingOptions:
         require_at_least(0, self, "hot_bytes")
         require_option(self.commit_seconds > 0, "commit_seconds", self.commit_seconds, "more than 0")
         require_one_of("train_on", self.train_on, TRAIN_ON)
+        if self.published:
+            self._take_single_sequences()
+
+    def _take_single_sequences(self) -> None:
+        """Set batches to one sequence, and refuse what contradicts one sequence for each compute worker."""
+        for name, single in (("batch_sequences", 1), ("accumulate", 1), ("rounds_in_flight", None)):
+            if getattr(self, name) not in (getattr(type(self), name), single):
+                raise OptionError(
+                    f"{parameter(name)} {getattr(self, name)} with {parameter('mode')} published",
+                    "as many sequences at a time as there are compute workers, one for each",
+                    f"leave {parameter(name)} out, and choose the number of workers",
+                )
+        object.__setattr__(self, "batch_sequences", 1)

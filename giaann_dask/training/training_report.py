@@ -28,7 +28,7 @@ from giaann_dask.store.run_io import WrittenObjects
 # Fields of a report that steps add to, and those of which the largest counts; the others are the last step's.
 _ADDED = (
     *("sequences", "trained", "tokens", "seconds", "tasks", "messages", "increment_bytes"),
-    *("column_touches", "shared_touches", "commit_requests", "commit_bytes"),
+    *("column_touches", "shared_touches", "commit_requests", "commit_bytes", "lock_waits", "lock_seconds"),
 )
 # Least interval between two events with the contents of all regions.
 _REGIONS_S = 5.0
@@ -73,6 +73,8 @@ class TrainingReport(Summarised):
         Bytes of the network's index of its sequences; 0 without one.
     commit_requests, commit_bytes : int
         Objects that commits wrote, a request each (in a folder files), and bytes of their chunks and manifests.
+    lock_waits, lock_seconds : int, float
+        Sequences that waited for locked columns, and how long, together; only in the mode ``published``.
     stages : dict of str to StageTime
         How long workers have spent on the tasks of each stage, and whether on the processor or on devices.
     """
@@ -98,6 +100,8 @@ class TrainingReport(Summarised):
     index_bytes: int = field(default=0)
     commit_requests: int = field(default=0)
     commit_bytes: int = field(default=0)
+    lock_waits: int = field(default=0)
+    lock_seconds: float = field(default=0.0)
     stages: dict[str, StageTime] = field(default_factory=dict, compare=False)
 
     @property
@@ -120,6 +124,7 @@ class TrainingReport(Summarised):
             ("connections", format_count(self.connections)),
             *((("index", f"{self.index_bytes_per_connection:.3g} B per connection"),) if self.index_bytes else ()),
             ("seconds", f"{self.seconds:.2f}"),
+            *((("waits for columns", f"{self.lock_waits}, {self.lock_seconds:.2f} s"),) if self.lock_waits else ()),
             *time_rows(self.stages, ["device"]),
             ("commit", self.commit),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.plain_training import arrays
 from support.summed_increments import connect_summed
 
 from giaann_dask.errors import SpecificationError
 from giaann_dask.keys import unpack_neuron, unpack_target
+from giaann_dask.models.columns.dense import count_dense
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import MAXIMUM_TOKENS, Specification
+from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock, hash_branches, number_branches
+from giaann_dask.training.tasks import accumulate
 
 Key = tuple[int, ...]
 
@@ -32,7 +37,7 @@ def specifications(draw: st.DrawFn) -> Specification:
         lif=tree or draw(st.booleans()),
         branches=draw(st.sampled_from([2, 4][: counts[1]])) if tree else draw(st.integers(1, 3)),
         branch_tree=tree,
-        own_strengths=draw(st.sampled_from(["tokens", "segments"])) if tree else "tokens",
+        own_strengths=draw(st.sampled_from(["tokens", "segments"])),
         segment_counts=counts,
         column_catch_all=counts[0] > 0 and draw(st.booleans()),
         feature_catch_all=counts[1] > 0 and draw(st.booleans()),
@@ -134,6 +139,24 @@ def test_kernels_follow_the_rule(block: EncodedBlock, specification: Specificati
     if specification.branch_tree:
         soma = specification.last_segment
         assert all(key[-1] == 0 for key in (*expected, *own) if key[2] == soma), "all branches end in one"
+
+
+@examples(100)
+@given(block=encoded(), specification=specifications())
+def test_dense_tensors_have_the_bytes_of_other_batches(block: EncodedBlock, specification: Specification) -> None:
+    limited = np.minimum(block.branch, specification.branches - 1).astype(np.uint8)
+    number = np.arange(len(block))
+    alone = [
+        replace(block, branch=limited, status=np.where(number == one, CANDIDATE, NO_DELIMITER).astype(np.uint8))
+        for one in number
+    ]
+    placement = Placement(specification.regions).split(0, 1 << 25).split(1, 2 << 25 | 2)
+    found = accumulate(*(count_dense([each], specification, placement) for each in alone))
+    expected = connect_summed([replace(block, branch=limited)], specification, placement)
+    assert found.keys() == expected.keys()
+    for region, run in found.items():
+        for mine, other in zip(run, expected[region], strict=True):
+            assert arrays(mine) == arrays(other)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from giaann_dask.device import DeviceName, select_device
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers, unpack_neuron
 from giaann_dask.models.base import Model, UsedNames, WorkerOpening
 from giaann_dask.models.columns.connections import connect_batch
+from giaann_dask.models.columns.dense import count_dense
 from giaann_dask.models.columns.error_mask import ColumnsErrorMask
 from giaann_dask.models.columns.export import connection_columns, export_contents
 from giaann_dask.models.columns.naming import NeuronNames
@@ -52,6 +54,7 @@ class ColumnsModel(Model):
 
     traits = BUILT_IN["v1"].traits
     sums_pairs = True
+    counts_dense = True
     error_mask = ColumnsErrorMask
 
     def require_trainable(self, specification: Specification) -> None:
@@ -63,6 +66,16 @@ class ColumnsModel(Model):
     ) -> Mapping[int, RegionRun | PairRegionRun]:
         """See `Model.count`."""
         return connect_batch(blocks, specification, placement)
+
+    def count_dense(
+        self,
+        blocks: Sequence[EncodedBlock],
+        specification: Specification,
+        placement: Placement,
+        device: DeviceName = "cpu",
+    ) -> Mapping[int, RegionRun]:
+        """See `Model.count_dense`."""
+        return count_dense(blocks, specification, placement, select_device(device))
 
     def names(self, specification: Specification, vocabulary: Vocabulary) -> NeuronNames:
         """See `Model.names`."""
