@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.islands import change_keys, create_island, join_island, merge_bundles, pack_bundle
     from giaann_dask.api.network import Network, open
+    from giaann_dask.api.planning import plan
     from giaann_dask.api.text_options import TextOptions
     from giaann_dask.api.training import Training, encode, new_inputs, train
     from giaann_dask.cluster import ClusterOptions, roles_of, start_cluster
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
     from giaann_dask.models.words.stream import Context
     from giaann_dask.object_urls import place
+    from giaann_dask.planning.hardware import Hardware
+    from giaann_dask.planning.search import PlanTarget, TrainingPlan
     from giaann_dask.rows.row_options import RowOptions
     from giaann_dask.spec import Specification
     from giaann_dask.store.corpus import EncodedCorpus
@@ -63,6 +66,7 @@ _MODULES = {
     "Files": "giaann_dask.text.inputs",
     "GenerationOptions": "giaann_dask.models.generation_options",
     "GiaannError": "giaann_dask.errors",
+    "Hardware": "giaann_dask.planning.hardware",
     "InferenceOptions": "giaann_dask.models.columns.state.inference_options",
     "Island": "giaann_dask.islands.definition",
     "MergeReport": "giaann_dask.islands.merging",
@@ -70,6 +74,8 @@ _MODULES = {
     "NetworkDifference": "giaann_dask.algebra.comparison",
     "PackOptions": "giaann_dask.islands.pack_options",
     "PackReport": "giaann_dask.islands.packing",
+    "TrainingPlan": "giaann_dask.planning.search",
+    "PlanTarget": "giaann_dask.planning.search",
     "ReadOptions": "giaann_dask.text.read_options",
     "RemovalReport": "giaann_dask.algebra.certificates",
     "RowOptions": "giaann_dask.rows.row_options",
@@ -98,6 +104,7 @@ _MODULES = {
     "open": "giaann_dask.api.network",
     "pack_bundle": "giaann_dask.api.islands",
     "place": "giaann_dask.object_urls",
+    "plan": "giaann_dask.api.planning",
     "prune": "giaann_dask.api.algebra",
     "roles_of": "giaann_dask.cluster",
     "save_report": "giaann_dask.diagnostics.evaluation_report",
@@ -117,6 +124,7 @@ __all__ = [
     "Files",
     "GenerationOptions",
     "GiaannError",
+    "Hardware",
     "InferenceOptions",
     "Island",
     "MergeReport",
@@ -124,6 +132,8 @@ __all__ = [
     "NetworkDifference",
     "PackOptions",
     "PackReport",
+    "TrainingPlan",
+    "PlanTarget",
     "ReadOptions",
     "RemovalReport",
     "RowOptions",
@@ -152,6 +162,7 @@ __all__ = [
     "open",
     "pack_bundle",
     "place",
+    "plan",
     "prune",
     "roles_of",
     "save_report",

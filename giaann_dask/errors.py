@@ -258,6 +258,10 @@ class ResourceLimitError(GiaannError, OSError):
     """The system allows a process too few open files or threads, or too little memory."""
 
 
+class HardwareTooSmallError(GiaannError, ValueError):
+    """Workers of planned hardware have too little memory for the network."""
+
+
 class StoreMissingError(GiaannError, FileNotFoundError):
     """No network or corpus at the given path."""
 

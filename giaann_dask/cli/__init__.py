@@ -25,6 +25,7 @@ from giaann_dask.cli.islands import island
 from giaann_dask.cli.jobs import job
 from giaann_dask.cli.logs import escape_warnings
 from giaann_dask.cli.output import say
+from giaann_dask.cli.planning import plan
 from giaann_dask.cli.serving import serve
 from giaann_dask.cli.stopping import interrupt_on_signals
 from giaann_dask.cli.streams import OUTPUT, provide_streams
@@ -46,7 +47,7 @@ _SYSTEM_ERRORS = (
 
 for command in (
     *(add, branch, checkout, cluster, compact, compile_ahead, diff, digest, doctor, draw),
-    *(forget, index, island, job, log, prune, report, serve, tag, tokenizer, trace),
+    *(forget, index, island, job, log, plan, prune, report, serve, tag, tokenizer, trace),
 ):
     giaann_dask.add_command(command)
 _NO_MEMORY = "the memory is not enough; expected more memory; close other programs, or raise the limit with ulimit -v"

@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from giaann_dask.device import device_names
 from giaann_dask.user_cache import private_cache, user_cache
@@ -47,26 +48,36 @@ def read_speeds(machine: str) -> dict[str, float]:
     dict of str to float
         How many tasks of the stage a device finishes while a worker of the processor finishes one.
     """
-    found = _read().get(machine)
-    return {str(name): float(speed) for name, speed in found.items()} if isinstance(found, dict) else {}
+    return {str(name): float(speed) for name, speed in read_measured(_FILE, machine).items()}
 
 
 def write_speeds(machine: str, speeds: Mapping[str, float]) -> None:
     """Keep the speeds of stages on the devices of a machine, beside those of other machines."""
-    path = user_cache() / _FILE
-    text = json.dumps({**_read(), machine: dict(speeds)}, indent=2)
+    write_measured(_FILE, machine, speeds)
+
+
+def read_measured(file: str, machine: str) -> dict[str, Any]:
+    """Return what has been measured on a machine and is kept in a file of the user's cache; empty without."""
+    found = _read(file).get(machine)
+    return found if isinstance(found, dict) else {}
+
+
+def write_measured(file: str, machine: str, values: Mapping[str, Any]) -> None:
+    """Keep what has been measured on a machine in a file of the user's cache, beside that of other machines."""
+    path = user_cache() / file
+    text = json.dumps({**_read(file), machine: dict(values)}, indent=2)
     try:
         private_cache("")
         # Another process may read it meanwhile.
-        made = path.with_name(f"{_FILE}.{os.getpid()}")
+        made = path.with_name(f"{file}.{os.getpid()}")
         made.write_text(text, encoding="utf-8")
         made.replace(path)
     except OSError as error:
-        _LOG.warning("the speeds of devices cannot be kept in %s, and are measured again: %s", path, error)
+        _LOG.warning("what was measured cannot be kept in %s, and is measured again: %s", path, error)
 
 
-def _read() -> dict[str, object]:
-    path: Path = user_cache() / _FILE
+def _read(file: str) -> dict[str, object]:
+    path: Path = user_cache() / file
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -55,6 +55,8 @@ class WorkerKind:
         Whether it stores columns, computes, or both.
     per_host : int
         Workers of a host.
+    host_cores : int
+        Cores that the workers of a host share; 0 for as many as they have threads.
     price_per_hour : float
         Of each, in any currency.
     hours_between_failures : float
@@ -75,15 +77,27 @@ class WorkerKind:
     disk_bytes: int = 0
     role: WorkerRole = "both"
     per_host: int = 1
+    host_cores: int = 0
     price_per_hour: float = 0.0
     hours_between_failures: float = 50_000.0
 
     def __post_init__(self) -> None:
         require_at_least(1, self, "count", "memory_bytes", "cores", "per_host")
-        require_at_least(0, self, "device_memory_bytes", "disk_bytes", "price_per_hour")
+        require_at_least(0, self, "device_memory_bytes", "disk_bytes", "host_cores", "price_per_hour")
         require_one_of("role", self.role, get_args(WorkerRole))
         hours = self.hours_between_failures
         require_option(hours > 0, "hours_between_failures", hours, "more than 0")
+
+    @property
+    def hosts(self) -> int:
+        """Hosts of these workers."""
+        return -(-self.count // self.per_host)
+
+    @property
+    def processors(self) -> int:
+        """Cores that all of these workers have together."""
+        threads = self.count * self.cores
+        return min(threads, self.hosts * self.host_cores) if self.host_cores else threads
 
     @property
     def stores(self) -> bool:
@@ -148,12 +162,16 @@ class Rates:
 
     Parameters
     ----------
+    sequence_pairs, sequence_characters : float
+        Pairs of tokens and characters of a sequence of the text that they were measured with.
     batch_sizes : tuple of int
         Sequences of a batch, ascending.
     counted_per_s : tuple of float
         Sequences that a core counts in a second, in batches of each of these sizes.
     text_per_s : float
         Sequences of text that a core tags and encodes in a second.
+    driver_per_s : float
+        Sequences whose words the driver adds to the dictionaries in a second.
     integrated_bytes_per_s : float
         Bytes of increments that are put together in a second.
     packed_bytes_per_s : float
@@ -185,9 +203,12 @@ class Rates:
         If a rate is not positive, or sizes are not ascending or not as many as rates.
     """
 
+    sequence_pairs: float = 300.0
+    sequence_characters: float = 140.0
     batch_sizes: tuple[int, ...] = (1, 16, 256, 1024, 8192)
     counted_per_s: tuple[float, ...] = (1_900.0, 22_700.0, 99_000.0, 125_000.0, 97_000.0)
     text_per_s: float = 12_000.0
+    driver_per_s: float = 100_000.0
     integrated_bytes_per_s: float = 500e6
     packed_bytes_per_s: float = 54e6
     merged_bytes_per_s: float = 24e6
@@ -306,7 +327,7 @@ class Hardware:
             for number in range(kind.count):
                 at = host + number // kind.per_host
                 yield WorkerPlace(kind, at, at // self.hosts_per_rack)
-            host += -(-kind.count // kind.per_host)
+            host += kind.hosts
 
     @classmethod
     def from_toml(cls, text: str, place: str = "the description of hardware") -> Hardware:

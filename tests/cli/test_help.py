@@ -31,6 +31,7 @@ JOBS = {"job nightly", "job weekly", "job compare"}
 RUN_ON_A_CLUSTER = {
     "encode",
     "train",
+    "plan",
     "evaluate",
     "generate",
     "add",

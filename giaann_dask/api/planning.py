@@ -1,0 +1,257 @@
+"""Plan a training from a sample of its text, and measure the connected cluster for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from giaann_dask.api.cluster import ClientLike, use_client
+from giaann_dask.api.network import Network
+from giaann_dask.api.text_options import TextOptions
+from giaann_dask.api.texts import Inputs, decide_text, read_inputs, sources_of
+from giaann_dask.api.training import train
+from giaann_dask.cluster import results
+from giaann_dask.cluster.stages import StageClock
+from giaann_dask.encoding.estimate import estimate_characters
+from giaann_dask.encoding.stream import EncodingStream, StreamOptions
+from giaann_dask.errors import StoreUnsharedError, require_option
+from giaann_dask.events import Committed, Event
+from giaann_dask.keywords import names_keywords
+from giaann_dask.planning.calibration import calibrate_cluster, describe_cluster, keep_rates, with_rates
+from giaann_dask.planning.growth import measure_growth
+from giaann_dask.planning.hardware import Hardware
+from giaann_dask.planning.search import PlanTarget, TrainingPlan, search
+from giaann_dask.spec import Specification
+from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.text.vocabulary import Vocabulary
+from giaann_dask.training.training_options import TrainingOptions
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+SAMPLE = 10_000
+# Sequences of the two trainings by which commits are measured, and tokens of the prompts of one of them.
+_TRAINED = (500, 4000)
+_TOKENS = 10
+
+
+class _Sample(NamedTuple):
+    """Encoded beginning of a text.
+
+    Attributes
+    ----------
+    specification : Specification
+        Of the network.
+    blocks : list of EncodedBlock
+        Its sequences.
+    characters : int
+        Of its text.
+    whole : bool
+        Whether it is all of the text.
+    text_per_s, driver_per_s : float
+        Sequences that a core encodes, and that the driver adds to the dictionaries, in a second.
+    """
+
+    specification: Specification
+    blocks: list[EncodedBlock]
+    characters: int
+    whole: bool
+    text_per_s: float
+    driver_per_s: float
+
+
+@names_keywords
+def plan(
+    inputs: Inputs,
+    *,
+    client: ClientLike | None = None,
+    hardware: Hardware | str | Path | None = None,
+    target: PlanTarget | None = None,
+    specification: Specification | None = None,
+    text: TextOptions | None = None,
+    sample_sequences: int = SAMPLE,
+    calibrate: bool = False,
+    command: str = "giaann-dask train INPUT... --network NETWORK",
+    storage_options: Mapping[str, object] | None = None,
+    **keywords: Any,
+) -> TrainingPlan:
+    """Plan the training of a text, or of a network of some size, from a sample of the text.
+
+    The sample is encoded on the cluster and counted exactly in this process; nothing is stored.
+
+    Parameters
+    ----------
+    inputs : str, Path, Files or iterable of texts
+        As for `train`.
+    client : Client, cluster or str, optional
+        Where the sample is encoded, and what is calibrated; see `train`.
+    hardware : Hardware, str or Path, optional
+        Where the training is to run: a description, or the TOML file of one. By default the connected cluster.
+    target : PlanTarget, optional
+        What is to be trained, all of the text by default.
+    specification : Specification, optional
+        Of the network.
+    text : TextOptions, optional
+        How text is tagged.
+    sample_sequences : int
+        Sequences of the sample, the first ones.
+    calibrate : bool
+        Whether to measure the connected cluster first, which takes a minute, and keep what was found in the user's
+        cache. Without, rates are those that were measured before, or built in.
+    command : str
+        Beginning of the command that the plan shows.
+    storage_options : mapping of str to str or bool, optional
+        How the object stores of URLs among these arguments are reached.
+    **keywords
+        Fields of `target`, `specification` and `text`, and of the options within these, by their names.
+
+    Returns
+    -------
+    TrainingPlan
+        Whether it fits is said by `TrainingPlan.require_fit`.
+
+    Raises
+    ------
+    GiaannError
+        If inputs, options or cluster have an error, or the sample has too little to train.
+
+    Examples
+    --------
+    >>> import giaann_dask as gd
+    >>> from giaann_dask.data import sample_text
+    >>> with gd.connect(workers=0) as client:
+    ...     found = gd.plan(sample_text(), columns=1_000_000, column_bytes=1 << 30)
+    >>> found.estimate.fits
+    False
+    """
+    require_option(sample_sequences >= 1, "sample_sequences", sample_sequences, "1 or more")
+    read, chosen = read_inputs(inputs, text, storage_options)
+    described = Hardware.read(Path(hardware)) if isinstance(hardware, str | Path) else hardware
+    wanted = target or PlanTarget()
+    with use_client(client) as used:
+        sample = _sample(used, read, specification, chosen, sample_sequences)
+        found = describe_cluster(used)
+        if calibrate:
+            # The first time, workers load what they need for it.
+            sample = _sample(used, read, specification, chosen, sample_sequences)
+            found = _calibrate(used, sample, found, read, chosen)
+    # Without a link between hosts, those of the description count.
+    described = described or found
+    growth = measure_growth(sample.blocks, sample.specification, sample.characters)
+    characters = None if sample.whole else estimate_characters(read, chosen.reading.text_field)
+    trained = growth.trained * max((characters or 0) / sample.characters, 1.0)
+    costs = wanted.costs(growth, described, trained)
+    return search(costs, columns=wanted.columns, command=command)
+
+
+def plan_training(
+    client: Client, inputs: Sequence[Source], specification: Specification | None, text: TextOptions
+) -> TrainingPlan:
+    """Return the plan of a training that is to begin on a connected cluster.
+
+    Raises
+    ------
+    HardwareTooSmallError
+        If it does not fit.
+    """
+    found = plan(inputs, client=client, specification=specification, text=text)
+    found.require_fit()
+    return found
+
+
+def _sample(
+    client: Client, inputs: Sequence[Source], specification: Specification | None, text: TextOptions, sequences: int
+) -> _Sample:
+    """Encode the beginning of a text on the cluster."""
+    wanted, lexicon = decide_text(client, None, inputs, specification, text)
+    vocabulary = _TimedVocabulary()
+    stream = EncodingStream(client, vocabulary, sources_of(wanted, text, lexicon), StreamOptions(words=False))
+    clock = StageClock(client)
+    streamed, counted, whole = [], 0, True
+    # Whole blocks, of which it is known how long their text is.
+    for block in stream.blocks(inputs):
+        if counted >= sequences:
+            whole = False
+            break
+        streamed.append(block)
+        counted += block.mapping.sequences
+    blocks: list[EncodedBlock] = results([block.encoded for block in streamed])
+    spent = sum(stage.seconds for stage in clock.times().values())
+    return _Sample(
+        specification=wanted,
+        blocks=blocks,
+        characters=sum(block.characters for block in streamed),
+        whole=whole,
+        text_per_s=counted / spent if spent else 0.0,
+        driver_per_s=counted / vocabulary.seconds if vocabulary.seconds else 0.0,
+    )
+
+
+class _TimedVocabulary(Vocabulary):
+    """Dictionaries that measure how long they take to grow."""
+
+    seconds = 0.0
+
+    def extend(self, *arguments: Any, **keywords: Any) -> Any:
+        """Extend the dictionaries by those of a block."""
+        began = time.perf_counter()
+        try:
+            return super().extend(*arguments, **keywords)
+        finally:
+            self.seconds += time.perf_counter() - began
+
+
+def _calibrate(
+    client: Client, sample: _Sample, hardware: Hardware, inputs: Sequence[Source], text: TextOptions
+) -> Hardware:
+    """Measure a cluster, keep its rates, and return it with these."""
+    rates, links = calibrate_cluster(client, sample.blocks, sample.specification, sample.characters)
+    if sample.text_per_s:
+        rates |= {"text_per_s": sample.text_per_s}
+    if sample.driver_per_s:
+        rates |= {"driver_per_s": sample.driver_per_s}
+    with TemporaryDirectory() as folder:
+        try:
+            rates |= _measure_store(client, Path(folder), inputs, sample, text)
+        except StoreUnsharedError:
+            # Workers on other machines do not see a temporary folder: the store keeps its built-in rates.
+            rates |= {"measured": f"{rates['measured']}, without the store"}
+    measured = with_rates(hardware, rates, links)
+    keep_rates(measured.rates)
+    return measured
+
+
+def _measure_store(
+    client: Client, folder: Path, inputs: Sequence[Source], sample: _Sample, text: TextOptions
+) -> dict[str, float]:
+    """Return how long commits and a token of a prompt take, by two trainings of different size."""
+    commits: list[Committed] = []
+    network: Network | None = None
+
+    def observe(event: Event) -> None:
+        if isinstance(event, Committed):
+            commits.append(event)
+
+    for number, sequences in enumerate(_TRAINED):
+        options = TrainingOptions(max_sequences=sequences)
+        network = train(
+            inputs,
+            folder / str(number),
+            client=client,
+            specification=sample.specification,
+            text=text,
+            options=options,
+            observer=observe,
+            progress=False,
+        )
+    assert network is not None, "there are two trainings"
+    found = {"commit_s": max(commits[0].seconds, 1e-3)}
+    for (first, small), (second, large) in pairwise((each.seconds, each.nbytes) for each in commits[:2]):
+        if large > small and second > first:
+            found["written_bytes_per_s"] = (large - small) / (second - first)
+    return found

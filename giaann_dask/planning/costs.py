@@ -1,0 +1,562 @@
+"""Estimate what a configuration of training costs on given hardware, in closed forms.
+
+A rate is the least of several limits (workers, scheduler, driver, links of each tier, rounds in flight); the lowest
+limit binds. Each limit comes with what would move it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, NamedTuple, get_args
+
+from giaann_dask.cluster import Roles, WorkerMemory, assign_regions, region_budget
+from giaann_dask.errors import require_at_least, require_one_of
+from giaann_dask.planning.growth import Growth
+from giaann_dask.planning.hardware import TIERS, Hardware, Tier, WorkerKind
+from giaann_dask.runs.placement import FIRST_REGIONS
+from giaann_dask.spec import PLACEMENTS, PlacementKind
+from giaann_dask.training.training_options import Order, TrainingOptions
+
+Exchange = Literal["tasks", "workers"]
+
+# Runs of rounds that become one (`giaann_dask.training.regions`): as many increments of a region wait unpacked.
+_TOGETHER = 8
+# Tasks of a block of text; one after another in a round; of a region in a commit (pack, measure, write, open).
+_BLOCK_TASKS, _CHAIN, _COMMIT_TASKS = 4, 6, 5
+# Characters of a block of text, and blocks that are joined where a text has many.
+_JOINED, _MANY_BLOCKS = 4, 100
+# Decoded bytes from which a region is split until there are as many as wanted (`giaann_dask.training.region_budgets`).
+_SMALL_REGION = 1 << 22
+# Decoded bytes of a connection.
+_DECODED = 12
+# Times the bytes of what a task reads that it takes while it runs.
+_WORKSPACE = 3
+_TOKEN_BYTES = 40
+# A larger share of a worker's memory than this is not opened by each of them (`giaann_dask.rows.regions`).
+_OPENED_SHARE = 1 / 4
+# Regions times workers from which regions are not assigned one by one.
+_MANY_ASSIGNED = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """Division of a training into batches, rounds and regions.
+
+    Parameters
+    ----------
+    batch_sequences, accumulate, rounds_in_flight : int
+        As in `TrainingOptions`.
+    order : {"corpus", "random", "least-overlap"}
+        Selection.
+    placement : {"hash", "balanced", "co-occurrence"}
+        Of columns in regions.
+    regions : int
+        Most regions that are not split for their size.
+    exchange : {"tasks", "workers"}
+        Whether increments travel as results of tasks, or between workers in one task of each.
+    """
+
+    batch_sequences: int = 8192
+    accumulate: int = 1
+    rounds_in_flight: int = 4
+    order: Order = "corpus"
+    placement: PlacementKind = "hash"
+    regions: int = 64
+    exchange: Exchange = "tasks"
+
+    def __post_init__(self) -> None:
+        require_at_least(1, self, "batch_sequences", "accumulate", "rounds_in_flight", "regions")
+        require_one_of("placement", self.placement, PLACEMENTS)
+        require_one_of("exchange", self.exchange, get_args(Exchange))
+
+
+class Limit(NamedTuple):
+    """A limit of the rate.
+
+    Attributes
+    ----------
+    name : str
+        What limits it.
+    rate : float
+        Sequences per second.
+    moved_by : str
+        What would raise it.
+    """
+
+    name: str
+    rate: float
+    moved_by: str
+
+
+class MemoryNeed(NamedTuple):
+    """Memory of the worker that needs most of a kind.
+
+    Attributes
+    ----------
+    kind : WorkerKind
+        The workers.
+    nbytes : int
+        What it needs.
+    data_bytes : int
+        Part of it that may be on its disk instead.
+    """
+
+    kind: WorkerKind
+    nbytes: int
+    data_bytes: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Sufficiency of memory and disk."""
+        beyond = self.nbytes - self.kind.memory_bytes
+        return beyond <= min(self.data_bytes, self.kind.disk_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Costs of a training in one configuration.
+
+    Attributes
+    ----------
+    configuration : Configuration
+        How it is divided.
+    limits : tuple of Limit
+        The lowest first, which binds.
+    stages : mapping of str to float
+        Seconds of a core that a sequence takes, by stage.
+    tier_bytes : mapping of str to float
+        Bytes that a sequence moves by tier of link.
+    link_bytes_per_s : mapping of str to float
+        Bytes per second on the busiest link of each tier.
+    tasks : float
+        Tasks of the whole training.
+    seconds, cost : float
+        To train, with commits and what failures take; and the price.
+    regions : int
+        Regions at the end.
+    network_bytes, largest_region_bytes : float
+        Of packed connections.
+    memory : tuple of MemoryNeed
+        By kind of workers.
+    compute_workers : float
+        Compute workers that saturate storage, scheduler and links.
+    commit_s, commit_interval_s : float
+        Seconds of a commit in the course of the training, and between two of them (Daly).
+    last_commit_s : float
+        Seconds of the last commit.
+    token_s, tokens_per_s : float
+        Latency of a generated token, and tokens of all prompts in a second.
+    """
+
+    configuration: Configuration
+    limits: tuple[Limit, ...]
+    stages: Mapping[str, float]
+    tier_bytes: Mapping[Tier, float]
+    link_bytes_per_s: Mapping[Tier, float]
+    tasks: float
+    seconds: float
+    cost: float
+    regions: int
+    network_bytes: float
+    largest_region_bytes: float
+    memory: tuple[MemoryNeed, ...]
+    compute_workers: float
+    commit_s: float
+    commit_interval_s: float
+    last_commit_s: float
+    token_s: float
+    tokens_per_s: float
+
+    @property
+    def binding(self) -> Limit:
+        """The lowest limit."""
+        return self.limits[0]
+
+    @property
+    def rate(self) -> float:
+        """Sequences per second while training goes on."""
+        return self.binding.rate
+
+    @property
+    def worst(self) -> MemoryNeed:
+        """The kind of workers that lacks most memory, or has least to spare."""
+        return max(self.memory, key=lambda need: need.nbytes / need.kind.memory_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Sufficiency of the memory and disk of all workers."""
+        return all(need.fits for need in self.memory)
+
+
+def commit_interval(commit_s: float, failures_s: float) -> float:
+    """Return the time between two commits that loses least (Daly, 2006; Young's of 1974 to first order).
+
+    Parameters
+    ----------
+    commit_s : float
+        Seconds that a commit takes.
+    failures_s : float
+        Mean seconds between two failures of the cluster.
+
+    Examples
+    --------
+    >>> round(commit_interval(1.0, 5000.0), 1), round((2 * 1.0 * 5000) ** 0.5, 1)
+    (99.3, 100.0)
+    """
+    if commit_s >= 2 * failures_s:
+        return failures_s
+    ratio = commit_s / (2 * failures_s)
+    return math.sqrt(2 * commit_s * failures_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - commit_s
+
+
+@lru_cache(maxsize=64)
+def _tier_shares(hardware_workers: tuple[WorkerKind, ...], hosts_per_rack: int) -> dict[str, float]:
+    """Return the share of pairs of a compute and a storage worker by tier, and ``same`` of a worker with itself."""
+    places = list(Hardware(workers=hardware_workers, hosts_per_rack=hosts_per_rack).places())
+    compute = [place for place in places if place.kind.computes]
+    storage = [place for place in places if place.kind.stores]
+    total = len(compute) * len(storage)
+
+    def share(first: list[int], second: list[int]) -> float:
+        ours, theirs = Counter(first), Counter(second)
+        return sum(count * theirs[at] for at, count in ours.items()) / total
+
+    same = sum(place.kind.role == "both" for place in places) / total
+    host = share([place.host for place in compute], [place.host for place in storage])
+    rack = share([place.rack for place in compute], [place.rack for place in storage])
+    return {"same": same, "device": 0.0, "host": host - same, "rack": rack - host, "site": 1 - rack}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Costs of training some sequences on some hardware, for any configuration.
+
+    Parameters
+    ----------
+    growth : Growth
+        Of the corpus.
+    hardware : Hardware
+        What it is trained on.
+    sequences : float
+        Trained sequences of the whole corpus.
+    network_bytes : float, optional
+        Bytes of the packed network, where they do not follow from the sequences.
+    """
+
+    growth: Growth
+    hardware: Hardware
+    sequences: float
+    network_bytes: float | None = None
+
+    @property
+    def storage_workers(self) -> int:
+        """Workers that store columns."""
+        return sum(kind.count for kind in self.hardware.storing())
+
+    @property
+    def compute_workers(self) -> int:
+        """Workers that count batches."""
+        return sum(kind.count for kind in self.hardware.computing())
+
+    @property
+    def characters(self) -> float:
+        """Characters of the text."""
+        return self.growth.characters * self.sequences / self.growth.trained
+
+    def packed_bytes(self) -> float:
+        """Return the bytes of the whole network, packed."""
+        return self.network_bytes or self.growth.packed_bytes.at(self.sequences)
+
+    def estimate(self, configuration: Configuration) -> Estimate:
+        """Return what the training costs in a configuration."""
+        batch = min(configuration.batch_sequences, max(self.sequences / self.compute_workers, 1))
+        sent = batch * configuration.accumulate
+        nbytes = self.growth.increment_bytes(configuration.order, sent) / sent
+        regions = self._regions(configuration)
+        round_sequences = sent * self.compute_workers
+        rounds = max(1.0, self.sequences / round_sequences)
+        tasks = rounds * self._round_tasks(configuration, sent, regions) + self._text_tasks(configuration)
+        stages = self._stages(batch, nbytes, rounds, tasks)
+        commit_s = self._commit_s(round_sequences * nbytes, round_sequences, regions)
+        last_commit_s = commit_s + self._counting_s()
+        shares = _tier_shares(self.hardware.workers, self.hardware.hosts_per_rack)
+        tier_bytes: dict[Tier, float] = {tier: nbytes * shares[tier] for tier in TIERS}
+        busiest = self._busiest_worker(configuration, regions)
+        limits = [
+            *self._worker_limits(stages, tasks),
+            *self._service_limits(tasks),
+            *self._link_limits(tier_bytes, busiest),
+            self._latency_limit(configuration, batch, nbytes),
+        ]
+        limits.sort(key=lambda limit: limit.rate)
+        rate = limits[0].rate
+        failures_s = 3600 / sum(kind.count / kind.hours_between_failures for kind in self.hardware.workers)
+        interval = commit_interval(commit_s, failures_s)
+        training_s = self.sequences / rate
+        # A failure repeats half an interval on average; commits are made while training goes on.
+        seconds = training_s * (1 + interval / (2 * failures_s)) + last_commit_s
+        others = [limit.rate for limit in limits if limit.name not in ("compute workers", "workers")]
+        counting = sum(stages[name] for name in ("text", "count", "send", "tasks"))
+        cores = sum(kind.processors for kind in self.hardware.computing()) / self.compute_workers
+        token_s, tokens_per_s = self._inference()
+        return Estimate(
+            configuration=configuration,
+            limits=tuple(limits),
+            stages=stages,
+            tier_bytes=tier_bytes,
+            link_bytes_per_s={limit_tier: rate * load for limit_tier, load in self._loads(tier_bytes, busiest).items()},
+            tasks=tasks + regions * _COMMIT_TASKS * (1 + training_s / interval),
+            seconds=seconds,
+            cost=sum(kind.count * kind.price_per_hour for kind in self.hardware.workers) * seconds / 3600,
+            regions=regions,
+            network_bytes=self.packed_bytes(),
+            largest_region_bytes=self.packed_bytes() * self._largest_region(configuration, regions),
+            memory=self._memory(configuration, sent, nbytes, busiest),
+            compute_workers=min(others) * counting / cores,
+            commit_s=commit_s,
+            commit_interval_s=interval,
+            last_commit_s=last_commit_s,
+            token_s=token_s,
+            tokens_per_s=tokens_per_s,
+        )
+
+    def _regions(self, configuration: Configuration) -> int:
+        """Return how many regions there are at the end: none is larger than a worker can add up."""
+        connections = self.packed_bytes() / self.growth.connection_bytes
+        decoded = _DECODED * connections
+        limit = min(
+            TrainingOptions().region_bytes, *(region_budget(kind.memory_bytes) for kind in self.hardware.storing())
+        )
+        few = min(configuration.regions, FIRST_REGIONS)
+        wanted = min(configuration.regions, max(few, int(2 * decoded / _SMALL_REGION)))
+        return max(wanted, math.ceil(1.5 * decoded / max(limit, 1)))
+
+    def _largest_region(self, configuration: Configuration, regions: int) -> float:
+        """Return the share of the largest region; those that are too large are split, down to a neuron."""
+        share = self.growth.region_share(configuration.placement, regions)
+        limit = TrainingOptions().region_bytes / _DECODED * self.growth.connection_bytes
+        return max(min(share, max(limit / self.packed_bytes(), 1 / regions)), self.growth.largest_row, 1 / regions)
+
+    def _busiest_worker(self, configuration: Configuration, regions: int) -> float:
+        """Return the share of the storage worker with most of the connections, as regions are assigned."""
+        return _busiest_share(self.hardware.workers, regions, self._largest_region(configuration, regions))
+
+    def _round_tasks(self, configuration: Configuration, sent: float, regions: int) -> float:
+        """Return the tasks of a round, compaction included."""
+        growth, width = self.growth, self.compute_workers
+        order, placement, owners = configuration.order, configuration.placement, self.storage_workers
+        counted = width * configuration.accumulate + (width if configuration.accumulate > 1 else 0)
+        selected = 2 if order != "corpus" else 0
+        if configuration.exchange == "workers":
+            return counted + width + selected + owners + 1
+        touched = growth.touched_regions(order, sent, placement, regions)
+        touched_round = growth.touched_regions(order, sent * width, placement, regions)
+        routed = width * _reached(touched, owners) if owners > 1 else 0
+        compacted = 2 * touched_round / (_TOGETHER - 1)
+        measured = width + 1 + _reached(touched_round, owners)
+        return counted + selected + measured + routed + touched_round + compacted
+
+    def _text_tasks(self, configuration: Configuration) -> float:
+        blocks = self.characters / TrainingOptions().block_characters
+        blocks = blocks / _JOINED if blocks > _MANY_BLOCKS else max(blocks, 1)
+        selected = configuration.order != "corpus" or configuration.batch_sequences * blocks < self.sequences
+        placed = configuration.placement != "hash"
+        return blocks * (_BLOCK_TASKS + selected + placed)
+
+    def _stages(self, batch: float, nbytes: float, rounds: float, tasks: float) -> dict[str, float]:
+        """Return the seconds of a core that a sequence takes, by stage."""
+        rates, growth, sequences = self.hardware.rates, self.growth, self.sequences
+        shares = _tier_shares(self.hardware.workers, self.hardware.hosts_per_rack)
+        # Runs of eight rounds are packed, and added up by eight and, once they are stored, by two.
+        together = max(1.0, min(sequences, _TOGETHER * sequences / rounds))
+        levels = math.log2(max(sequences / together, 1)) / 2
+        scale = self.packed_bytes() / growth.packed_bytes.at(sequences)
+        packed = scale * growth.packed_bytes.at(together) / together
+        # Rates are of sequences of the text that they were measured with.
+        characters = growth.characters / growth.trained / rates.sequence_characters
+        pairs = growth.pairs / growth.trained / rates.sequence_pairs
+        return {
+            "text": characters / rates.text_per_s,
+            "count": 1 / rates.counted(batch) + (pairs - 1) / max(rates.counted_per_s),
+            "send": 2 * nbytes * (1 - shares["same"]) / self.hardware.links["host"].bandwidth,
+            "integrate": nbytes / rates.integrated_bytes_per_s,
+            "pack": nbytes / rates.packed_bytes_per_s,
+            "merge": levels * packed / rates.merged_bytes_per_s,
+            "write": packed / rates.written_bytes_per_s,
+            "tasks": tasks / sequences * rates.task_s,
+        }
+
+    def _worker_limits(self, stages: Mapping[str, float], tasks: float) -> list[Limit]:
+        """Return the limits of the workers' cores."""
+        hardware, rates = self.hardware, self.hardware.rates
+        computing = sum(stages[name] for name in ("text", "count", "send", "tasks"))
+        storing = sum(stages.values()) - computing
+        slowest = max(stages, key=stages.__getitem__)
+        moved = f"more cores, or a faster stage {slowest} ({stages[slowest] / sum(stages.values()):.0%} of the work)"
+        together = sum(kind.processors for kind in hardware.workers if kind.role == "both")
+        if sum(kind.hosts for kind in hardware.workers) == 1 and any(kind.host_cores for kind in hardware.workers):
+            # Driver and scheduler run on the only host, too.
+            computing += 1 / rates.driver_per_s + tasks / self.sequences / rates.tasks_per_s
+        if together == sum(kind.processors for kind in hardware.workers):
+            return [Limit("workers", together / (computing + storing), moved)]
+        compute = sum(kind.processors for kind in hardware.computing())
+        storage = sum(kind.processors for kind in hardware.storing())
+        return [
+            Limit("compute workers", compute / computing, f"more compute workers; {moved}"),
+            Limit("storage workers", storage / storing, f"more storage workers; {moved}"),
+        ]
+
+    def _service_limits(self, tasks: float) -> list[Limit]:
+        """Return the limits of scheduler and driver, of which there is one each."""
+        rates = self.hardware.rates
+        per_sequence = tasks / self.sequences
+        return [
+            Limit("scheduler", rates.tasks_per_s / per_sequence, "larger batches, fewer regions, or another exchange"),
+            Limit("driver", rates.driver_per_s, "text that is encoded before, or several networks that are added"),
+        ]
+
+    def _loads(self, tier_bytes: Mapping[Tier, float], busiest: float) -> dict[Tier, float]:
+        """Return the bytes that a sequence sends through the busiest link of each tier."""
+        hardware = self.hardware
+        crossing = {
+            "host": sum(tier_bytes[tier] for tier in ("host", "rack", "site")),
+            "rack": tier_bytes["rack"] + tier_bytes["site"],
+            "site": tier_bytes["site"],
+        }
+        per_host = {
+            "host": 1.0,
+            "rack": max(kind.per_host for kind in hardware.storing()),
+            "site": max(kind.per_host for kind in hardware.storing()) * hardware.hosts_per_rack,
+        }
+        senders = {
+            "host": self.compute_workers,
+            "rack": sum(kind.hosts for kind in hardware.computing()),
+            "site": sum(kind.hosts for kind in hardware.computing()) / hardware.hosts_per_rack,
+        }
+        loads: dict[Tier, float] = {}
+        for tier in TIERS[1:]:
+            received = min(1.0, busiest * per_host[tier])
+            loads[tier] = crossing[tier] * max(received, 1 / max(senders[tier], 1))
+        return loads
+
+    def _link_limits(self, tier_bytes: Mapping[Tier, float], busiest: float) -> list[Limit]:
+        moved = {
+            "host": "larger batches, or accumulation",
+            "rack": "larger batches, accumulation, more storage hosts, or a faster network",
+            "site": "larger batches, accumulation, workers in fewer racks, or a faster network",
+        }
+        return [
+            Limit(f"links of tier {tier}", self.hardware.links[tier].bandwidth / load, moved[tier])
+            for tier, load in self._loads(tier_bytes, busiest).items()
+            if load > 0
+        ]
+
+    def _latency_limit(self, configuration: Configuration, batch: float, nbytes: float) -> Limit:
+        """Return the limit of rounds, each of which takes some time, however little it has to do."""
+        hardware, rates = self.hardware, self.hardware.rates
+        shares = _tier_shares(hardware.workers, hardware.hosts_per_rack)
+        farthest: Tier = max((tier for tier in TIERS if shares[tier] > 0), key=TIERS.index, default="host")
+        link = hardware.links[farthest]
+        sequences = batch * configuration.accumulate
+        seconds = configuration.accumulate * batch / rates.counted(batch) + link.seconds(sequences * nbytes)
+        seconds += _CHAIN * (rates.task_s + 2 * link.latency)
+        rate = configuration.rounds_in_flight * self.compute_workers * sequences / seconds
+        return Limit("latency of rounds", rate, "larger batches, or more rounds in flight")
+
+    def _commit_s(self, round_bytes: float, round_sequences: float, regions: int) -> float:
+        """Return the seconds of a commit: what waits unpacked is packed and written."""
+        rates = self.hardware.rates
+        cores = sum(kind.processors for kind in self.hardware.storing())
+        waiting = min(_TOGETHER - 1, max(self.sequences / round_sequences, 1))
+        packed = self.growth.packed_bytes.at(waiting * round_sequences)
+        work = waiting * round_bytes / rates.packed_bytes_per_s + packed / rates.written_bytes_per_s
+        return rates.commit_s + regions * rates.commit_region_s + work / min(cores, regions)
+
+    def _counting_s(self) -> float:
+        """Return the seconds in which the distinct connections of all regions are counted, with the last commit."""
+        cores = sum(kind.processors for kind in self.hardware.storing())
+        return self.packed_bytes() / self.hardware.rates.merged_bytes_per_s / cores
+
+    def _memory(
+        self, configuration: Configuration, sent: float, nbytes: float, busiest: float
+    ) -> tuple[MemoryNeed, ...]:
+        """Return the memory of the worker of each kind that needs most."""
+        rates, growth = self.hardware.rates, self.growth
+        increment = sent * nbytes
+        round_bytes = increment * self.compute_workers
+        rounds = max(1.0, self.sequences / (sent * self.compute_workers))
+        data = self.packed_bytes() * busiest
+        waiting = min(_TOGETHER, rounds) * round_bytes * busiest
+        in_flight = min(configuration.rounds_in_flight, rounds) * round_bytes / self.compute_workers
+        batch = sent * growth.tokens / growth.trained * _TOKEN_BYTES + _WORKSPACE * increment
+        found = []
+        for kind in self.hardware.workers:
+            needed = rates.process_bytes + (batch + in_flight) * kind.computes
+            if kind.stores:
+                largest = min(self.packed_bytes(), TrainingOptions().region_bytes)
+                needed += data + waiting + min(_WORKSPACE * waiting, largest)
+            found.append(MemoryNeed(kind, int(needed), int(data * kind.stores)))
+        return tuple(found)
+
+    def _inference(self) -> tuple[float, float]:
+        """Return the latency of a token, and the tokens of all prompts in a second."""
+        hardware, rates = self.hardware, self.hardware.rates
+        compute = sum(kind.processors for kind in hardware.computing()) / rates.step_s
+        memory = min(kind.memory_bytes for kind in hardware.computing())
+        connections = self.packed_bytes() / self.growth.connection_bytes
+        if connections * _DECODED <= _OPENED_SHARE * memory:
+            return rates.step_s, compute
+        row = self.growth.used_row * connections * _DECODED
+        shares = _tier_shares(hardware.workers, hardware.hosts_per_rack)
+        away = [tier for tier in TIERS if shares[tier] > 0]
+        seconds = sum(shares[tier] * hardware.links[tier].seconds(row, 2) for tier in away)
+        storage = sum(kind.processors for kind in hardware.storing()) / rates.row_s
+        return rates.step_s + rates.row_s + seconds, min(compute, storage)
+
+
+@lru_cache(maxsize=4096)
+def _reached(regions: float, owners: int) -> float:
+    """Return how many of some owners have one of some regions, which are dealt at random."""
+    return float(owners * (1 - (1 - 1 / owners) ** regions))
+
+
+@lru_cache(maxsize=4096)
+def _busiest_share(kinds: tuple[WorkerKind, ...], regions: int, largest: float) -> float:
+    """Return the share of the storage worker with most of the connections, as regions are assigned to workers."""
+    limits = [kind.memory_bytes for kind in kinds if kind.stores for _ in range(kind.count)]
+    if regions * len(limits) > _MANY_ASSIGNED or regions < 2:
+        return max(largest, 1 / len(limits))
+    # The largest region as measured, all others alike.
+    rest = (1 - largest) / (regions - 1)
+    weights = {0: round(1e9 * largest), **{region: round(1e9 * rest) for region in range(1, regions)}}
+    names = tuple(map(str, range(len(limits))))
+    memory = {name: WorkerMemory(limit=limit) for name, limit in zip(names, limits, strict=True)}
+    load: Counter[str] = Counter()
+    for region, owner in assign_regions({}, weights, Roles(names, (), memory=memory)).items():
+        load[owner] += weights[region]
+    return max(load.values()) / sum(weights.values())
+
+
+def with_roles(hardware: Hardware, storage_share: float) -> Hardware:
+    """Return hardware whose workers of both roles have one each, some of them that of storage.
+
+    Parameters
+    ----------
+    hardware : Hardware
+        With any workers.
+    storage_share : float
+        Share of the workers of each kind that store; at least one does, and one computes.
+    """
+    kinds: list[WorkerKind] = []
+    for kind in hardware.workers:
+        if kind.role != "both" or kind.count < 2:
+            kinds.append(kind)
+            continue
+        storage = min(max(1, round(storage_share * kind.count)), kind.count - 1)
+        kinds.append(replace(kind, name=f"{kind.name}-storage", count=storage, role="storage"))
+        kinds.append(replace(kind, name=f"{kind.name}-compute", count=kind.count - storage, role="compute"))
+    return replace(hardware, workers=tuple(kinds))

@@ -1,0 +1,308 @@
+"""Search the configuration in which a training takes least time on given hardware, and say what it costs.
+
+All configurations are estimated; those for which a worker lacks memory are refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from giaann_dask.errors import HardwareTooSmallError, OptionError, parameter, require_at_least
+from giaann_dask.keywords import names_keywords
+from giaann_dask.planning.costs import Configuration, Costs, Estimate, with_roles
+from giaann_dask.planning.growth import Growth, PowerLaw
+from giaann_dask.planning.hardware import Hardware
+from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
+from giaann_dask.spec import PLACEMENTS, Specification
+from giaann_dask.training.training_options import Order, TrainingOptions
+
+_BATCH_SIZES = (16, 256, 2048, 8192, 32_768, 131_072)
+_ACCUMULATED = (1, 4)
+_IN_FLIGHT = (4, 8)
+_ORDERS: tuple[Order, ...] = ("corpus", "least-overlap")
+_REGIONS = (4, 64, 1024)
+# Of workers of both roles: as they are, or so many of them store and the others compute.
+_STORAGE_SHARES = (0.0, 0.25, 0.5, 0.75)
+# A configuration whose options differ from the defaults has to be quicker by so much.
+_GAIN = 1.02
+_PROMPT_TOKENS = 20
+
+
+@names_keywords
+@dataclass(frozen=True, kw_only=True)
+class PlanTarget:
+    """Text or network to be trained; by default all of the text.
+
+    Parameters
+    ----------
+    sequences : int, optional
+        Sequences of the text that the given one is a sample of.
+    columns : int, optional
+        Concept columns of the network, instead.
+    column_bytes : int, optional
+        Bytes of a column, on average.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of range, or columns and their bytes are not given together and alone.
+    """
+
+    sequences: int | None = None
+    columns: int | None = None
+    column_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        require_at_least(1, self, "sequences", "columns", "column_bytes")
+        given = [name for name, value in vars(self).items() if value is not None]
+        if given not in ([], ["sequences"], ["columns", "column_bytes"]):
+            raise OptionError(
+                " and ".join(parameter(name) for name in given),
+                f"either {parameter('sequences')}, or {parameter('columns')} and {parameter('column_bytes')}",
+                "leave the others out",
+            )
+
+    def costs(self, growth: Growth, hardware: Hardware, trained: float) -> Costs:
+        """Return the costs of this target; `trained` are the sequences of the text, as far as they are trained."""
+        if self.columns is not None and self.column_bytes is not None:
+            nbytes = float(self.columns) * self.column_bytes
+            sequences = growth.packed_bytes.inverse(nbytes)
+            return Costs(growth=growth, hardware=hardware, sequences=sequences, network_bytes=nbytes)
+        if self.sequences is not None:
+            trained = self.sequences * growth.trained / growth.sequences
+        return Costs(growth=growth, hardware=hardware, sequences=trained)
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingPlan(Summarised):
+    """Configuration of a training, and what it costs.
+
+    Attributes
+    ----------
+    growth : Growth
+        How the network grows, as the sample says.
+    hardware : Hardware
+        Workers with the roles of the plan.
+    sequences : float
+        Sequences that are trained.
+    columns : float
+        Concept columns of the network.
+    estimate : Estimate
+        Of the best configuration, or of the one that lacks least memory where none fits.
+    refused : int
+        Configurations for which a worker lacks memory.
+    command : str
+        That trains so.
+    """
+
+    growth: Growth
+    hardware: Hardware
+    sequences: float
+    columns: float
+    estimate: Estimate
+    refused: int
+    command: str
+
+    def options(self, base: TrainingOptions | None = None) -> TrainingOptions:
+        """Return options of training with those of the plan."""
+        chosen, base = self.estimate.configuration, base or TrainingOptions()
+        return replace(
+            base,
+            batch_sequences=chosen.batch_sequences,
+            accumulate=chosen.accumulate,
+            rounds_in_flight=chosen.rounds_in_flight,
+            selection=replace(base.selection, order=chosen.order),
+        )
+
+    def specification(self, base: Specification) -> Specification:
+        """Return a specification with regions and placement of the plan; it trains the same connections."""
+        chosen = self.estimate.configuration
+        return replace(base, regions=chosen.regions, placement=chosen.placement)
+
+    def require_fit(self) -> None:
+        """Raise a `HardwareTooSmallError` if no configuration fits."""
+        if self.estimate.fits:
+            return
+        worst = self.estimate.worst
+        data = worst.nbytes - worst.data_bytes
+        spare = worst.kind.memory_bytes - data
+        more = math.ceil(worst.kind.count * worst.data_bytes / spare) if worst.data_bytes and spare > 0 else 0
+        raise HardwareTooSmallError(
+            f"a worker of kind {worst.kind.name!r} would need {format_bytes(worst.nbytes)} and has "
+            f"{format_bytes(worst.kind.memory_bytes)}",
+            "hardware that has room for the network",
+            f"describe about {format_count(more)} such workers, or larger ones" if more else "describe larger workers",
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        """Return JSON-ready values."""
+        estimate = self.estimate
+        return {
+            **{name: value for name, value in vars(estimate).items() if isinstance(value, int | float)},
+            "sequences": self.sequences,
+            "columns": self.columns,
+            "connections": estimate.network_bytes / self.growth.connection_bytes,
+            "rate": estimate.rate,
+            "configuration": vars(estimate.configuration),
+            "limits": [limit._asdict() for limit in estimate.limits],
+            "stages": dict(estimate.stages),
+            "tier_bytes": dict(estimate.tier_bytes),
+            "link_bytes_per_s": dict(estimate.link_bytes_per_s),
+            "memory": {need.kind.name: need.nbytes for need in estimate.memory},
+            "fits": estimate.fits,
+            "refused": self.refused,
+            "command": self.command,
+        }
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the plan."""
+        growth, estimate = self.growth, self.estimate
+        connections = estimate.network_bytes / growth.connection_bytes
+        stages = sorted(estimate.stages.items(), key=lambda item: -item[1])
+        total = sum(estimate.stages.values())
+        far = {tier: value for tier, value in estimate.tier_bytes.items() if value}
+        rows = (
+            ("sequences", f"{self.sequences:,.0f} trained, known from {growth.trained:,} of the sample"),
+            ("columns", f"{self.columns:,.0f} (exponent {_law(growth.columns)})"),
+            ("connections", f"{connections:,.0f} (exponent {_law(growth.connections)})"),
+            ("column by rank", f"exponent {growth.zipf.exponent:.2f} ± {growth.zipf.exponent_error:.2f}"),
+            ("network", f"{_size(estimate.network_bytes)} in {estimate.regions:,} regions"),
+            ("largest region", _size(estimate.largest_region_bytes)),
+            ("largest column", _size(estimate.network_bytes * growth.shares[0])),
+            ("largest neuron", _size(estimate.network_bytes * growth.largest_row)),
+            *(
+                (f"memory of {need.kind.name}", f"{_size(need.nbytes)} of {_size(need.kind.memory_bytes)}")
+                for need in estimate.memory
+            ),
+            ("rate", f"{estimate.rate:,.0f} sequences/s, bound by {estimate.binding.name}"),
+            ("moved by", estimate.binding.moved_by),
+            ("next limits", "\n".join(f"{limit.rate:,.0f}/s {limit.name}" for limit in estimate.limits[1:4])),
+            ("work", ", ".join(f"{name} {value / total:.0%}" for name, value in stages if value > 0.005 * total)),
+            ("moved", ", ".join(f"{tier} {_size(value * self.sequences)}" for tier, value in far.items()) or "nothing"),
+            (
+                "busiest link",
+                ", ".join(f"{t} {_size(v)}/s" for t, v in estimate.link_bytes_per_s.items() if v) or "none",
+            ),
+            ("tasks", f"{estimate.tasks:,.0f}, {estimate.tasks / estimate.seconds:,.1f}/s"),
+            ("B", f"{estimate.compute_workers:,.1f} compute workers saturate the rest"),
+            ("commit", f"{estimate.commit_s:.2f} s, best every {_time(estimate.commit_interval_s)}"),
+            ("last commit", f"{estimate.last_commit_s:.2f} s"),
+            ("time", _time(estimate.seconds)),
+            *((("price", f"{estimate.cost:,.2f}"),) if estimate.cost else ()),
+            ("a token", f"{1000 * estimate.token_s:,.2f} ms"),
+            ("prompts", f"{estimate.tokens_per_s / _PROMPT_TOKENS:,.1f}/s of {_PROMPT_TOKENS} tokens"),
+            *((("refused", f"{self.refused:,} configurations lack memory"),) if self.refused else ()),
+            ("command", self.command),
+        )
+        return Summary("Plan" if estimate.fits else "Plan that does not fit", rows)
+
+
+def search(costs: Costs, *, columns: float | None = None, command: str = "giaann-dask train") -> TrainingPlan:
+    """Return the plan of least time among all configurations.
+
+    Parameters
+    ----------
+    costs : Costs
+        Of the target on the hardware.
+    columns : float, optional
+        Columns of the target, where they do not follow from its sequences.
+    command : str
+        Command with its arguments, to which options are added.
+
+    Returns
+    -------
+    TrainingPlan
+        Of the hardware in the roles that are best.
+    """
+    found: list[tuple[Costs, Estimate]] = []
+    for share in _STORAGE_SHARES:
+        hardware = with_roles(costs.hardware, share) if share else costs.hardware
+        if share and hardware == costs.hardware:
+            continue
+        each = replace(costs, hardware=hardware)
+        found += [(each, each.estimate(configuration)) for configuration in _configurations(costs)]
+    fitting = [pair for pair in found if pair[1].fits]
+    chosen, estimate = min(
+        fitting or found,
+        key=lambda pair: _seconds(pair[1]) if fitting else pair[1].worst.nbytes / pair[1].worst.kind.memory_bytes,
+    )
+    return TrainingPlan(
+        growth=costs.growth,
+        hardware=chosen.hardware,
+        sequences=costs.sequences,
+        columns=columns or costs.growth.columns.at(costs.sequences),
+        estimate=estimate,
+        refused=len(found) - len(fitting),
+        command=_command(command, estimate.configuration),
+    )
+
+
+def _configurations(costs: Costs) -> Iterator[Configuration]:
+    """Yield the configurations that are tried, the default one first."""
+    growth = costs.growth
+    placements = [kind for kind in PLACEMENTS if kind in growth.placements]
+    orders = [order for order in _ORDERS if order in growth.batches]
+    yield Configuration()
+    for values in itertools.product(_BATCH_SIZES, _ACCUMULATED, _IN_FLIGHT, orders, placements, _REGIONS):
+        batch, accumulated, in_flight, order, placement, regions = values
+        if accumulated > 1 and batch * accumulated > max(_BATCH_SIZES):
+            continue
+        yield Configuration(
+            batch_sequences=batch,
+            accumulate=accumulated,
+            rounds_in_flight=in_flight,
+            order=order,
+            placement=placement,
+            regions=regions,
+        )
+
+
+def _seconds(estimate: Estimate) -> float:
+    """Return the time by which configurations are compared: each option that is not the default has to gain some."""
+    default, chosen = vars(Configuration()), vars(estimate.configuration)
+    return float(estimate.seconds * _GAIN ** sum(chosen[name] != value for name, value in default.items()))
+
+
+def _command(command: str, configuration: Configuration) -> str:
+    """Return a command with the options that differ from the defaults."""
+    default = Configuration()
+    options = (
+        ("batch_sequences", "--batch-sequences"),
+        ("accumulate", "--accumulate"),
+        ("rounds_in_flight", "--rounds-in-flight"),
+        ("order", "--selection-order"),
+        ("regions", "--set regions="),
+        ("placement", "--set placement="),
+    )
+    parts: Sequence[str] = [
+        option + ("" if option.endswith("=") else " ") + shlex.quote(str(getattr(configuration, name)))
+        for name, option in options
+        if getattr(configuration, name) != getattr(default, name)
+    ]
+    return " ".join([command, *parts])
+
+
+def _law(law: PowerLaw) -> str:
+    return f"{law.exponent:.2f} ± {law.exponent_error:.2f}, held-out error {law.error:.0%}"
+
+
+def _size(nbytes: float) -> str:
+    return format_bytes(round(nbytes))
+
+
+def _time(seconds: float) -> str:
+    """Return a time in the unit that fits.
+
+    Examples
+    --------
+    >>> _time(5), _time(600), _time(1e6)
+    ('5.0 s', '10.0 min', '11.6 days')
+    """
+    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"), (6e7, 86_400, "days")):
+        if seconds < limit:
+            return f"{seconds / unit:,.1f} {name}"
+    return f"{seconds / 31_557_600:,.4g} years"

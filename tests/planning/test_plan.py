@@ -1,0 +1,153 @@
+"""Fits find laws and their errors, costs name what binds, and what does not fit is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from giaann_dask.errors import EmptyInputError, HardwareTooSmallError, OptionError
+from giaann_dask.planning.costs import Configuration, Costs, commit_interval, with_roles
+from giaann_dask.planning.growth import Growth, PowerLaw, measure_growth
+from giaann_dask.planning.hardware import Hardware, Link, Rates, WorkerKind
+from giaann_dask.planning.search import PlanTarget, search
+from giaann_dask.runs.placement import Placement
+from giaann_dask.spec import Specification
+from giaann_dask.text.random_blocks import random_block
+from giaann_dask.training import tasks
+from giaann_dask.training.training_options import TrainingOptions
+
+_SEQUENCES = 512
+
+
+@pytest.fixture(scope="module")
+def growth() -> Growth:
+    return measure_growth([random_block(_SEQUENCES // 2, seed) for seed in (1, 2)], Specification(), 70_000)
+
+
+def _hardware(**fields: object) -> Hardware:
+    kind = WorkerKind(name="node", count=8, memory_bytes=16 << 30, cores=4, per_host=2)
+    return Hardware(**{"workers": (kind,), "hosts_per_rack": 2, **fields})  # type: ignore[arg-type]
+
+
+def _costs(growth: Growth, hardware: Hardware | None = None, sequences: float = 1e6) -> Costs:
+    return Costs(growth=growth, hardware=hardware or _hardware(), sequences=sequences)
+
+
+def test_a_law_is_found_with_its_error() -> None:
+    rng = np.random.default_rng(1)
+    x = 2.0 ** np.arange(3, 18)
+    law = PowerLaw.fit(x.tolist(), (5 * x**0.7 * np.exp(rng.normal(0, 0.01, len(x)))).tolist())
+    assert law.exponent == pytest.approx(0.7, abs=4 * law.exponent_error)
+    assert 0 < law.exponent_error < 0.01
+    assert law.inverse(law.at(1234.0)) == pytest.approx(1234.0)
+
+
+def test_a_sample_is_counted_exactly(growth: Growth) -> None:
+    blocks = [random_block(_SEQUENCES // 2, seed) for seed in (1, 2)]
+    (whole,) = tasks.count_batch(blocks, Placement(1), Specification(), ()).values()
+    packed = tasks.pack_run(whole)
+    assert growth.trained == _SEQUENCES
+    assert growth.pairs == _SEQUENCES * 25 * 24 // 2
+    # The law passes near the last of the exact counts that it was fitted to.
+    assert growth.connections.at(_SEQUENCES) == pytest.approx(len(packed.connections), rel=0.05)
+    assert growth.packed_bytes.at(_SEQUENCES) == pytest.approx(packed.nbytes, rel=0.3)
+    assert growth.connections.error < 0.2
+    assert 0.5 < growth.columns.exponent < 1 < -2 * growth.zipf.exponent
+
+
+def test_batches_touch_fewer_regions_than_they_have_columns(growth: Growth) -> None:
+    one, *_, most = growth.batches["corpus"]
+    assert (one.sequences, most.sequences) == (1, 256)
+    assert one.nbytes > most.nbytes / most.sequences
+    for placement in ("hash", "co-occurrence"):
+        assert growth.touched_regions("corpus", 1, placement, 1024) <= one.columns
+        assert growth.touched_regions("corpus", 256, placement, 4) == 4
+    assert growth.region_share("hash", 1) == 1
+    assert growth.region_share("hash", 64) > 1 / 64
+
+
+def test_a_sample_that_is_too_small_is_refused() -> None:
+    with pytest.raises(EmptyInputError, match="a sample of 9 sequences"):
+        measure_growth([random_block(9)], Specification(), 1000)
+
+
+@pytest.mark.parametrize(
+    ("changed", "binding"),
+    [
+        ({"rates": Rates(tasks_per_s=0.1)}, "scheduler"),
+        ({"rates": Rates(driver_per_s=10)}, "driver"),
+        ({"links": {"rack": Link(bandwidth=1e4)}}, "links of tier rack"),
+        ({"links": {"host": Link(bandwidth=1e4)}}, "links of tier host"),
+        ({"links": {"site": Link(bandwidth=1e4)}}, "links of tier site"),
+        ({"links": {"site": Link(bandwidth=1e9, latency=1e3)}}, "latency of rounds"),
+        ({"rates": Rates(driver_per_s=1e9)}, "workers"),
+    ],
+)
+def test_the_limit_that_binds_is_named(growth: Growth, changed: dict[str, object], binding: str) -> None:
+    estimate = _costs(growth, _hardware(**changed)).estimate(Configuration())
+    assert estimate.binding.name == binding
+    assert estimate.rate <= min(limit.rate for limit in estimate.limits)
+    assert estimate.binding.moved_by
+
+
+def test_more_bandwidth_moves_the_limit_and_the_workers_that_saturate_it(growth: Growth) -> None:
+    slow, fast = (
+        _costs(growth, with_roles(_hardware(links={"rack": Link(bandwidth=rate)}), 0.5)).estimate(Configuration())
+        for rate in (1e6, 4e6)
+    )
+    assert fast.rate == pytest.approx(4 * slow.rate)
+    assert fast.compute_workers == pytest.approx(4 * slow.compute_workers)
+    # Half the workers store: nothing stays with the worker that has counted it.
+    assert sum(slow.tier_bytes.values()) == pytest.approx(growth.increment_bytes("corpus", 8192) / 8192)
+
+
+def test_small_batches_cost_tasks_and_an_exchange_between_workers_saves_them(growth: Growth) -> None:
+    costs = _costs(growth, sequences=1e5)
+    large, small = (costs.estimate(Configuration(batch_sequences=size, regions=1024)) for size in (8192, 1))
+    assert small.tasks > 100 * large.tasks
+    exchanged = costs.estimate(Configuration(batch_sequences=1, regions=1024, exchange="workers"))
+    assert exchanged.tasks < small.tasks / 2
+
+
+def test_failures_decide_when_to_commit() -> None:
+    assert commit_interval(10, 1e6) == pytest.approx((2 * 10 * 1e6) ** 0.5, rel=0.01)
+    assert commit_interval(10, 4) == 4
+
+
+def test_what_does_not_fit_is_refused_with_both_sizes(growth: Growth) -> None:
+    target = PlanTarget(columns=1_000_000, column_bytes=1 << 30)
+    plan = search(target.costs(growth, _hardware(), 1.0), columns=1_000_000)
+    assert not plan.estimate.fits
+    assert plan.estimate.network_bytes == (1 << 30) * 1e6
+    with pytest.raises(HardwareTooSmallError, match=r"a worker of kind 'node.*' would need .* TiB and has 16.0 GiB"):
+        plan.require_fit()
+    with_disks = replace(_hardware().workers[0], disk_bytes=1 << 60)
+    assert search(target.costs(growth, _hardware(workers=(with_disks,)), 1.0)).estimate.fits
+
+
+def test_a_plan_says_how_to_train_so_and_why(growth: Growth) -> None:
+    plan = search(_costs(growth, _hardware(links={"rack": Link(bandwidth=1e6)})), command="giaann-dask train a.txt")
+    plan.require_fit()
+    others = [_costs(growth, plan.hardware).estimate(Configuration())]
+    assert all(plan.estimate.seconds <= other.seconds for other in others)
+    assert plan.command.startswith("giaann-dask train a.txt --")
+    chosen = plan.options(TrainingOptions(commit_seconds=5))
+    assert chosen.commit_seconds == 5
+    assert chosen.batch_sequences == plan.estimate.configuration.batch_sequences
+    assert plan.specification(Specification()).regions == plan.estimate.configuration.regions
+    shown = str(plan)
+    assert plan.estimate.binding.name in shown
+    assert "held-out error" in shown
+    assert plan.as_dict()["command"] == plan.command
+
+
+@pytest.mark.parametrize("given", [{"columns": 5}, {"sequences": 1, "columns": 1, "column_bytes": 1}])
+def test_targets_are_of_one_kind(given: dict[str, int]) -> None:
+    with pytest.raises(OptionError, match="expected either sequences, or columns and column_bytes"):
+        PlanTarget(**given)
+
+
+def test_workers_of_both_roles_are_divided() -> None:
+    divided = with_roles(_hardware(), 0.25)
+    assert [(kind.role, kind.count) for kind in divided.workers] == [("storage", 2), ("compute", 6)]
+    assert with_roles(divided, 0.5) == divided
