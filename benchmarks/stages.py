@@ -39,7 +39,8 @@ from giaann_dask.text.splitting import Splitter
 from giaann_dask.text.tagging import make_tagger, tag_text
 from giaann_dask.text.tokens import TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise
-from giaann_dask.training.tasks import Increment, compact
+from giaann_dask.training.run_tables import Increment
+from giaann_dask.training.tasks import compact
 
 Value = TypeVar("Value")
 BOOK = Path(__file__).resolve().parents[2] / "shared" / "data" / "books" / "war-and-peace.txt.gz"

@@ -114,7 +114,7 @@ def _keep(client: Client, uncommitted: UncommittedState, place: Path, observer: 
     origins, numbers = contents.origins, None
     parts: dict[int, list[Future]] = defaultdict(list)
     for region, run in uncommitted.regions.with_stored(uncommitted.snapshot).references():
-        parts[region].append(uncommitted.regions.tasks.packed(run).future)
+        parts[region].append(uncommitted.regions.tasks.alone(run))
     changed = list(range(len(entries)))
     stored = before.ledger()
     difference = old.specification.is_order_free and not whole

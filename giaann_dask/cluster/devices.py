@@ -92,6 +92,11 @@ class DeviceShare:
             )
         return cls(math.inf)
 
+    @property
+    def wanted(self) -> bool:
+        """Whether devices have any share."""
+        return self._tasks > 0
+
     def place(self, roles: Roles) -> dict[str, Any] | None:
         """Return the arguments of `Client.submit` for the next task on a device, None where no device is to run it."""
         self._running = [future for future in self._running if not future.done()]

@@ -166,21 +166,29 @@ def open_fork(fork: bytes) -> icechunk.Session:
 
 def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
     """Write a run through a fork; see `write_tables`."""
-    tables = {name: table for name, table in packed._asdict().items() if table is not None}
-    return write_tables(fork, f"runs/{identity}", tables)
+    return write_runs(fork, {identity: packed})
 
 
-def write_tables(fork: bytes, path: str, tables: Mapping[str, PackedRun]) -> bytes:
-    """Write tables through a fork, on the worker that has them in memory.
+def write_runs(fork: bytes, runs: Mapping[str, PackedRegionRun]) -> bytes:
+    """Write runs, by identity, through a fork; see `write_tables`."""
+    return write_tables(
+        fork,
+        {
+            f"runs/{identity}": {name: table for name, table in packed._asdict().items() if table is not None}
+            for identity, packed in runs.items()
+        },
+    )
+
+
+def write_tables(fork: bytes, groups: Mapping[str, Mapping[str, PackedRun]]) -> bytes:
+    """Write groups of tables through a fork, on the worker that has them in memory.
 
     Parameters
     ----------
     fork : bytes
         What `fork_session` returned.
-    path : str
-        Group of the tables in the store, which is new.
-    tables : mapping of str to PackedRun
-        The tables, by name.
+    groups : mapping of str to mapping of str to PackedRun
+        By path of the group in the store, which is new, its tables by name.
 
     Returns
     -------
@@ -194,13 +202,14 @@ def write_tables(fork: bytes, path: str, tables: Mapping[str, PackedRun]) -> byt
     StoreUnsharedError
         If this process does not see the folder that the session is of; then nothing is written.
     """
-    opened = open_fork(fork)
-    entries = {f"{name}/{key}": value for name, table in tables.items() for key, value in table.entries.items()}
-    with writing("the network"):
-        # A group of its own, so that it can be listed and deleted as one.
-        sync(opened.store.set(f"{path}/zarr.json", Buffer.from_bytes(_GROUP)))
-        sync(_set_all(opened.store, f"{path}/", entries))
-    chunks = [len(value) for name, value in entries.items() if is_object(name, len(value))]
+    opened, chunks = open_fork(fork), []
+    for path, tables in groups.items():
+        entries = {f"{name}/{key}": value for name, table in tables.items() for key, value in table.entries.items()}
+        with writing("the network"):
+            # A group of its own, so that it can be listed and deleted as one.
+            sync(opened.store.set(f"{path}/zarr.json", Buffer.from_bytes(_GROUP)))
+            sync(_set_all(opened.store, f"{path}/", entries))
+        chunks += [len(value) for name, value in entries.items() if is_object(name, len(value))]
     return PackedFork(pickle.dumps((pack_written(opened), WrittenObjects(len(chunks), sum(chunks)))))
 
 

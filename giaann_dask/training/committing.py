@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,10 +35,11 @@ from giaann_dask.store.origins import Origins
 from giaann_dask.store.stored_repeats import StoredRepeats
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.training import tasks
+from giaann_dask.training import table_tasks, tasks
 from giaann_dask.training.region_counts import counts_of, known_counts, submit_counts
+from giaann_dask.training.region_tasks import tables_of
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_references import RunReference, Snapshot, sizes_of
+from giaann_dask.training.run_references import RunReference, Snapshot, StoredRuns, sizes_of
 
 # Regions up to which repeats are summed up: each region has some for every other.
 _REPEATING_REGIONS = 256
@@ -165,8 +166,10 @@ def commit_regions(
     fork, name = store.fork(session), uuid.uuid4().hex
     attempt = _Attempt(*place, name, "" if last and not opens else name)
     with regions.tasks.submitter.together():
-        packed = [(region, regions.tasks.packed(run)) for region, run in regions.with_stored(snapshot).references()]
-        written = _write(regions, fork, attempt, [run for _, run in packed if not run.stored])
+        references = regions.with_stored(snapshot).references()
+        names = [region for region, _ in references]
+        packed = list(zip(names, regions.tasks.pack_all(references), strict=True))
+        written = _write(regions, fork, attempt, [pair for pair in packed if not pair[1].stored])
     placement = placement_of(regions, snapshot)
     store.write_content(session, stored, contents.content(placement))
     sizes = {run.identity: size for (_, run), size in zip(packed, _sizes(packed), strict=True)}
@@ -186,9 +189,10 @@ def commit_regions(
     commit = store.commit(session, forks, stored, manifest, repeats=summary, note=contents.note)
     if last and not opens:
         return commit
-    continued = _continued(regions, kept, commit, attempt)
+    continued = _continued(regions, [pair for pair in kept if not pair[1].stored], commit, attempt)
     if last:
-        regions.continue_stored(continued, measure=False)
+        # One by one, as predictions look for them.
+        regions.continue_stored(replace(continued, tables=()), measure=False)
         return commit
     regions.on_committed(snapshot, continued, empty)
     _open_columns(regions, store.path, commit, manifest.specification)
@@ -210,17 +214,16 @@ def _wait_written(
     return [*forks, *more], StoredRepeats(name, sum(small))
 
 
-def _continued(
-    regions: Regions, kept: Sequence[tuple[int, RunReference]], commit: str, attempt: _Attempt
-) -> dict[str, Callable[[], Future]]:
-    """Return by identity how each run that a commit has added is opened from the store."""
-    return {
+def _continued(regions: Regions, new: Sequence[tuple[int, RunReference]], commit: str, attempt: _Attempt) -> StoredRuns:
+    """Return how the runs that a commit has added are opened from the store."""
+    reads = {
         run.identity: partial(
             _open, regions, region, RunPlace(attempt.path, commit, run.identity), commit, attempt.kept_for
         )
-        for region, run in kept
-        if not run.stored
+        for region, run in new
     }
+    tables = [{region: run.identity for region, run in table} for table in tables_of(new)]
+    return StoredRuns(reads, tables, partial(_open_table, regions, commit, attempt))
 
 
 def stored_regions(
@@ -244,17 +247,24 @@ def stored_regions(
     )
 
 
-def _write(regions: Regions, fork: bytes, attempt: _Attempt, new: Sequence[RunReference]) -> list[Future]:
+def _write(regions: Regions, fork: bytes, attempt: _Attempt, new: Sequence[tuple[int, RunReference]]) -> list[Future]:
     """Submit tasks that write runs into forks of a session, which are merged into it; empty ones have none."""
-    return [
+    written = [
         regions.tasks.submit(
             "commit",
             tasks.write_stored,
             *(fork, run.identity, attempt.kept_for, run.future),
-            key_of=(*attempt, run.identity, run.future.key),
+            key_of=(*attempt, run.identity, run.key),
         )
-        for run in new
+        for _, run in new
+        if run.place is None
     ]
+    for group in tables_of(new):
+        identities, table = {region: run.identity for region, run in group}, group[0][1].future
+        arguments = (fork, identities, attempt.kept_for, table)
+        key = (*attempt, identities, table.key)
+        written.append(regions.tasks.submit("commit", table_tasks.write, *arguments, key_of=key))
+    return written
 
 
 def _manifest(
@@ -310,9 +320,9 @@ def _write_derived(
 ) -> list[Future]:
     """Submit tasks that write what a model derives from all counts, region by region; the place is fork and commit."""
     fork, name = place
-    by_region: dict[int, list[Future]] = {region: [] for region in placement.live()}
+    by_region: dict[int, list[RunReference]] = {region: [] for region in placement.live()}
     for region, run in runs:
-        by_region[region].append(run.future)
+        by_region[region].append(run)
     parts = {
         region: regions.tasks.submit_at_owner(
             region,
@@ -320,7 +330,7 @@ def _write_derived(
             tasks.collect_derived,
             derived,
             placement,
-            *runs,
+            *(run.argument for run in runs),
         )
         for region, runs in by_region.items()
     }
@@ -351,6 +361,13 @@ def _open(regions: Regions, region: int, place: RunPlace, written_in: str, attem
     return regions.tasks.submit_at_owner(
         region, run_key(place.path, written_in, place.identity), open_run, *place, attempt
     )
+
+
+def _open_table(regions: Regions, commit: str, attempt: _Attempt, identities: Mapping[int, str]) -> Future:
+    """Submit the task that has runs of a commit, by region, on the owner of the first of these."""
+    place = (attempt.path, commit, dict(identities), attempt.kept_for)
+    key = task_key("open_run", "table", *place)
+    return regions.tasks.submit_at_owner(min(identities), key, table_tasks.open_stored, *place)
 
 
 def _open_columns(regions: Regions, path: Path, commit: str, specification: Specification) -> None:

@@ -11,6 +11,7 @@ from giaann_dask.cluster import data_budget, region_budget, result, wait_all
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
 from giaann_dask.training.regions import Regions
+from giaann_dask.training.run_references import RunReference
 from giaann_dask.training.training_options import TrainingOptions
 
 # Decoded size from which the content of a region costs more than its tasks and files.
@@ -81,9 +82,8 @@ class BudgetPolicy:
         for region in sorted(contents.keys() - self._pivots.keys() - self._unsplittable):
             few = len(regions.runs) + len(self._pivots) < self._wanted
             if contents[region] > (min(region_bytes, _SMALL_BYTES) if few else region_bytes):
-                futures = [run.future for run in regions.runs[region]]
-                keys = [future.key for future in futures]
-                self._pivots[region] = regions.tasks.submit("pivot", tasks.find_pivot, *futures, key_of=keys)
+                values, keys = zip(*((run.argument, run.key) for run in regions.runs[region]), strict=True)
+                self._pivots[region] = regions.tasks.submit("pivot", tasks.find_pivot, *values, key_of=list(keys))
 
     def _split(self, region: int, found: Future) -> None:
         """Split a region at its pivot, or mark it as indivisible if there is none."""
@@ -102,13 +102,19 @@ class BudgetPolicy:
 
     def _pack_beyond(self, hot_bytes: float) -> None:
         """Pack runs until the decoded ones are within a budget, the largest first: they wait longest for compaction."""
-        hot = [run for run in self._regions.all_runs() if not run.packed]
-        sized = [(size.nbytes, run) for run in hot if (size := self._regions.sizes.of(run)) is not None]
+        # A table is in memory as long as any of its runs is hot.
+        values: dict[str, list[tuple[int, int, RunReference]]] = {}
+        for region, runs in self._regions.runs.items():
+            for run in runs:
+                if not run.packed and (size := self._regions.sizes.of(run)) is not None:
+                    values.setdefault(run.future.key, []).append((size.nbytes, region, run))
+        sized = [(sum(nbytes for nbytes, *_ in its), [each[1:] for each in its]) for its in values.values()]
         total = sum(nbytes for nbytes, _ in sized)
-        packed = {}
-        for nbytes, run in sorted(sized, key=lambda pair: (-pair[0], pair[1].identity)):
+        chosen: list[tuple[int, RunReference]] = []
+        for nbytes, its in sorted(sized, key=lambda pair: (-pair[0], pair[1][0][1].identity)):
             if total <= hot_bytes:
                 break
             total -= nbytes
-            packed[run.identity] = self._regions.tasks.packed(run)
-        self._regions.replace_runs(packed)
+            chosen += its
+        packed = self._regions.tasks.pack_all(chosen)
+        self._regions.replace_runs({run.identity: run for run in packed})

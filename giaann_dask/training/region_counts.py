@@ -97,15 +97,15 @@ def _counting(
         size = sizes[runs[0].identity]
         return Counting(region, size.neurons, size.connections)
     identities, known = _known(regions, region, runs, sizes)
-    futures = [run.future for run in runs if run.identity not in identities]
-    keys = [future.key for future in futures]
+    more = [run for run in runs if run.identity not in identities]
+    values, keys = [run.argument for run in more], [run.key for run in more]
     if not identities:
-        return Counting(region, 0, 0, regions.tasks.submit("count", tasks.count_region, *futures, key_of=keys))
-    if not futures:
+        return Counting(region, 0, 0, regions.tasks.submit("count", tasks.count_region, *values, key_of=keys))
+    if not more:
         return Counting(region, known.neurons, known.connections)
     stored = sorted(identities)
-    more = regions.tasks.submit("count", tasks.count_more, *place, stored, *futures, key_of=(*place, stored, keys))
-    return Counting(region, known.neurons, known.connections, more)
+    added = regions.tasks.submit("count", tasks.count_more, *place, stored, *values, key_of=(*place, stored, keys))
+    return Counting(region, known.neurons, known.connections, added)
 
 
 def _known(

@@ -18,8 +18,12 @@ from giaann_dask.cluster.regions import region_holders, sum_key
 from giaann_dask.cluster.stages import SUM
 from giaann_dask.cluster.submitting import Submitted, TaskSubmitter
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.training import tasks
-from giaann_dask.training.run_references import PendingSize, RunReference, Runs, inputs_of, run_identity
+from giaann_dask.training import table_tasks, tasks
+from giaann_dask.training.exchange_rule import Exchange, RoundShape
+from giaann_dask.training.run_references import PendingSize, RunReference, Runs, TablePlace, inputs_of, run_identity
+
+# Bytes of the runs that one task adds up for several regions.
+_TABLE_BYTES = 64 << 20
 
 
 class RegionTasks:
@@ -51,6 +55,11 @@ class RegionTasks:
         self._anchors: dict[int, Future] = {}
         self.roles = roles_of(client)
         self.submitter.anywhere = self.roles.anywhere()
+
+    @property
+    def sums_on_devices(self) -> bool:
+        """Whether devices compute some of the sums of pairs."""
+        return self._summing.wanted
 
     @property
     def owners(self) -> Mapping[int, str]:
@@ -118,9 +127,27 @@ class RegionTasks:
         """Return a reference to the packed form of a run."""
         if run.packed:
             return run
-        key = task_key("pack", run.future.key)
-        future = self.submitter.submit(key, tasks.pack_run, run.future, **self._sums([run]), **self.roles.storing())
-        return replace(run, value=future, size=self.measure(future), packed=True)
+        key = task_key("pack", run.key)
+        future = self.submitter.submit(key, tasks.pack_run, run.argument, **self._sums([run]), **self.roles.storing())
+        return replace(run, value=future, size=self.measure(future), packed=True, place=None)
+
+    def pack_all(self, runs: Sequence[tuple[int, RunReference]]) -> list[RunReference]:
+        """Return references to the packed forms of runs of regions; those of a table are packed together."""
+        packed: dict[str, RunReference] = {}
+        for group in tables_of((region, run) for region, run in runs if not run.packed):
+            regions = [region for region, _ in group]
+            table = group[0][1].future
+            future = self.submit("pack", table_tasks.pack, regions, table, key_of=(table.key, regions))
+            for size, (region, run) in zip(self.measured_table(future, regions), group, strict=True):
+                place = TablePlace(region, len(group))
+                packed[run.identity] = replace(run, value=future, size=size, packed=True, place=place)
+        return [packed.get(run.identity) or self.packed(run) for _, run in runs]
+
+    def alone(self, run: RunReference) -> Future:
+        """Return the packed value of a run, outside of any table."""
+        if run.place is None:
+            return self.packed(run).future
+        return self.submit("pack", tasks.pack_run, run.argument, key_of=run.key)
 
     def submit(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Future:
         """Submit a task whose result is stored on a storage worker."""
@@ -131,29 +158,35 @@ class RegionTasks:
         return self.submitter.submit(key, function, *arguments, **self._at_owner(region))
 
     def integrate(
-        self, groups: Sequence[tuple[int, ...]], increments: Sequence[tuple[Future, Set[int]]], number: int
+        self,
+        increments: Sequence[tuple[Future, Set[int]]],
+        number: int,
+        choose: Callable[[RoundShape], Exchange],
     ) -> dict[int, RunReference]:
         """Submit the tasks that add a round's increments to regions.
 
         Parameters
         ----------
-        groups : sequence of tuple of int
-            Touched regions by owner, from `groups`.
         increments : sequence of tuple
             Increments by region, and the regions that each touches; there are tasks for these alone.
         number : int
             Of the round.
+        choose : callable
+            By which way, given what is touched.
 
         Returns
         -------
         dict of int to RunReference
             Runs by touched region.
         """
+        every = sorted(set().union(*(regions for _, regions in increments)))
+        owned = [(group, set(group)) for group in self.groups(every)]
+        parts = [[(part, some) for part, regions in increments if (some := regions & its)] for _, its in owned]
+        shape = RoundShape(batches=len(increments), owners=len(owned), regions=len(every), routes=sum(map(len, parts)))
+        add = self._integrate_together if choose(shape) == "workers" else self._integrate
         found: dict[int, RunReference] = {}
-        for group in groups:
-            owned = set(group)
-            parts = [(part, regions & owned) for part, regions in increments]
-            found |= self._integrate(group, [self._routed(*each) for each in parts if each[1]], number)
+        for (group, _), its in zip(owned, parts, strict=True):
+            found |= add(group, [self._routed(*each) for each in its], number)
         return found
 
     def _routed(self, increments: Future, regions: Set[int]) -> tuple[Submitted, Set[int]]:
@@ -181,14 +214,84 @@ class RegionTasks:
             for place, (region, value) in enumerate(zip(group, sums, strict=True))
         }
 
+    def _integrate_together(
+        self, group: tuple[int, ...], parts: Sequence[tuple[Submitted, Set[int]]], number: int
+    ) -> dict[int, RunReference]:
+        """Submit the task that adds up the parts of a round for all regions of one owner."""
+        those = [part for part, _ in parts]
+        key = task_key("integrate", group, _keys(those))
+        table = self.submit_at_owner(group[0], key, table_tasks.integrate, group, *those)
+        measured = self.submit_at_owner(group[0], task_key("measure", key), table_tasks.measure, group, table)
+        return {
+            region: RunReference(
+                run_identity(region, number, number),
+                0,
+                number,
+                number,
+                PendingSize(measured, at),
+                table,
+                place=TablePlace(region, len(group)),
+            )
+            for at, region in enumerate(group)
+        }
+
+    def compact_all(
+        self, wanted: Mapping[int, tuple[Runs, int]], nbytes: Callable[[RunReference], int]
+    ) -> dict[int, RunReference]:
+        """Submit the tasks that add up runs of several regions into one for each region.
+
+        Parameters
+        ----------
+        wanted : mapping of int to tuple
+            By region, the runs and the rank of their sum. Where some are in tables, one task adds up those of several
+            regions of an owner.
+        nbytes : callable
+            Bytes of a run as far as they are known; a task has no more than some of these, or one region.
+
+        Returns
+        -------
+        dict of int to RunReference
+            The sums by region.
+        """
+        shared = {region for region, (runs, _) in wanted.items() if any(run.place for run in runs)}
+        found = {region: self.compact(region, *each) for region, each in wanted.items() if region not in shared}
+        for group in self.groups(sorted(shared)):
+            weights = [sum(map(nbytes, wanted[region][0])) for region in group]
+            for part in divide(group, weights, _TABLE_BYTES):
+                found |= self._compact_together({region: wanted[region] for region in part})
+        return found
+
+    def _compact_together(self, wanted: Mapping[int, tuple[Runs, int]]) -> dict[int, RunReference]:
+        """Submit the task that adds up runs of several regions, given with the ranks of their sums."""
+        values = {run.future.key: run.future for runs, _ in wanted.values() for run in runs}
+        at = {key: number for number, key in enumerate(values)}
+        places = {region: [at[run.future.key] for run in runs] for region, (runs, _) in wanted.items()}
+        regions, identity = list(places), (list(values), places)
+        table = self.submit("compact", table_tasks.compact, places, *values.values(), key_of=identity)
+        sizes = self.measured_table(table, regions)
+        return {
+            region: RunReference(
+                run_identity(region, runs[0].first_round, runs[-1].last_round),
+                rank,
+                runs[0].first_round,
+                runs[-1].last_round,
+                size,
+                table,
+                packed=True,
+                inputs=inputs_of(runs),
+                place=TablePlace(region, len(regions)),
+            )
+            for size, (region, (runs, rank)) in zip(sizes, wanted.items(), strict=True)
+        }
+
     def compact(self, region: int, runs: Runs, rank: int) -> RunReference:
         """Submit the task that adds up runs of a region into one."""
         inputs = inputs_of(runs)
         first, last = runs[0].first_round, runs[-1].last_round
-        futures = [run.future for run in runs]
+        those = [run.argument for run in runs]
         # Packed at once: all regions decoded would take ten times as much memory, and a commit packs their runs.
-        where = self.roles.storing()
-        future = self.submitter.submit(sum_key(_keys(futures)), tasks.compact, *futures, **self._sums(runs), **where)
+        where, key = self.roles.storing(), sum_key([run.key for run in runs])
+        future = self.submitter.submit(key, tasks.compact, *those, **self._sums(runs), **where)
         size = self.measure(future)
         return RunReference(
             run_identity(region, first, last), rank, first, last, size, future, packed=True, inputs=inputs
@@ -196,12 +299,13 @@ class RegionTasks:
 
     def _sums(self, runs: Sequence[RunReference]) -> dict[str, Future]:
         """Submit the summing of the pairs of runs where a device does that; return the argument of their packing."""
-        pairs = [run.future for run in runs if not run.packed]
+        pairs = [run for run in runs if not run.packed]
         where = self._summing.place(self.roles) if pairs else None
         if where is None:
             return {}
         # Without the strengths of neurons, which a device does not need.
-        tables = self.submit("pairs", tasks.pairs_of, *pairs, key_of=_keys(pairs))
+        keys = [run.key for run in pairs]
+        tables = self.submit("pairs", tasks.pairs_of, *(run.argument for run in pairs), key_of=keys)
         sums = self.submitter.submit(task_key(SUM, tables.key), tasks.sum_on_device, tables, **where)
         self._summing.add(sums)
         return {"sums": sums}
@@ -210,12 +314,44 @@ class RegionTasks:
         """Submit the task that measures a run."""
         return PendingSize(self.submit("measure", tasks.measure_runs, future, key_of=[future.key]))
 
+    def measured_table(self, future: Future, regions: Sequence[int]) -> list[PendingSize]:
+        """Submit the task that measures the runs of some regions of a table."""
+        sizes = self.submit("measure", table_tasks.measure, list(regions), future, key_of=(future.key, list(regions)))
+        return [PendingSize(sizes, at) for at in range(len(regions))]
+
     def part(self, run: RunReference, region: int, pivot: int, upper: bool) -> RunReference:
         """Submit the task that cuts the part of a run for a new region."""
-        arguments = (run.future, pivot, upper)
-        future = self.submit("split", tasks.split, *arguments, key_of=(run.future.key, pivot, upper))
+        arguments = (run.argument, pivot, upper)
+        future = self.submit("split", tasks.split, *arguments, key_of=(run.key, pivot, upper))
         name = run_identity(region, run.first_round, run.last_round)
-        return replace(run, identity=name, value=future, read=None, size=self.measure(future), inputs=())
+        return replace(run, identity=name, value=future, read=None, size=self.measure(future), inputs=(), place=None)
+
+
+def divide(regions: Sequence[int], weights: Sequence[int], most: int) -> list[list[int]]:
+    """Return regions in groups that weigh no more than some bytes together, or of one region.
+
+    Examples
+    --------
+    >>> divide([4, 6, 9, 11], [3, 5, 20, 1], 8)
+    [[4, 6], [9], [11]]
+    """
+    groups: list[list[int]] = []
+    total = 0
+    for region, weight in zip(regions, weights, strict=True):
+        if not groups or total + weight > most:
+            groups, total = [*groups, []], 0
+        groups[-1].append(region)
+        total += weight
+    return groups
+
+
+def tables_of(runs: Iterable[tuple[int, RunReference]]) -> list[list[tuple[int, RunReference]]]:
+    """Return runs of regions that are in tables, grouped by table."""
+    found: dict[str, list[tuple[int, RunReference]]] = {}
+    for region, run in runs:
+        if run.place is not None:
+            found.setdefault(run.future.key, []).append((region, run))
+    return list(found.values())
 
 
 def _keys(futures: Sequence[Submitted]) -> list[str]:

@@ -7,9 +7,10 @@ decides what to split and to pack, and `committing` commits the runs.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 from distributed import Client, Future
@@ -22,8 +23,17 @@ from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
 from giaann_dask.runs.run import RunSize
 from giaann_dask.store.manifest import StoredRun
+from giaann_dask.training.exchange_rule import Exchange, choose_exchange
 from giaann_dask.training.region_tasks import RegionTasks
-from giaann_dask.training.run_references import RunReference, Runs, RunSizes, Snapshot, run_identity
+from giaann_dask.training.run_references import (
+    RunReference,
+    Runs,
+    RunSizes,
+    Snapshot,
+    StoredRuns,
+    TablePlace,
+    run_identity,
+)
 from giaann_dask.training.training_report import RoundReport
 
 _LOG = logging.getLogger(__name__)
@@ -72,6 +82,8 @@ class Regions:
         Rounds that the network has seen.
     summing : DeviceShare, optional
         Share of the sums of pairs that devices compute; none by default.
+    exchange : {"auto", "tasks", "workers"}
+        How increments reach regions.
 
     Attributes
     ----------
@@ -91,8 +103,17 @@ class Regions:
         Whether memory is short, so that not all runs could be decoded simultaneously, as of `limit_decoded`.
     """
 
-    def __init__(self, client: Client, placement: Placement, rounds: int, summing: DeviceShare | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        placement: Placement,
+        rounds: int,
+        summing: DeviceShare | None = None,
+        exchange: Exchange = "auto",
+    ) -> None:
         self.tasks = RegionTasks(client, summing)
+        # Devices sum the pairs of one region at a time.
+        self._exchange: Exchange = "tasks" if exchange == "auto" and self.tasks.sums_on_devices else exchange
         self.sizes = RunSizes()
         self.counts: Mapping[int, tuple[frozenset[str], RunSize]] = {}
         self._first_regions = placement.first_regions
@@ -134,8 +155,7 @@ class Regions:
         self.integrate()
         awaited = self._awaited_names()
         with self.tasks.submitter.together():
-            for region, every in self._runs.items():
-                self._runs[region] = self._with_decoded_merged(region, every, awaited)
+            self._merge_decoded(awaited)
         now = self.now()
         if not whole:
             # The commit of an earlier snapshot stores these runs instead of their inputs.
@@ -154,7 +174,7 @@ class Regions:
         }
         return replace(snapshot, runs=runs)
 
-    def on_committed(self, snapshot: Snapshot, stored: Mapping[str, Callable[[], Future]], empty: Set[str]) -> None:
+    def on_committed(self, snapshot: Snapshot, stored: StoredRuns, empty: Set[str]) -> None:
         """Continue from the commit of a snapshot, and add up the runs that had to wait for it.
 
         Stored runs are added up with stored runs only, so that neither rounds nor commits wait for that.
@@ -163,8 +183,8 @@ class Regions:
         ----------
         snapshot : Snapshot
             The committed snapshot.
-        stored : mapping of str to callable
-            Submits the task that reads a run, for its runs that are new in the store, by identity.
+        stored : StoredRuns
+            Its runs that are new in the store.
         empty : set of str
             Identities of empty runs, which no commit has; they are removed, or their lineage would begin at the text.
         """
@@ -173,25 +193,38 @@ class Regions:
             self._awaited.remove(snapshot)
             awaited = self._awaited_names()
             self._stored = {name: run for name, run in self._stored.items() if name in awaited}
-            for region, every in self._runs.items():
-                runs = tuple(run for run in every if run.identity not in empty)
-                self._runs[region] = self._folded(region, runs, awaited)
+            self._fold_persisted(awaited, empty)
+            self._release_remnants()
 
-    def _folded(self, region: int, runs: Runs, awaited: Set[str]) -> Runs:
-        """Return runs of which the persisted ones at the beginning are added up as if they were added one by one."""
-        fixed = [run.waits(awaited) or not run.persisted for run in runs]
-        free = fixed.index(True) if True in fixed else len(runs)
-        folded: Runs = ()
-        for run in runs[:free]:
-            folded = self._with_run(region, folded, run)
-        return (*folded, *runs[free:])
+    def _fold_persisted(self, awaited: Set[str], empty: Set[str]) -> None:
+        """Add up the persisted runs at the beginning of each region as if they were added one by one."""
+        queues, others = {}, {}
+        for region, every in self._runs.items():
+            runs = tuple(run for run in every if run.identity not in empty)
+            fixed = [run.waits(awaited) or not run.persisted for run in runs]
+            free = fixed.index(True) if True in fixed else len(runs)
+            queues[region], others[region] = deque(runs[:free]), runs[free:]
+        self._runs = dict.fromkeys(self._runs, ())
+        while queues := {region: queue for region, queue in queues.items() if queue}:
+            self._add({region: ((), self._runs[region], queue.popleft()) for region, queue in queues.items()})
+        self._runs = {region: (*runs, *others[region]) for region, runs in self._runs.items()}
 
-    def continue_stored(self, stored: Mapping[str, Callable[[], Future]], *, measure: bool = True) -> None:
+    def _release_remnants(self) -> None:
+        """Let stored runs be read again when needed where most of the table that has them is of no use any more."""
+        used = Counter(run.future.key for run in self.all_runs() if run.place is not None)
+        remnants = {
+            run.identity: run.unread()
+            for run in self.all_runs()
+            if run.stored and run.place is not None and 2 * used[run.future.key] < run.place.regions
+        }
+        self.replace_runs(remnants, forget=False)
+
+    def continue_stored(self, stored: StoredRuns, *, measure: bool = True) -> None:
         """Replace runs that have been stored, if they still exist as runs, by references to the store.
 
         Parameters
         ----------
-        stored : mapping of str to callable
+        stored : StoredRuns
             See `on_committed`.
         measure : bool
             Whether they are measured again. Else the futures of their sizes keep their earlier tasks in the scheduler.
@@ -199,11 +232,21 @@ class Regions:
         runs = {run.identity: run for run in self.all_runs()}
         continued = {}
         with self.tasks.submitter.together():
-            for identity in stored.keys() & runs.keys():
-                read = stored[identity]
-                value = read()
+            for identities in stored.tables:
+                present = {region: name for region, name in identities.items() if name in runs}
+                if present:
+                    value = stored.read_table(present)
+                    sizes = self.tasks.measured_table(value, list(present))
+                    for pending, (region, name) in zip(sizes, present.items(), strict=True):
+                        place = TablePlace(region, len(present))
+                        continued[name] = replace(runs[name], value=value, size=pending, place=place)
+            for identity in stored.reads.keys() & runs.keys() - continued.keys():
+                value = stored.reads[identity]()
                 size = self.tasks.measure(value) if measure else runs[identity].size
-                continued[identity] = replace(runs[identity], value=value, read=read, size=size, packed=True, inputs=())
+                continued[identity] = replace(runs[identity], value=value, size=size, place=None)
+        continued = {
+            name: replace(run, read=stored.reads[name], packed=True, inputs=()) for name, run in continued.items()
+        }
         self.replace_runs(continued)
         self._stored |= continued
 
@@ -253,17 +296,20 @@ class Regions:
         counted.figures = result(counted.report)
         touched = [set(regions) for regions in counted.figures.touched]
         parts = list(zip(counted.increments, touched, strict=True))
-        every = sorted(set().union(*touched))
-        if not self.tasks.owners.keys() >= set(every):
+        if not self.tasks.owners.keys() >= set().union(*touched):
             self.assign_owners()
-        awaited, groups = self._awaited_names(), self.tasks.groups(every)
+        awaited, choose = self._awaited_names(), partial(choose_exchange, self._exchange)
         with self.tasks.submitter.together():
-            for region, run in self.tasks.integrate(groups, parts, counted.number).items():
+            new = self.tasks.integrate(parts, counted.number, choose)
+            added = {}
+            for region, run in new.items():
                 runs = self._runs[region]
                 fixed = [each.persisted or each.waits(awaited) for each in runs]
                 waiting = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
-                self._runs[region] = (*runs[:waiting], *self._with_run(region, runs[waiting:], run))
-            counted.added = [self._runs[region][-1].future for region in every]
+                added[region] = (runs[:waiting], runs[waiting:], run)
+            self._add(added)
+            futures = (self._runs[region][-1].future for region in new)
+            counted.added = list({future.key: future for future in futures}.values())
         counted.increments = []
 
     def replace_by(self, sums: Mapping[int, Future]) -> None:
@@ -291,18 +337,21 @@ class Regions:
         rank : int
             Of these runs: about the logarithm of the rounds that would have had as many sequences.
         """
+        added = {}
         for region, value in sums.items():
             name = run_identity(region, self.rounds, self.rounds)
-            added = RunReference(name, rank, self.rounds, self.rounds, self.tasks.measure(value), value, packed=True)
-            self._runs[region] = self._with_run(region, self._runs[region], added)
+            run = RunReference(name, rank, self.rounds, self.rounds, self.tasks.measure(value), value, packed=True)
+            added[region] = ((), self._runs[region], run)
+        self._add(added)
         self.rounds += 1
 
-    def compact_all(self, region: int) -> None:
-        """Add up all runs of a region into one."""
+    def compact_all(self, regions: Iterable[int]) -> None:
+        """Add up all runs of each of some regions into one."""
         # All in one task, instead of some of them first.
-        runs = tuple(part for run in self._runs[region] for part in run.to_commit(set()))
-        if len(runs) > 1:
-            self._runs[region] = (self.tasks.compact(region, runs, _rank_of(runs)),)
+        every = {
+            region: tuple(part for run in self._runs[region] for part in run.to_commit(set())) for region in regions
+        }
+        self._replace_by_sums({region: ((), runs) for region, runs in every.items() if len(runs) > 1})
 
     def continue_from(self, run: StoredRun, read: Callable[[], Future]) -> None:
         """Add a stored run to its region, after earlier ones."""
@@ -310,7 +359,7 @@ class Regions:
         size = RunSize(run.neurons, run.connections, run.nbytes, run.index_bytes)
         added = RunReference(run.identity, run.rank, first, last, size, read=read, packed=True)
         # Commits leave runs of any ranks; here they are added one by one.
-        self._runs[run.region] = self._with_run(run.region, self._runs[run.region], added)
+        self._add({run.region: ((), self._runs[run.region], added)})
 
     def release(self) -> None:
         """Forget all runs, of which the cluster keeps those that others refer to.
@@ -342,21 +391,37 @@ class Regions:
             self.tasks.owners.get(region, ""),
         )
 
-    def _with_run(self, region: int, runs: Runs, added: RunReference) -> Runs:
-        """Return runs of falling rank with one added, merged if there are enough of a rank."""
+    def _add(self, added: Mapping[int, tuple[Runs, Runs, RunReference]]) -> None:
+        """Set regions to fixed runs, and others of falling rank with one added, merged if enough have a rank."""
         stored = _STORED_TOGETHER_SHORT if self.short else STORED_TOGETHER
-        plan = plan_compaction(runs, added, stored if added.persisted else _TOGETHER)
-        if len(plan.merged) == 1:
-            return (*plan.kept, *plan.merged)
-        return (*plan.kept, self.tasks.compact(region, plan.merged, plan.rank))
+        plans = {
+            region: plan_compaction(runs, run, stored if run.persisted else _TOGETHER)
+            for region, (_, runs, run) in added.items()
+        }
+        merged = {region: (plan.merged, plan.rank) for region, plan in plans.items() if len(plan.merged) > 1}
+        sums = self.tasks.compact_all(merged, self._known_bytes)
+        for region, plan in plans.items():
+            self._runs[region] = (*added[region][0], *plan.kept, sums.get(region, plan.merged[0]))
 
-    def _with_decoded_merged(self, region: int, runs: Runs, awaited: Set[str]) -> Runs:
-        """Return runs of which the decoded ones at the end, which a commit would pack one by one, are added up."""
-        fixed = [run.packed or run.persisted or run.waits(awaited) for run in runs]
-        begin = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
-        if len(runs) - begin < 2:
-            return runs
-        return (*runs[:begin], self.tasks.compact(region, runs[begin:], _rank_of(runs[begin:])))
+    def _merge_decoded(self, awaited: Set[str]) -> None:
+        """Add up the decoded runs at the end of each region, which a commit would pack one by one."""
+        found = {}
+        for region, runs in self._runs.items():
+            fixed = [run.packed or run.persisted or run.waits(awaited) for run in runs]
+            begin = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
+            if len(runs) - begin > 1:
+                found[region] = (runs[:begin], runs[begin:])
+        self._replace_by_sums(found)
+
+    def _replace_by_sums(self, runs: Mapping[int, tuple[Runs, Runs]]) -> None:
+        """Set the runs of regions to the first of those given, and the sum of the second."""
+        wanted = {region: (summed, _rank_of(summed)) for region, (_, summed) in runs.items()}
+        for region, run in self.tasks.compact_all(wanted, self._known_bytes).items():
+            self._runs[region] = (*runs[region][0], run)
+
+    def _known_bytes(self, run: RunReference) -> int:
+        size = self.sizes.last_of(run)
+        return size.nbytes if size else 0
 
     def split(self, region: int, pivot: int) -> None:
         """Split a region at a neuron into two new ones."""
@@ -378,9 +443,9 @@ class Regions:
         sizes = map(self.sizes.of, self._runs[region])
         return sum(size.decoded_bytes for size in sizes if size)
 
-    def replace_runs(self, changed: Mapping[str, RunReference]) -> None:
-        """Replace runs by references of the same identity, with sizes that are not known yet."""
-        for identity in changed:
+    def replace_runs(self, changed: Mapping[str, RunReference], *, forget: bool = True) -> None:
+        """Replace runs by references of the same identity, by default with sizes that are not known yet."""
+        for identity in changed if forget else ():
             self.sizes.forget(identity)
         for region, runs in self._runs.items():
             self._runs[region] = tuple(changed.get(run.identity, run) for run in runs)

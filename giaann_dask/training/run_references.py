@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 from distributed import Future
 
 from giaann_dask.cluster import results
 from giaann_dask.runs.placement import Split
 from giaann_dask.runs.run import RunSize
+from giaann_dask.training.run_tables import InTable, RunTable
 
 Runs: TypeAlias = "tuple[RunReference, ...]"
 
@@ -32,6 +33,21 @@ class PendingSize:
 
     measured: Future
     place: int = 0
+
+
+class TablePlace(NamedTuple):
+    """Place of a run in a `giaann_dask.training.run_tables.RunTable`.
+
+    Attributes
+    ----------
+    region : int
+        Region by which the table has it.
+    regions : int
+        Regions of the table.
+    """
+
+    region: int
+    regions: int
 
 
 @dataclass(eq=False)
@@ -59,6 +75,8 @@ class RunReference:
         Whether its value is the encoded form.
     inputs : tuple of RunReference
         Stored runs that it adds up, if all that it adds up is stored: a commit takes these until its value is computed.
+    place : TablePlace, optional
+        Where the value has it, if this is a table of the runs of several regions.
     """
 
     identity: str
@@ -70,6 +88,7 @@ class RunReference:
     read: Callable[[], Future] | None = None
     packed: bool = False
     inputs: Runs = ()
+    place: TablePlace | None = None
 
     @property
     def stored(self) -> bool:
@@ -83,11 +102,22 @@ class RunReference:
 
     @property
     def future(self) -> Future:
-        """Its value, which is read now if it was only in the store."""
+        """Its value or the table that has it, which is read now if it was only in the store."""
         if self.value is None:
             assert self.read is not None, "a run without a value is in the store"
             self.value = self.read()
         return self.value
+
+    @property
+    def argument(self) -> Future | InTable:
+        """What stands for it as an argument of a task that `giaann_dask.training.run_tables.takes_runs`."""
+        # Of a table that is being submitted, there is a future only.
+        return self.future if self.place is None else InTable(cast(RunTable, self.future), self.place.region)
+
+    @property
+    def key(self) -> str:
+        """What identifies its value in the keys of tasks."""
+        return self.future.key if self.place is None else f"{self.future.key}/{self.place.region}"
 
     @property
     def in_memory(self) -> bool:
@@ -102,7 +132,7 @@ class RunReference:
     def unread(self) -> RunReference:
         """Return a reference to the same stored run that does not keep its value in memory."""
         assert self.stored, "only a stored run can be read again"
-        return replace(self, value=None)
+        return replace(self, value=None, place=None)
 
     def waits(self, awaited: Set[str]) -> bool:
         """Return whether it is to be committed before it may be added to other runs."""
@@ -111,6 +141,25 @@ class RunReference:
     def to_commit(self, awaited: Set[str]) -> Runs:
         """Return this run, or its stored inputs if its value is not computed yet and no commit awaits it."""
         return self.inputs if self.inputs and self.identity not in awaited and not self.future.done() else (self,)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRuns:
+    """Runs that a commit has added to the store.
+
+    Attributes
+    ----------
+    reads : mapping of str to callable
+        Submits the task that reads a run, by identity.
+    tables : list of dict of int to str
+        Runs that continue in one table: by region, their identities.
+    read_table : callable
+        Submits the task that reads such a table.
+    """
+
+    reads: Mapping[str, Callable[[], Future]]
+    tables: Sequence[Mapping[int, str]]
+    read_table: Callable[[Mapping[int, str]], Future]
 
 
 def inputs_of(runs: Runs) -> Runs:

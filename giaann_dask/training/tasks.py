@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from giaann_dask.store.run_io import write_run, write_tables
 from giaann_dask.store.stored_repeats import TABLE as REPEATS
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.training.run_tables import AnyRun, Increment, takes_runs
 from giaann_dask.training.selection import ColumnTouches, assign_batches, choose_rounds, join_touches, touches_of
 from giaann_dask.training.training_options import SelectionOptions
 
@@ -119,10 +120,6 @@ def assign(touches: ColumnTouches, plan: RoundPlan, options: SelectionOptions) -
 
 
 register()
-
-# Increments of a region, or sums of these that are not packed yet.
-Increment: TypeAlias = RegionRun | PairRegionRun
-AnyRun: TypeAlias = Increment | PackedRegionRun
 
 
 def count_batch(
@@ -228,6 +225,7 @@ def add_increments(increments: Sequence[Increment]) -> Increment:
     )
 
 
+@takes_runs
 def pairs_of(*runs: AnyRun) -> tuple[PairTable, ...]:
     """Return the pairs of runs of one region, which a device is to sum."""
     return tuple(run.connections for run in runs if isinstance(run.connections, PairTable) and run.connections.rows)
@@ -240,6 +238,7 @@ def sum_on_device(pairs: Sequence[PairTable]) -> PairSums | None:
     return sum_pairs_on(device, pairs) if pairs else None
 
 
+@takes_runs
 def compact(*runs: AnyRun, sums: PairSums | None = None) -> PackedRegionRun:
     """Add up runs of one region into one in encoded form, which is never decoded as a whole.
 
@@ -300,12 +299,14 @@ def decode(run: AnyRun) -> RegionRun:
     return RegionRun(decode_table(run.connections), decode_table(run.neurons), postings)
 
 
+@takes_runs
 def find_pivot(*runs: AnyRun) -> int | None:
     """Return the neuron at which a region is to be split, None for one that cannot be."""
     tables = [run.connections for run in runs] + [run.neurons for run in runs]
     return choose_pivot([row_weights(table) for table in tables])
 
 
+@takes_runs
 def split(run: AnyRun, pivot: int, upper: bool) -> AnyRun:
     """Return the part of a run below a neuron, or the part from it on, in the form of the run."""
     count_used([run])
@@ -324,6 +325,7 @@ def split(run: AnyRun, pivot: int, upper: bool) -> AnyRun:
     return pack_run(part) if isinstance(run, PackedRegionRun) else part
 
 
+@takes_runs
 def pack_run(run: AnyRun, sums: PairSums | None = None) -> PackedRegionRun:
     """Return the encoded form of a run, as it is kept in memory and stored; `compact` has the parameters."""
     if isinstance(run, PackedRegionRun):
@@ -336,11 +338,13 @@ def measure_run(run: AnyRun) -> RunSize:
     return RunSize(run.neurons.rows, len(run.connections), run.nbytes, run.index_bytes)
 
 
+@takes_runs
 def measure_runs(*runs: AnyRun, owner_anchor: int | None = None) -> tuple[RunSize, ...]:
     """Return the sizes of runs, on the owner of their regions."""
     return tuple(map(measure_run, runs))
 
 
+@takes_runs
 def count_region(*runs: PackedRegionRun) -> RunSize:
     """Return how many distinct neurons and connections a region's runs have together, and their bytes."""
     sizes = [measure_run(run) for run in runs]
@@ -351,6 +355,7 @@ def count_region(*runs: PackedRegionRun) -> RunSize:
     return RunSize(len(neurons), connections, sum(size.nbytes for size in sizes))
 
 
+@takes_runs
 def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegionRun) -> RunSize:
     """Return how many distinct neurons and connections runs of a region add to its stored ones, and their bytes."""
     reader = open_any_commit(path, commit, stored)
@@ -363,6 +368,7 @@ def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegio
         )
 
 
+@takes_runs
 def write_stored(fork: bytes, identity: str, attempt: str, packed: PackedRegionRun) -> bytes:
     """Write a run, unless it is empty, on the worker that has it (`giaann_dask.store.run_io.write_run`)."""
     if measure_run(packed).empty:
@@ -374,6 +380,7 @@ def write_stored(fork: bytes, identity: str, attempt: str, packed: PackedRegionR
     return written
 
 
+@takes_runs
 def collect_derived(derived: DerivedTables, placement: Placement, *runs: PackedRegionRun) -> Any:
     """Return what the counts of a region say, for the derived tables of all regions."""
     return derived.collect(merge_encoded([run.connections for run in runs], unpack), placement)
@@ -387,7 +394,7 @@ def write_derived(
     if joined is None:
         return None
     with naming_worker():
-        return write_tables(fork, path, {REPEATS: pack(joined[0])}), joined[1]
+        return write_tables(fork, {path: {REPEATS: pack(joined[0])}}), joined[1]
 
 
 def open_columns(path: str, commit: str) -> Placement:

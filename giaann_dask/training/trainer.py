@@ -187,7 +187,7 @@ class Trainer:
         # Replaced by each round, besides the dictionaries and the ledger, which grow.
         self._contents, placement = target.load()
         self._before = self._contents.manifest
-        self._regions = Regions(client, placement, self._before.rounds, summing)
+        self._regions = Regions(client, placement, self._before.rounds, summing, options.exchange)
         self._budgets = BudgetPolicy(self._regions, target.specification, options)
         if target.reader is not None:
             load_regions(target.reader, self._regions)
@@ -419,13 +419,15 @@ class Trainer:
 
     def _compact_small_runs(self) -> None:
         """Leave each region with one run where that costs little."""
+        small = []
         for region, runs in self._regions.runs.items():
             if not self._budgets.can_decode(region):
                 continue
             # Ranks stand for sizes: a run of rank r sums up about 2 ** r rounds.
             weights = [1 << min(run.rank, 62) for run in runs]
             if len(runs) > 1 and sum(weights) - max(weights) >= COMPACT_FRACTION * max(weights):
-                self._regions.compact_all(region)
+                small.append(region)
+        self._regions.compact_all(small)
 
     def _commit_runs(self, snapshot: Snapshot, last: bool = False) -> None:
         """Commit a snapshot; rounds in flight continue meanwhile."""

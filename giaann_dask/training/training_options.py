@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from giaann_dask.device import DeviceName
 from giaann_dask.errors import OptionError, parameter, require_at_least, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
+from giaann_dask.training.exchange_rule import EXCHANGES, Exchange
 
 TrainOn = Literal["all", "misses"]
 TRAIN_ON: tuple[TrainOn, ...] = get_args(TrainOn)
@@ -73,6 +74,9 @@ class TrainingOptions:
         Which sequences share a batch, and which train at the same time.
     accumulate : int
         Batches whose increments are added up where they are computed before they are sent.
+    exchange : {"auto", "tasks", "workers"}
+        How increments reach the owners of regions: a task for each region and pair of batch and owner, or one for
+        each batch and owner, which suits many regions or workers. By default by what a round touches.
     rounds_in_flight : int
         Rounds that may be computed, moved and integrated at the same time, where there is memory for
         them. With fewer than 4, a worker of a quarter of the others' speed lets these run dry.
@@ -114,6 +118,7 @@ class TrainingOptions:
     block_characters: int = 262_144
     selection: SelectionOptions = field(default_factory=SelectionOptions)
     accumulate: int = 1
+    exchange: Exchange = "auto"
     rounds_in_flight: int = 4
     commit_seconds: float = 60.0
     commit_sequences: int | None = None
@@ -146,6 +151,7 @@ class TrainingOptions:
         require_at_least(0, self, "hot_bytes")
         require_option(self.commit_seconds > 0, "commit_seconds", self.commit_seconds, "more than 0")
         require_one_of("train_on", self.train_on, TRAIN_ON)
+        require_one_of("exchange", self.exchange, EXCHANGES)
         if self.published:
             self._take_single_sequences()
 
