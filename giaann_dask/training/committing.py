@@ -222,8 +222,9 @@ def _continued(regions: Regions, new: Sequence[tuple[int, RunReference]], commit
         )
         for region, run in new
     }
-    tables = [{region: run.identity for region, run in table} for table in tables_of(new)]
-    return StoredRuns(reads, tables, partial(_open_table, regions, commit, attempt))
+    read_table = partial(_open_table, regions, commit, attempt)
+    tables = [({region: run.identity for region, run in table}, read_table) for table in tables_of(new)]
+    return StoredRuns(reads, tables)
 
 
 def stored_regions(

@@ -22,7 +22,7 @@ _SUMS = 2 / 7
 
 @dataclass(frozen=True, kw_only=True)
 class RoundShape:
-    """What a round touches.
+    """Batches, owners and regions that a round touches.
 
     Attributes
     ----------

@@ -232,10 +232,10 @@ class Regions:
         runs = {run.identity: run for run in self.all_runs()}
         continued = {}
         with self.tasks.submitter.together():
-            for identities in stored.tables:
+            for identities, read in stored.tables:
                 present = {region: name for region, name in identities.items() if name in runs}
                 if present:
-                    value = stored.read_table(present)
+                    value = read(present)
                     sizes = self.tasks.measured_table(value, list(present))
                     for pending, (region, name) in zip(sizes, present.items(), strict=True):
                         place = TablePlace(region, len(present))

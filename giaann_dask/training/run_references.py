@@ -110,13 +110,13 @@ class RunReference:
 
     @property
     def argument(self) -> Future | InTable:
-        """What stands for it as an argument of a task that `giaann_dask.training.run_tables.takes_runs`."""
+        """Future or place in a table, for tasks that take both (`giaann_dask.training.run_tables.takes_runs`)."""
         # Of a table that is being submitted, there is a future only.
         return self.future if self.place is None else InTable(cast(RunTable, self.future), self.place.region)
 
     @property
     def key(self) -> str:
-        """What identifies its value in the keys of tasks."""
+        """Identity of its value in the keys of tasks."""
         return self.future.key if self.place is None else f"{self.future.key}/{self.place.region}"
 
     @property
@@ -151,15 +151,12 @@ class StoredRuns:
     ----------
     reads : mapping of str to callable
         Submits the task that reads a run, by identity.
-    tables : list of dict of int to str
-        Runs that continue in one table: by region, their identities.
-    read_table : callable
-        Submits the task that reads such a table.
+    tables : sequence of tuple
+        Runs that continue in one table: their identities by region, and what submits the task that reads some of them.
     """
 
     reads: Mapping[str, Callable[[], Future]]
-    tables: Sequence[Mapping[int, str]]
-    read_table: Callable[[Mapping[int, str]], Future]
+    tables: Sequence[tuple[Mapping[int, str], Callable[[Mapping[int, str]], Future]]] = ()
 
 
 def inputs_of(runs: Runs) -> Runs:

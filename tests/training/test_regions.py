@@ -31,7 +31,7 @@ from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.training import tasks
 from giaann_dask.training.maintenance import compact_network
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_references import Snapshot, sizes_of
+from giaann_dask.training.run_references import RunReference, Snapshot, StoredRuns, sizes_of
 from giaann_dask.training.tasks import add_runs, compact, measure_run, pack_run
 from giaann_dask.training.training_report import measure_touches, report_round
 
@@ -186,6 +186,12 @@ def add_round(regions: Regions, counted: Future) -> None:
     regions.add_counted([counted], client.submit(report_round, client.submit(measure_touches, counted)))
 
 
+def value_of(run: RunReference) -> Any:
+    """Return the value of a run, also of one in a table."""
+    value = run.future.result(30)
+    return value if run.place is None else value.runs[run.place.region]
+
+
 def rounds_behind(client: Client, regions: Regions) -> set[int]:
     """Return the rounds whose increments would be made again if all runs were lost."""
     futures = [run.future for runs in regions.runs.values() for run in runs]
@@ -201,10 +207,10 @@ def rounds_behind(client: Client, regions: Regions) -> set[int]:
 
 @pytest.mark.parametrize("seed", [0, 3] if scaled(1) == 1 else range(4))
 def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
-    """Whatever is under way when a commit ends, and however many of them wait."""
+    """Whatever is under way when a commit ends, however many of them wait, and with one task for regions or several."""
     choose, awaited, commits = random.Random(seed), deque[Snapshot](), 0
     with gd.connect(workers=0) as client:
-        regions = Regions(client, Placement(2), 0)
+        regions = Regions(client, Placement(2), 0, exchange="tasks" if seed % 2 else "workers")
         regions.assign_owners()
         for number in range(80):
             add_round(regions, client.submit(increments, number, key=f"count_batch-{number}"))
@@ -216,9 +222,9 @@ def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
                 runs = [run for _, run in regions.with_stored(snapshot).references()]
                 empty = {run.identity for run, size in zip(runs, sizes_of(runs), strict=True) if size.empty}
                 new = [run for run in runs if not run.stored and run.identity not in empty]
-                stored = client.scatter([run.future.result(30) for run in new], hash=False)
+                stored = client.scatter([pack_run(value_of(run)) for run in new], hash=False)
                 reads = {run.identity: lambda future=future: future for run, future in zip(new, stored, strict=True)}
-                regions.on_committed(snapshot, reads, empty)
+                regions.on_committed(snapshot, StoredRuns(reads), empty)
                 commits += 1
                 regions.integrate()
                 assert rounds_behind(client, regions) == set(range(snapshot.rounds, number + 1))
@@ -227,7 +233,7 @@ def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
         regions.integrate()
         for region, every in ((0, 1), (1, 16)):
             runs, own = regions.runs[region], range(0, 80, every)
-            total = add_runs([run.future.result(30) for run in runs]).connections
+            total = add_runs([value_of(run) for run in runs]).connections
             assert total.target.tolist() == [1, *(2 + number for number in own)]
             assert total.strength.tolist() == [len(own), *[5] * len(own)]
             assert len(runs) < 16, [run.rank for run in runs]
@@ -237,7 +243,7 @@ def test_a_round_has_tasks_for_the_regions_that_it_touches_alone() -> None:
     counts = []
     with gd.connect(workers=0) as client:
         for number in (8, 4096):
-            regions = Regions(client, Placement(number), 0)
+            regions = Regions(client, Placement(number), 0, exchange="tasks")
             regions.assign_owners()
             for touched in (16, 1):
                 add_round(regions, client.submit(increments, touched, key=f"count_batch-{number}-{touched}"))
@@ -294,7 +300,7 @@ def test_commits_do_not_wait_for_the_compaction_of_stored_runs(tmp_path: Path, m
         # Stored in its turn, it is one of those that a commit takes.
         stored = {name: lambda: together.future for name in names_of(late)[:1]}
         for snapshot in (early, late, after):
-            regions.on_committed(snapshot, stored, set())
+            regions.on_committed(snapshot, StoredRuns(stored), set())
         assert [(run.stored, run.inputs) for run in regions.runs[0]] == [(True, ()), (False, ())]
 
 
