@@ -629,6 +629,43 @@ class Network(Summarised, Mapping[str, "Column"]):
             self._opened[key] = opened
         return opened
 
+    def persist(self, client: ClientLike | None = None) -> Network:
+        """Keep the runs of the commit in the memory of a cluster's workers, for every client, until `unpersist`.
+
+        Each region is at its owner: owners are assigned by memory, and again when workers join or leave; what is lost
+        with a worker is read again. Commands on this cluster use these runs instead of the store, and their commits
+        take the place of this one.
+
+        Parameters
+        ----------
+        client : Client, cluster or str, optional
+            Of the cluster; the current client by default.
+
+        Returns
+        -------
+        Network
+            This one.
+
+        Raises
+        ------
+        ClusterError
+            If the cluster does not respond in time.
+        StoreUnsharedError
+            If a worker cannot access the network.
+        """
+        from giaann_dask.training.persisting import persist_commit
+
+        with use_client(client) as used, attempt():
+            persist_commit(used, self._reader)
+        return self
+
+    def unpersist(self, client: ClientLike | None = None) -> bool:
+        """Let workers release the runs that `persist` keeps; return whether any commit of the network was kept."""
+        from giaann_dask.training.persisting import unpersist_network
+
+        with use_client(client) as used:
+            return unpersist_network(used, str(self.path))
+
     def table(self, observer: Observer = ignore) -> ConnectionTable:
         """Return all connections as coordinate arrays, in this process's memory."""
         if not self.specification.traits.columns:

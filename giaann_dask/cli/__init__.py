@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import click
 
 from giaann_dask.cli.algebra import add, diff, digest, forget, index, prune
-from giaann_dask.cli.cluster import cluster, compact
+from giaann_dask.cli.cluster import cluster, compact, persist, unpersist
 from giaann_dask.cli.commands import giaann_dask
 from giaann_dask.cli.compiling import compile_ahead
 from giaann_dask.cli.doctor import doctor
@@ -47,7 +47,7 @@ _SYSTEM_ERRORS = (
 
 for command in (
     *(add, branch, checkout, cluster, compact, compile_ahead, diff, digest, doctor, draw),
-    *(forget, index, island, job, log, plan, prune, report, serve, tag, tokenizer, trace),
+    *(forget, index, island, job, log, persist, plan, prune, report, serve, tag, tokenizer, trace, unpersist),
 ):
     giaann_dask.add_command(command)
 _NO_MEMORY = "the memory is not enough; expected more memory; close other programs, or raise the limit with ulimit -v"

@@ -1,4 +1,4 @@
-"""Define the commands ``cluster``, which starts or stops workers, and ``compact``, which merges runs of a network."""
+"""Define the commands about workers and the runs of a network: ``cluster``, ``persist``, ``unpersist``, ``compact``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from giaann_dask.cli.dataclass_options import options_of
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import progress, waiting
-from giaann_dask.cli.shared_options import FILE_PATH, LOCAL, NETWORK, common_options, prepared
+from giaann_dask.cli.shared_options import (
+    FILE_PATH,
+    LOCAL,
+    NETWORK,
+    NETWORK_PATH,
+    common_options,
+    output_options,
+    prepared,
+)
 from giaann_dask.cli.stopping import stop_on_signals
 
 if TYPE_CHECKING:
@@ -82,9 +90,30 @@ def cluster(
         scheduler_file.unlink(missing_ok=True)
 
 
+def _running_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name a running cluster."""
+    address = click.option("--scheduler", metavar="ADDRESS", help="The scheduler: tcp:// or tls://host:port.")
+    return address(click.option("--scheduler-file", metavar="FILE", help="The file that the scheduler wrote.")(command))
+
+
+def _running(scheduler: str | None, scheduler_file: str | None) -> ClusterOptions:
+    """Return the options that name a running cluster.
+
+    Raises
+    ------
+    OptionError
+        If none is named.
+    """
+    from giaann_dask.cluster import ClusterOptions
+    from giaann_dask.errors import OptionError
+
+    if scheduler is None and scheduler_file is None:
+        raise OptionError("no scheduler is named", "that of a running cluster", "give --scheduler or --scheduler-file")
+    return ClusterOptions(scheduler=scheduler, scheduler_file=scheduler_file)
+
+
 @cluster.command("stop")
-@click.option("--scheduler", metavar="ADDRESS", help="The scheduler: tcp:// or tls://host:port.")
-@click.option("--scheduler-file", metavar="FILE", help="The file that the scheduler wrote.")
+@_running_options
 @_output("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @log_options
 def stop_cluster(scheduler: str | None, scheduler_file: str | None, as_json: bool) -> None:
@@ -93,12 +122,9 @@ def stop_cluster(scheduler: str | None, scheduler_file: str | None, as_json: boo
     For processes that were started by hand, and those that an SSHCluster has left behind, whose client died. Work in
     progress is lost, what networks have committed is not.
     """
-    from giaann_dask.cluster import ClusterOptions, connect
-    from giaann_dask.errors import OptionError
+    from giaann_dask.cluster import connect
 
-    if scheduler is None and scheduler_file is None:
-        raise OptionError("no scheduler is named", "the one to stop", "give --scheduler or --scheduler-file")
-    options = ClusterOptions(scheduler=scheduler, scheduler_file=scheduler_file)
+    options = _running(scheduler, scheduler_file)
     with waiting("stop the cluster"):
         client = connect(options=options, same_versions=False)
         stopped = {
@@ -107,6 +133,44 @@ def stop_cluster(scheduler: str | None, scheduler_file: str | None, as_json: boo
         }
         client.shutdown()
     answer(stopped, as_json, figures(stopped, *stopped))
+
+
+@click.command(cls=Command)
+@click.argument("network", required=False, type=NETWORK_PATH, metavar="[NETWORK]")
+@_running_options
+@click.option("--ref", default=None, metavar="NAME", help="Commit, tag or branch.  [default: the last commit]")
+@output_options
+def persist(
+    network: Path | None, scheduler: str | None, scheduler_file: str | None, ref: str | None, **values: Any
+) -> None:
+    """Keep a commit in the memory of a cluster's workers, or list what is kept.
+
+    Every command on that cluster uses it instead of the store, and its commits take its place.
+    """
+    from giaann_dask.api.network import open as open_network
+    from giaann_dask.cluster import connect
+    from giaann_dask.cluster.persistence import published_commits
+
+    with connect(options=_running(scheduler, scheduler_file)) as client:
+        if network is not None:
+            with waiting("open the regions"):
+                open_network(network, ref).persist(client)
+        found = published_commits(client)
+    answer({"persisted": [each.as_dict() for each in found]}, values["as_json"], [repr(each) for each in found])
+
+
+@click.command(cls=Command)
+@NETWORK
+@_running_options
+@output_options
+def unpersist(network: Path, scheduler: str | None, scheduler_file: str | None, **values: Any) -> None:
+    """Release a network from the memory of a cluster's workers; the store keeps it."""
+    from giaann_dask.cluster import connect
+    from giaann_dask.training.persisting import unpersist_network
+
+    with connect(options=_running(scheduler, scheduler_file)) as client:
+        kept = unpersist_network(client, str(network))
+    answer({"released": kept}, values["as_json"], ["released" if kept else "it was not persisted"])
 
 
 def _wait(stop: threading.Event, running: Callable[[], bool]) -> None:

@@ -109,7 +109,11 @@ class Roles:
 @names_keywords
 def roles_of(client: Client) -> Roles:
     """Return the present workers of a cluster by role."""
-    workers = query_scheduler(client, "identity", n_workers=-1)["workers"]
+    return roles_among(query_scheduler(client, "identity", n_workers=-1)["workers"])
+
+
+def roles_among(workers: Mapping[str, Any]) -> Roles:
+    """Return workers by role, given what a scheduler's ``identity`` says of them, by address."""
     declared = {address: set(worker.get("resources", {})) for address, worker in workers.items()}
     every = tuple(sorted(declared))
     devices = tuple(address for address in every if GPU in declared[address])

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import query_scheduler, roles_of, task_key, wait_all
-from giaann_dask.cluster.regions import merge_region, submit_by_region, submit_runs
+from giaann_dask.cluster.regions import held_runs, merge_region, submit_by_region, submit_runs
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
+from giaann_dask.rows.health import find_fault, is_lost
 from giaann_dask.rows.remote import RegionKeys
 from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.runs.placement import Placement
@@ -33,6 +35,8 @@ class RegionHandles:
 
     Attributes
     ----------
+    client : Client
+        Of the cluster.
     futures : tuple of Future
         Of a merged `Run` for each live region, in the order of `Placement.live`; where rows are requested, of a
         `PackedRegionRun` for each run.
@@ -43,6 +47,7 @@ class RegionHandles:
         workers.
     """
 
+    client: Client
     futures: tuple[Future, ...]
     keys: RegionKeys | None
     submit_kwargs: dict[str, Any]
@@ -57,6 +62,14 @@ class RegionHandles:
         """Part of the keys of tasks that use the regions."""
         return (self.keys is None, [future.key for future in self.futures])
 
+    def health(self, within_s: float) -> str | None:
+        """Return why rows are unavailable now; see `giaann_dask.rows.health.find_fault`."""
+        return None if self.keys is None else find_fault(self.client, self.keys, within_s)
+
+    def lost(self) -> bool:
+        """Return whether rows will never be had again, because the cluster that held them is lost."""
+        return self.keys is not None and is_lost(self.client, self.keys)
+
 
 def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> RegionHandles:
     """Open the regions of a commit on the workers that store them.
@@ -70,19 +83,45 @@ def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> R
     ClusterError
         If the cluster does not respond in time.
     """
+    roles = roles_of(client)
     if not rows_are_remote(client, reader, options):
-        where = roles_of(client).anywhere()
-        return RegionHandles(tuple(submit_by_region(client, reader, merge_region, **where)), None, where)
+        where = roles.anywhere()
+        return RegionHandles(client, tuple(submit_by_region(client, reader, merge_region, **where)), None, where)
+    runs = submit_runs(client, reader, **roles.storing())
+    wait_all([future for its in runs.values() for future in its])
+    return _requested(client, reader, options, runs)
+
+
+def open_prompt_regions(client: Client, reader: CommitReader, options: RowOptions) -> RegionHandles | None:
+    """Open the regions of a commit for one prompt; None where its task had better read rows from the store.
+
+    Opening all regions costs more than the rows that one prompt reads. So this is done where workers have them in
+    memory, as those of a persisted network, and where the options or the size of the network say it.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not respond in time.
+    """
+    runs = held_runs(client, reader) if options.mode == "auto" else {}
+    if runs:
+        return _requested(client, reader, options, runs)
+    if options.mode == "auto" and not rows_are_remote(client, reader, options):
+        return None
+    return open_regions(client, reader, options)
+
+
+def _requested(
+    client: Client, reader: CommitReader, options: RowOptions, runs: Mapping[int, Sequence[Future]]
+) -> RegionHandles:
+    """Return regions whose rows tasks request from the workers that have the runs."""
     from giaann_dask.rows.service import install, remove
 
     user = install(client)
-    roles = roles_of(client)
-    runs = submit_runs(client, reader, **roles.storing())
-    futures = tuple(future for its in runs.values() for future in its)
-    wait_all(futures)
     keys = {region: tuple(str(future.key) for future in its) for region, its in runs.items()}
-    snapshot = f"{reader.path} {reader.commit}"
-    handles = RegionHandles(futures, RegionKeys(snapshot, keys, options), roles.computing())
+    snapshot = RegionKeys(f"{reader.path} {reader.commit}", keys, options)
+    futures = tuple(future for its in runs.values() for future in its)
+    handles = RegionHandles(client, futures, snapshot, roles_of(client).computing())
     weakref.finalize(handles, remove, client, user).atexit = False
     return handles
 

@@ -60,6 +60,10 @@ class RegionKeys:
     keys: dict[int, tuple[str, ...]]
     options: RowOptions = field(default_factory=RowOptions)
 
+    def __hash__(self) -> int:
+        """Return a hash, so that a process can keep what it has opened for some keys."""
+        return hash(self.snapshot)
+
 
 class RemoteRows(RowSource):
     """Rows of a network whose regions are held by workers.

@@ -156,8 +156,15 @@ def _plugin(user: str) -> WorkerPlugin:
     return RowServicePlugin()
 
 
-def install(client: Client) -> str:
+def install(client: Client, user: str = "") -> str:
     """Install the row service on all workers of a cluster, including workers that join later.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    user : str
+        Name of who needs it, a new one by default.
 
     Returns
     -------
@@ -169,7 +176,7 @@ def install(client: Client) -> str:
     ClusterError
         If the scheduler does not answer, or the plugin fails on a worker.
     """
-    user = f"{NAME}-{uuid.uuid4().hex}"
+    user = f"{NAME}-{user or uuid.uuid4().hex}"
     arguments = {"plugin": dumps(_plugin(user)), "name": user, "idempotent": True}
     try:
         answers = query_scheduler(client, "register_worker_plugin", **arguments)

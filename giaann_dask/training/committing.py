@@ -21,6 +21,7 @@ import numpy as np
 from distributed import Future
 
 from giaann_dask.cluster import result, results, task_key
+from giaann_dask.cluster.persistence import is_published
 from giaann_dask.cluster.regions import RunPlace, open_run, run_key
 from giaann_dask.events import RegionMeasured
 from giaann_dask.models import model_of
@@ -36,6 +37,7 @@ from giaann_dask.store.stored_repeats import StoredRepeats
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import table_tasks, tasks
+from giaann_dask.training.persisting import persist_commit
 from giaann_dask.training.region_counts import counts_of, known_counts, submit_counts
 from giaann_dask.training.region_tasks import tables_of
 from giaann_dask.training.regions import Regions
@@ -129,6 +131,8 @@ def commit_regions(
 ) -> str:
     """Commit the runs of all regions as of some round, while later rounds go on.
 
+    Where runs of the network are kept in memory for every client, those of a last commit replace them.
+
     Parameters
     ----------
     store : NetworkStore
@@ -160,6 +164,8 @@ def commit_regions(
     StoreUnsharedError
         If a worker cannot access the store. Likewise.
     """
+    published = last and is_published(regions.tasks.client, str(store.path))
+    opens = opens or published
     # Each run is packed and written as soon as it is computed, while others are still being added up.
     stored = store.open(store.head()) if before is None else before
     session, place = store.begin(stored.commit), (str(store.path), stored.commit)
@@ -193,6 +199,8 @@ def commit_regions(
     if last:
         # One by one, as predictions look for them.
         regions.continue_stored(replace(continued, tables=()), measure=False)
+        if published:
+            persist_commit(regions.tasks.client, store.open(commit))
         return commit
     regions.on_committed(snapshot, continued, empty)
     _open_columns(regions, store.path, commit, manifest.specification)

@@ -44,10 +44,12 @@ class RegionTasks:
         Of all tasks of a training.
     roles : Roles
         Workers at the last assignment.
+    client : Client
+        Where tasks run.
     """
 
     def __init__(self, client: Client, summing: DeviceShare | None = None) -> None:
-        self._client = client
+        self.client = client
         self._summing = summing or DeviceShare()
         self.submitter = TaskSubmitter(client)
         self._owners: dict[int, str] = {}
@@ -71,7 +73,7 @@ class RegionTasks:
 
         `assign` keeps those that store columns.
         """
-        self._owners = region_holders(reader, regions, self._client)
+        self._owners = region_holders(reader, regions, self.client)
 
     def assign(self, weights: Mapping[int, int]) -> None:
         """Read which workers are present, and assign regions to those that store columns.
@@ -81,7 +83,7 @@ class RegionTasks:
         weights : mapping of int to int
             Bytes of every live region.
         """
-        self.roles = roles_of(self._client)
+        self.roles = roles_of(self.client)
         self._owners = assign_regions(self._owners, weights, self.roles)
         self.submitter.anywhere = self.roles.anywhere()
 
@@ -119,7 +121,7 @@ class RegionTasks:
         anchor = self._anchors.get(region)
         if anchor is None or anchor.key != key:
             # Without the role's resource: a task with both may be sent to a worker without it, which dies of it.
-            anchor = self._client.submit(tasks.owner_anchor, region, key=key, **directed(owner))
+            anchor = self.client.submit(tasks.owner_anchor, region, key=key, **directed(owner))
             self._anchors[region] = anchor
         return {**storing, "owner_anchor": anchor}
 

@@ -200,7 +200,7 @@ def test_a_process_opens_a_commit_once_for_prompts(network: gd.Network, monkeypa
     reader, options = reader_of(network), gd.GenerationOptions(max_tokens=4)
     monkeypatch.setattr(predictor, "has_tables", lambda *_: False)
     expected = generate(None, reader, PROMPT, options)
-    tables = predictor._opened_from_store(*place_of(reader))._stored
+    tables = predictor._opened_from_rows(*place_of(reader), None)._stored
     assert tables is not None
     monkeypatch.setattr(predictor, "StoredTables", lambda *_: pytest.fail("tables are opened again"))
     for limit in (predictor.KEPT_BYTES, 0):
@@ -213,7 +213,7 @@ def test_a_process_opens_a_commit_once_for_prompts(network: gd.Network, monkeypa
 def test_commits_without_sums_are_read_as_a_whole(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = from_tables(reader_of(network), 5)
     monkeypatch.setattr(CommitReader, "repeats", lambda self: None)
-    predictor._opened_from_store.cache_clear()
+    predictor._opened_from_rows.cache_clear()
     built = []
     monkeypatch.setattr(commit_tables, "build_tables", lambda *given: built.append(1) or build_tables(*given))
     found = generate(None, reader_of(network), PROMPT, gd.GenerationOptions(max_tokens=5))

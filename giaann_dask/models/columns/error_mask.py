@@ -21,7 +21,9 @@ from giaann_dask.models.columns.rules import InferenceRules, fitting_rules, open
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.rows.messages import RowProjection
+from giaann_dask.rows.regions import open_regions
 from giaann_dask.rows.remote import RegionKeys, row_source
+from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.rows.source import RowSource
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
@@ -105,7 +107,7 @@ class ColumnsErrorMask:
 
     def __init__(self, client: Client, reader: CommitReader) -> None:
         self._rules = fitting_rules(reader.manifest().specification, InferenceOptions())
-        self._handle = CommitHandle(client, reader)
+        self._handle = CommitHandle(client, reader, open_regions(client, reader, RowOptions()))
         self._flags = self._handle.flags()
 
     def submit(self, block: Future, vocabulary: Vocabulary) -> Future:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from giaann_dask.models.columns.flags import FlagChange, flags_of, submit_flags
 from giaann_dask.models.columns.state.sequence import FlagTable
-from giaann_dask.rows.health import find_fault, is_lost
-from giaann_dask.rows.regions import open_regions, submit_placement
-from giaann_dask.rows.row_options import RowOptions
+from giaann_dask.rows.regions import RegionHandles, submit_placement
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -29,19 +27,13 @@ class CommitHandle:
         Of the cluster.
     reader : CommitReader
         The commit.
-    rows : RowOptions, optional
-        How tasks get at the rows of the regions.
-
-    Raises
-    ------
-    ClusterError
-        If the cluster does not respond in time.
+    regions : RegionHandles
+        Its regions on the cluster.
     """
 
-    def __init__(self, client: Client, reader: CommitReader, rows: RowOptions | None = None) -> None:
-        self._client, self._reader = client, reader
+    def __init__(self, client: Client, reader: CommitReader, regions: RegionHandles) -> None:
+        self._client, self._reader, self.regions = client, reader, regions
         self.specification = reader.manifest().specification
-        self.regions = open_regions(client, reader, rows or RowOptions())
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -64,14 +56,6 @@ class CommitHandle:
     def flags(self, auxiliary: tuple[str, ...] = ()) -> Future:
         """Return the future of the stored flags, with the auxiliary source neurons of these kinds."""
         return submit_flags(self._client, self._reader, auxiliary, **self.regions.submit_kwargs)
-
-    def health(self, within_s: float) -> str | None:
-        """Return why rows are unavailable now; see `giaann_dask.rows.health.find_fault`."""
-        return None if self.regions.keys is None else find_fault(self._client, self.regions.keys, within_s)
-
-    def lost(self) -> bool:
-        """Return whether rows will never be had again, because the cluster that held them is lost."""
-        return self.regions.keys is not None and is_lost(self._client, self.regions.keys)
 
     def submit(
         self, task: Callable[..., object], *arguments: object, key: str, where: Mapping[str, Any] | None = None

@@ -38,7 +38,7 @@ from giaann_dask.models.generation_options import BatchOptions, BeamOptions, Gen
 from giaann_dask.models.results import GeneratedToken, largest_contributions
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.opening import OpeningRows
-from giaann_dask.rows.regions import rows_are_remote
+from giaann_dask.rows.regions import RegionHandles, open_prompt_regions, open_regions
 from giaann_dask.rows.remote import RegionKeys, RemoteRows, row_source
 from giaann_dask.rows.source import RunRows
 from giaann_dask.rows.stored import KEPT_BYTES, StoredRows
@@ -148,11 +148,11 @@ class ColumnsPredictor:
         within_s : float
             Seconds for an answer of the cluster.
         """
-        return None if self._handle is None else self._handle.health(within_s)
+        return None if self._handle is None else self._handle.regions.health(within_s)
 
     def lost(self) -> bool:
         """Return whether rows will never be had again, because the cluster that held them is lost."""
-        return False if self._handle is None else self._handle.lost()
+        return False if self._handle is None else self._handle.regions.lost()
 
     def prepare(self, prompt: str, tagger: str) -> tuple[PreparedPrompt, Vocabulary]:
         """Divide a prompt into columns; return it with the dictionaries that its words have expanded.
@@ -181,7 +181,8 @@ def open_columns(
     """
     if client is None:
         return ColumnsPredictor(reader, StoredRows(reader), observer=observer)
-    handle, placement = CommitHandle(client, reader, options.rows), reader.placement()
+    handle = CommitHandle(client, reader, open_regions(client, reader, options.rows))
+    placement = reader.placement()
     rows: Rows
     if handle.regions.keys is None:
         futures = handle.regions.futures
@@ -207,14 +208,20 @@ def columns_on_workers(client: Client, reader: CommitReader, options: Generation
     OptionError
         If the options do not fit the network.
     """
-    handle = CommitHandle(client, reader, options.rows)
+    return _on_workers(client, reader, options, open_regions(client, reader, options.rows))
+
+
+def _on_workers(
+    client: Client, reader: CommitReader, options: GenerationOptions, regions: RegionHandles
+) -> WorkerOpening:
+    handle = CommitHandle(client, reader, regions)
     kinds = fitting_rules(handle.specification, options.inference).auxiliary
     flags, projection = handle.flags(kinds), _projection(reader, options)
     return WorkerOpening(
         columns_from_regions,
         (str(reader.path), reader.commit, handle.regions.argument, projection, kinds, flags),
-        health=handle.health,
-        lost=handle.lost,
+        health=handle.regions.health,
+        lost=handle.regions.lost,
         where=handle.regions.submit_kwargs,
     )
 
@@ -222,11 +229,11 @@ def columns_on_workers(client: Client, reader: CommitReader, options: Generation
 def columns_for_prompt(client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
     """Return how a task opens a commit of columns for one prompt.
 
-    Its rows are read from the store, unless workers request them from others: opening all regions for one prompt would
-    cost more than the rows that it reads. Errors are those of `columns_on_workers`.
+    Its rows are read from the store where workers do not have them. Errors are those of `columns_on_workers`.
     """
-    if options.rows.mode != "auto" or rows_are_remote(client, reader, options.rows):
-        return columns_on_workers(client, reader, options)
+    regions = open_prompt_regions(client, reader, options.rows)
+    if regions is not None:
+        return _on_workers(client, reader, options, regions)
     specification = reader.manifest().specification
     kinds = fitting_rules(specification, options.inference).auxiliary
     return WorkerOpening(

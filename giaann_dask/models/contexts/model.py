@@ -17,7 +17,8 @@ from giaann_dask.models.contexts.counting import count_rows
 from giaann_dask.models.contexts.kinds import CONTEXTS, EXTENDS
 from giaann_dask.models.contexts.predictor import (
     ContextsPredictor,
-    contexts_from_store,
+    contexts_for_prompt,
+    contexts_from_rows,
     contexts_on_workers,
 )
 from giaann_dask.models.contexts.specification import CONTEXT_NAMES
@@ -118,13 +119,13 @@ class ContextsModel(WordModel):
 
     def open_for_prompt(self, reader: CommitReader, options: GenerationOptions) -> ContextsPredictor:
         """See `Model.open_for_prompt`."""
-        return contexts_from_store(*place_of(reader))
+        return contexts_from_rows(*place_of(reader))
 
     def open_for_prompt_on_workers(
         self, client: Client, reader: CommitReader, options: GenerationOptions
     ) -> WorkerOpening:
         """See `Model.open_for_prompt_on_workers`."""
-        return WorkerOpening(contexts_from_store, place_of(reader))
+        return contexts_for_prompt(client, reader, options.rows)
 
 
 MODEL = ContextsModel()

@@ -25,7 +25,12 @@ from giaann_dask.models.generation_options import BatchOptions, GenerationOption
 from giaann_dask.models.results import GeneratedToken, ScoredWord
 from giaann_dask.models.words.batch import WordBatch
 from giaann_dask.models.words.model import require_words_fit
+from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.opening import open_in_background
+from giaann_dask.rows.regions import open_prompt_regions
+from giaann_dask.rows.remote import RegionKeys, row_source
+from giaann_dask.rows.row_options import RowOptions
+from giaann_dask.rows.source import RowSource
 from giaann_dask.rows.stored import KEPT_BYTES
 from giaann_dask.store.commits import CommitReader
 
@@ -55,6 +60,8 @@ class ContextsPredictor:
         Of the cluster that builds the tables; without one they are built in this process.
     tables : CommitTables, optional
         Its tables, where they have been opened already.
+    rows : RowSource, optional
+        Its rows, until the tables are there; read from the store by default.
     background : bool
         Whether tables are built in the background; a single prompt is continued from rows alone.
     observer : callable, optional
@@ -67,6 +74,7 @@ class ContextsPredictor:
         *,
         client: Client | None = None,
         tables: CommitTables | None = None,
+        rows: RowSource | None = None,
         background: bool = True,
         observer: Observer = ignore,
     ) -> None:
@@ -76,7 +84,7 @@ class ContextsPredictor:
         self._building: threading.Thread | None = None
         # None where tables are there, or have to be built as the commit has stored no repeats.
         from_rows = tables is None and not has_tables(*place_of(reader)) and reader.repeats() is not None
-        self._stored = StoredTables(reader, _KINDS) if from_rows else None
+        self._stored = StoredTables(reader, _KINDS, rows) if from_rows else None
         stored = self._stored
         self.model = (
             LogLinearModel(self._tables(), BEST) if stored is None else LogLinearModel(stored.words, BEST, stored.of)
@@ -186,14 +194,40 @@ def contexts_from_tables(path: str, commit: str, tables: CommitTables) -> Contex
     return ContextsPredictor(open_commit(path, commit), tables=tables)
 
 
-def contexts_from_store(path: str, commit: str) -> ContextsPredictor:
-    """Open a commit of profile ``contexts`` in a task for one prompt."""
+def contexts_for_prompt(client: Client, reader: CommitReader, options: RowOptions) -> WorkerOpening:
+    """Return how a task opens a commit of profile ``contexts`` for one prompt.
+
+    Its rows come from the workers that have them in memory, else from the store.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not respond in time.
+    """
+    handle = open_prompt_regions(client, reader, options)
+    if handle is None or handle.keys is None:
+        return WorkerOpening(contexts_from_rows, place_of(reader))
+    return WorkerOpening(
+        contexts_from_rows,
+        (*place_of(reader), handle.argument),
+        health=handle.health,
+        lost=handle.lost,
+        where=handle.submit_kwargs,
+    )
+
+
+def contexts_from_rows(path: str, commit: str, regions: RegionKeys | None = None) -> ContextsPredictor:
+    """Open a commit of profile ``contexts`` for one prompt, its rows from the store or from workers."""
     if has_tables(path, commit):
         return ContextsPredictor(open_commit(path, commit))
-    return _opened_from_store(path, commit)
+    return _opened_from_rows(path, commit, regions)
 
 
 @lru_cache(maxsize=1)
-def _opened_from_store(path: str, commit: str) -> ContextsPredictor:
+def _opened_from_rows(path: str, commit: str, regions: RegionKeys | None) -> ContextsPredictor:
     """Return a commit, as a process has opened it for the prompt before."""
-    return ContextsPredictor(open_commit(path, commit), background=False)
+    reader = open_commit(path, commit)
+    if regions is None:
+        return ContextsPredictor(reader, background=False)
+    rows = row_source(reader.placement(), regions, projection=RowProjection())
+    return ContextsPredictor(reader, rows=rows, background=False)

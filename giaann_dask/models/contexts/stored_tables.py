@@ -24,6 +24,7 @@ from giaann_dask.models.contexts.continuation_counts import EMPTY_CONTEXT
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, context_sources
 from giaann_dask.models.contexts.tables import PooledTables, RowArrays, chain_shares, discounts_of, rank_words
 from giaann_dask.models.words.stream import NONE, TokenStream
+from giaann_dask.rows.source import RowSource
 from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.storage import reading
@@ -50,6 +51,8 @@ class StoredTables:
         The commit.
     kinds : sequence of int
         Places in `CONTEXTS` of the kinds of contexts that are read besides the chain.
+    counts : RowSource, optional
+        Its rows; read from the store by default.
 
     Attributes
     ----------
@@ -64,13 +67,13 @@ class StoredTables:
         If what is needed cannot be read, here and in `of`.
     """
 
-    def __init__(self, reader: CommitReader, kinds: Sequence[int]) -> None:
+    def __init__(self, reader: CommitReader, kinds: Sequence[int], counts: RowSource | None = None) -> None:
         stored = reader.repeats()
         assert stored is not None, "the commit has no stored repeats"
         self._reader, self._placement = reader, reader.placement()
         self._kinds = {*range(1, CHAIN + 1), *kinds}
         # Contexts lie anywhere: some tokens would have all regions decoded.
-        self._counts = StoredRows(reader, whole=False)
+        self._counts = StoredRows(reader, whole=False) if counts is None else counts
         self._repeats: dict[int, RowReader] = {}
         # Of each region; contexts are read in several threads.
         self._locks: defaultdict[int, Lock] = defaultdict(Lock)
@@ -90,7 +93,8 @@ class StoredTables:
 
     def release_beyond(self, nbytes: int) -> None:
         """Let decoded frames of rows go where they take more bytes; what is needed of them again is read again."""
-        self._counts.release_beyond(nbytes)
+        if isinstance(self._counts, StoredRows):
+            self._counts.release_beyond(nbytes)
         if sum(rows.kept_bytes for rows in list(self._repeats.values())) > nbytes:
             for region, rows in list(self._repeats.items()):
                 with self._locks[region]:
@@ -113,6 +117,7 @@ class StoredTables:
             sources = context_sources(stream, kind, begin)
             contexts += [(kind, key) for key in np.unique(sources[sources != NONE]).tolist()]
         found: dict[int, dict[int, _Context]] = {kind: {} for kind in self._kinds}
+        self._counts.prefetch(dict.fromkeys(key for _, key in contexts))
         with ThreadPoolExecutor(_THREADS) as pool:
             for (kind, key), context in zip(contexts, pool.map(self._context, contexts), strict=True):
                 if len(context.target):

@@ -29,8 +29,7 @@ from giaann_dask.models.words.model import WordModel
 from giaann_dask.models.words.naming import ContextNames
 from giaann_dask.models.words.specification import own_options
 from giaann_dask.models.words.stream import Context, TokenStream
-from giaann_dask.rows.health import find_fault, is_lost
-from giaann_dask.rows.regions import open_regions
+from giaann_dask.rows.regions import RegionHandles, open_prompt_regions, open_regions
 from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import MAXIMUM_SEGMENTS, Specification
@@ -118,14 +117,7 @@ class CountedModel(WordModel):
 
     def open_on_workers(self, client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
         """See `Model.open_on_workers`."""
-        regions = open_regions(client, reader, options.rows)
-        return WorkerOpening(
-            counted_from_regions,
-            (str(reader.path), reader.commit, regions.argument),
-            where=regions.submit_kwargs,
-            health=lambda within_s: None if regions.keys is None else find_fault(client, regions.keys, within_s),
-            lost=lambda: regions.keys is not None and is_lost(client, regions.keys),
-        )
+        return _on_workers(reader, open_regions(client, reader, options.rows))
 
     def open_for_prompt(self, reader: CommitReader, options: GenerationOptions) -> CountedPredictor:
         """See `Model.open_for_prompt`."""
@@ -134,11 +126,11 @@ class CountedModel(WordModel):
     def open_for_prompt_on_workers(
         self, client: Client, reader: CommitReader, options: GenerationOptions
     ) -> WorkerOpening:
-        """See `Model.open_for_prompt_on_workers`; rows are read from the store."""
-        return WorkerOpening(
-            counted_from_store,
-            (str(reader.path), reader.commit),
-        )
+        """See `Model.open_for_prompt_on_workers`; rows are read from the store where workers do not have them."""
+        regions = open_prompt_regions(client, reader, options.rows)
+        if regions is None:
+            return WorkerOpening(counted_from_store, (str(reader.path), reader.commit))
+        return _on_workers(reader, regions)
 
     def score(
         self,
@@ -153,3 +145,14 @@ class CountedModel(WordModel):
         from giaann_dask.models.words.counted_scores import score_counted
 
         return score_counted(client, reader, inputs, sources, options, observer)
+
+
+def _on_workers(reader: CommitReader, regions: RegionHandles) -> WorkerOpening:
+    """Return how tasks open a commit whose regions are on workers."""
+    return WorkerOpening(
+        counted_from_regions,
+        (str(reader.path), reader.commit, regions.argument),
+        where=regions.submit_kwargs,
+        health=regions.health,
+        lost=regions.lost,
+    )

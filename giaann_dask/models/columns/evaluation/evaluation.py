@@ -41,6 +41,7 @@ from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.results import EvaluationReport
 from giaann_dask.representations import Summary, format_count
 from giaann_dask.rows.cache import RowStatistics
+from giaann_dask.rows.regions import open_regions
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
@@ -202,7 +203,7 @@ def evaluate_network(
     roles = declare_roles(client)
     specification = reader.manifest().specification
     inference = fitting_rules(specification, options.inference)
-    handle = CommitHandle(client, reader, options.rows)
+    handle = CommitHandle(client, reader, open_regions(client, reader, options.rows))
     tally = _Tally(observer, handle.vocabulary.copy(), options, specification)
     flags = handle.flags(inference.auxiliary)
     stream_options = StreamOptions(max_sequences=options.max_sequences, first_sequence=options.first_sequence)

@@ -1,0 +1,169 @@
+"""Publish the runs of a commit on a scheduler, so that they stay in memory beyond the client that opened them.
+
+Dask keeps the futures of a published dataset, and computes again what is lost with a worker. A policy of Dask's active
+memory manager moves runs when workers join or leave. Does not cover: opening runs (`giaann_dask.training.persisting`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distributed import Client, Future, Scheduler
+from distributed.active_memory_manager import ActiveMemoryManagerPolicy
+
+from giaann_dask.cluster.roles import assign_regions, roles_among
+from giaann_dask.cluster.waiting import query_scheduler, timeout_s
+from giaann_dask.representations import Summarised, Summary, format_bytes
+
+if TYPE_CHECKING:
+    from distributed.active_memory_manager import Suggestion
+
+_PREFIX = "giaann-dask "
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PersistedCommit(Summarised):
+    """Commit whose runs stay in the memory of workers.
+
+    Attributes
+    ----------
+    network, commit : str
+        Folder or URL of the network, and the identity of the commit.
+    runs : int
+        Runs of its regions.
+    workers : dict of str to int
+        Bytes of these runs that each worker holds, in memory or spilled to its disk, by address.
+    """
+
+    network: str
+    commit: str
+    runs: int
+    workers: Mapping[str, int]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the runs on all workers."""
+        return sum(self.workers.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {**vars(self), "workers": dict(self.workers), "nbytes": self.nbytes}
+
+    def summary(self) -> Summary:
+        """Return the lines that represent it."""
+        held = tuple((worker, format_bytes(nbytes)) for worker, nbytes in sorted(self.workers.items()))
+        return Summary(f"Persisted {self.network}", (("commit", self.commit), ("runs", str(self.runs)), *held))
+
+
+def publish_runs(client: Client, path: str, commit: str, runs: Mapping[int, Sequence[Future]]) -> None:
+    """Publish the runs of a commit instead of those of an earlier commit of the same network.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    path, commit : str
+        The network and the commit.
+    runs : mapping of int to sequence of Future
+        Runs by region.
+    """
+    name, limit = _PREFIX + path, timeout_s()
+    data = {"commit": commit, "runs": [future for its in runs.values() for future in its]}
+    client.sync(client._publish_dataset, data, name=name, override=True, callback_timeout=limit)
+    regions = {future.key: region for region, its in runs.items() for future in its}
+    client.sync(client._run_on_scheduler, _balance, name=name, regions=regions, callback_timeout=limit)
+
+
+def unpublish_runs(client: Client, path: str) -> bool:
+    """Stop keeping the runs of a network in memory; return whether they were kept."""
+    kept = is_published(client, path)
+    if kept:
+        client.sync(client._unpublish_dataset, _PREFIX + path, callback_timeout=timeout_s())
+    return kept
+
+
+def is_published(client: Client, path: str) -> bool:
+    """Return whether a commit of a network stays in memory on the client's cluster."""
+    return _PREFIX + path in query_scheduler(client, "publish_list")
+
+
+def published_commits(client: Client) -> list[PersistedCommit]:
+    """Return the commits whose runs stay in memory on the client's cluster, in the order of their networks' names.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler does not answer.
+    """
+    names = [name for name in query_scheduler(client, "publish_list") if str(name).startswith(_PREFIX)]
+    return [_described(client, name) for name in names]
+
+
+def _described(client: Client, name: str) -> PersistedCommit:
+    data = client.sync(client._get_dataset, name, callback_timeout=timeout_s())
+    keys = [future.key for future in data["runs"]]
+    sizes, holders = (
+        query_scheduler(client, "nbytes", keys=keys, summary=False),
+        query_scheduler(client, "who_has", keys=keys),
+    )
+    workers: dict[str, int] = {}
+    for key in keys:
+        for worker in holders.get(key) or ():
+            workers[worker] = workers.get(worker, 0) + sizes.get(key, 0)
+    return PersistedCommit(network=name[len(_PREFIX) :], commit=data["commit"], runs=len(keys), workers=workers)
+
+
+class OwnerBalance(ActiveMemoryManagerPolicy):  # type: ignore[misc]
+    """Move published runs to the workers that own their regions after workers have joined or left.
+
+    Owners are assigned by memory, as those of a training (`giaann_dask.cluster.roles.assign_regions`).
+    """
+
+    def __init__(self) -> None:
+        # Region of each run by name of the dataset and key; owners as of the last time.
+        self.regions: dict[str, dict[str, int]] = {}
+        self._owners: dict[str, dict[int, str]] = {}
+
+    def run(self) -> Iterator[Suggestion]:
+        """Suggest copies at new owners, and the removal of those elsewhere; called by Dask every two seconds."""
+        scheduler = self.manager.scheduler
+        published = scheduler.extensions["publish"].datasets
+        self.regions = {name: regions for name, regions in self.regions.items() if name in published}
+        if not self.regions:
+            return
+        roles = roles_among(scheduler.identity(n_workers=-1)["workers"])
+        for name, regions in self.regions.items():
+            there = [(ts, region) for key, region in regions.items() if (ts := scheduler.tasks.get(key)) is not None]
+            holders = {region: ws.address for ts, region in there for ws in ts.who_has or ()}
+            weights: dict[int, int] = {}
+            for ts, region in there:
+                weights[region] = weights.get(region, 0) + ts.nbytes
+            owners = assign_regions(self._owners.get(name, holders), weights, roles)
+            self._owners = {**self._owners, name: owners}
+            for ts, region in there:
+                yield from _suggestions(ts, scheduler.workers.get(owners.get(region)))
+
+
+def _suggestions(ts: Any, owner: Any) -> Iterator[Suggestion]:
+    """Suggest what brings a run to its owner and to no other worker."""
+    from distributed.active_memory_manager import Suggestion
+
+    if owner is None or not ts.who_has:
+        return
+    if owner not in ts.who_has:
+        yield Suggestion("replicate", ts, {owner})
+    elif len(ts.who_has) > 1:
+        for other in ts.who_has - {owner}:
+            yield Suggestion("drop", ts, {other})
+
+
+def _balance(dask_scheduler: Scheduler, name: str, regions: dict[str, int]) -> None:
+    """Have the policy keep the runs of a dataset at the owners of their regions; called on the scheduler."""
+    manager = dask_scheduler.extensions["amm"]
+    policy = next((each for each in manager.policies if isinstance(each, OwnerBalance)), None)
+    if policy is None:
+        policy = OwnerBalance()
+        manager.add_policy(policy)
+    policy.regions = {**policy.regions, name: regions}
