@@ -46,8 +46,8 @@ RUN_ON_A_CLUSTER = {
     "serve",
     "trace",
 } | JOBS
-# Commands with networks that change their last commit, and those that take NETWORK@REF.
-WRITE = {"train", "forget", "index", "compact", "checkout", "island join", "island merge", "job nightly"}
+# Commands with networks that change their last commit or concern all commits, and those that take NETWORK@REF.
+WRITE = {"train", "forget", "index", "compact", "checkout", "island join", "island merge", "job nightly", "unpersist"}
 READ_SEVERAL = {"add", "diff"}
 COMPUTE_DENSELY = {"train", "evaluate", "generate", "report", "serve"} | JOBS
 
