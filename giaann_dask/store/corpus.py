@@ -13,6 +13,7 @@ Does not cover: writing corpora (`corpus_writing`), and encoding blocks on a clu
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -285,7 +286,8 @@ def is_corpus(path: Source | Path) -> TypeGuard[str | Path]:
     if is_object_store(path):
         if str(path).partition(":")[0] not in SCHEMES or names_text_file(str(path)):
             return False
-    elif not (Path(path) / "refs").is_dir():
+    # Of a text that was given as a path, which may be too long for one, this is False.
+    elif not os.path.isdir(Path(path) / "refs"):
         return _format_of_folder(Path(path)) == FORMAT
     try:
         _, attributes, _ = _open_group(absolute_place(path))

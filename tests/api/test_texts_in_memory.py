@@ -135,9 +135,10 @@ def test_other_objects_are_refused(given: Any) -> None:
         as_sources(given)
 
 
-def test_a_text_given_as_a_path(client: Client, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sentences", [1, 20])
+def test_a_text_given_as_a_path(client: Client, tmp_path: Path, sentences: int) -> None:
     with pytest.raises(FileNotFoundError, match="texts are a list"):
-        gd.train("The old miller carried the flour.", tmp_path / "net")
+        gd.train("The old miller carried the flour." * sentences, tmp_path / "net")
 
 
 @pytest.mark.parametrize("given", [[], ["", " \n"], iter(())])
