@@ -110,11 +110,15 @@ class Links:
         call("ip", "link", "set", "bridge0", "up")
         for number, name in enumerate(self.names):
             call("ip", "netns", "add", name)
-            call("ip", "link", "add", f"to-{number}", "type", "veth", "peer", "name", "link0", "netns", name)
-            call("ip", "link", "set", f"to-{number}", "master", "bridge0", "up")
+            self.connect(number, name)
             call("ip", "-n", name, "addr", "add", f"{self.address(name)}/24", "dev", "link0")
             for device in ("lo", "link0"):
                 call("ip", "-n", name, "link", "set", device, "up")
+
+    def connect(self, number: int, name: str) -> None:
+        """Tie the interface of a worker to the bridge."""
+        call("ip", "link", "add", f"to-{number}", "type", "veth", "peer", "name", "link0", "netns", name)
+        call("ip", "link", "set", f"to-{number}", "master", "bridge0", "up")
 
     def address(self, name: str) -> str:
         """Return the address of a worker."""

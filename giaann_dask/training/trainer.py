@@ -312,7 +312,8 @@ class Trainer:
 
     def _compose(self, blocks: Iterator[StreamedBlock]) -> Iterator[list[list[StreamedBlock]]]:
         """Join blocks into batches, and as many batches as workers run simultaneously into a round."""
-        width = self._width()
+        # One block has choice enough where sequences train one by one, and only whole ones are committed.
+        width = 1 if self._options.published else self._width()
         batches: list[list[StreamedBlock]] = []
         batch: list[StreamedBlock] = []
         for block in blocks:
@@ -325,7 +326,7 @@ class Trainer:
             if len(batches) == width:
                 yield batches
                 # Workers may have joined or left.
-                batches, width = [], self._width()
+                batches, width = [], 1 if self._options.published else self._width()
         if batch:
             batches.append(batch)
         if batches:
