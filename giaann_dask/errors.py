@@ -312,3 +312,7 @@ class StrengthOverflowError(GiaannError, OverflowError):
 
 class ClusterError(GiaannError, RuntimeError):
     """A cluster that cannot be reached, or that lost the inputs of a task."""
+
+
+class LostPartsError(ClusterError):
+    """Increments that a task fetches are on no worker any more; waiting for its result has them computed again."""

@@ -84,9 +84,13 @@ def count_read(nbytes: int) -> None:
     _count("read_bytes", nbytes)
 
 
-def count_fetched(parts: Iterable[Sized]) -> None:
-    """Count the bytes that the present task has received from other workers past Dask, if it runs on a worker."""
-    _count("other_bytes", sum(part.nbytes for part in parts))
+def count_fetched(parts: Iterable[Sized], name: str = "other_bytes", worker: Worker | None = None) -> None:
+    """Count the bytes that a worker has received from other workers past Dask; by default that of the present task."""
+    nbytes = sum(part.nbytes for part in parts)
+    if worker is None:
+        _count(name, nbytes)
+    else:
+        _on(worker).add(name, nbytes)
 
 
 def locality_of(dask_worker: Worker) -> dict[str, int]:

@@ -5,19 +5,24 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from giaann_dask.cluster.lost import closed_client, lost_cluster
-from giaann_dask.errors import ClusterError, OptionError, parameter
+from giaann_dask.errors import ClusterError, LostPartsError, OptionError, parameter
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 DEFAULT_TIMEOUT_S = 1800.0
+_LOG = logging.getLogger(__name__)
+# How long, and how often, a client is looked at for word that tasks have begun again.
+_RESTARTED_S, _LOOK_S = 2.0, 0.01
 # After a timeout, the request for the state of the workers may take so much longer.
 _LAST_LOOK_S = 10.0
 
@@ -237,12 +242,50 @@ def results(futures: Sequence[Future]) -> list[Any]:
     if not futures:
         return []
     limit, client = timeout_s(), futures[0].client
-    try:
-        with lost_cluster():
-            found: list[Any] = client.sync(_gather, client, list(futures), callback_timeout=limit)
-    except TimeoutError as error:
-        raise _overdue(client, limit) from error
-    return found
+    deadline = time.monotonic() + limit
+    while True:
+        try:
+            with lost_cluster():
+                found: list[Any] = client.sync(_gather, client, list(futures), callback_timeout=limit)
+        except TimeoutError as error:
+            raise _overdue(client, limit) from error
+        except LostPartsError:
+            if time.monotonic() > deadline:
+                raise
+            _restart(client, futures)
+        else:
+            return found
+
+
+def _restart(client: Client, futures: Sequence[Future]) -> None:
+    """Let tasks that have failed begin again, with those of their inputs that the cluster does not hold any more."""
+    failed = [future for future in futures if future.status == "error"]
+    _LOG.info("%s tasks begin again, as increments were lost", len(failed))
+    # The client's own method needs futures of all tasks that have failed, also of those which others depend on.
+    query_scheduler(client, "retry", keys=[future.key for future in failed])
+    deadline = time.monotonic() + _RESTARTED_S
+    while any(future.status == "error" for future in failed) and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+
+
+def want(client: Client, key: str) -> Future:
+    """Return a future of a result that the cluster holds, which it holds as long as the future exists.
+
+    Parameters
+    ----------
+    client : Client
+        That wants it; in a task, of its worker.
+    key : str
+        Of the task: one whose result another task has as input now.
+    """
+    from distributed import Future, wait
+
+    future = Future(key, client)
+    # A future that is made of a key tells the scheduler nothing.
+    client._send_to_scheduler({"op": "client-desires-keys", "keys": [key]})
+    # Until the scheduler has answered, the end of the other task would release the result.
+    wait([future], timeout=timeout_s())
+    return future
 
 
 async def _gather(client: Client, futures: list[Future]) -> Any:

@@ -115,14 +115,15 @@ def _requested(
     client: Client, reader: CommitReader, options: RowOptions, runs: Mapping[int, Sequence[Future]]
 ) -> RegionHandles:
     """Return regions whose rows tasks request from the workers that have the runs."""
-    from giaann_dask.rows.service import install, remove
+    from giaann_dask.cluster.worker_services import remove_service
+    from giaann_dask.rows.service import install
 
     user = install(client)
     keys = {region: tuple(str(future.key) for future in its) for region, its in runs.items()}
     snapshot = RegionKeys(f"{reader.path} {reader.commit}", keys, options)
     futures = tuple(future for its in runs.values() for future in its)
     handles = RegionHandles(client, futures, snapshot, roles_of(client).computing())
-    weakref.finalize(handles, remove, client, user).atexit = False
+    weakref.finalize(handles, remove_service, client, user).atexit = False
     return handles
 
 

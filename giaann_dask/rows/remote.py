@@ -303,17 +303,14 @@ class RemoteRows(RowSource):
         if isinstance(self._home, distributed.Worker) and owner == self._home.address:
             reply: dict[str, Any] = await self._home.extensions[NAME].answer(questions, self._trim)
             return {"answers": reply["answers"].data}
-        from distributed.core import send_recv
         from distributed.protocol import to_serialize
 
+        from giaann_dask.cluster.worker_services import send_message
+
         message = {"op": OPERATION, "questions": to_serialize(questions), "projection": to_serialize(self._trim)}
-        # As `rpc` does, which would retry connecting to a dead worker for half a minute.
-        comm = await self._home.rpc.connect(owner, timeout=min(_CONNECT_S, self._regions.options.request_s))
-        try:
-            answered: dict[str, Any] | None = await send_recv(comm, **message)
-            return answered
-        finally:
-            self._home.rpc.reuse(owner, comm)
+        connect_s = min(_CONNECT_S, self._regions.options.request_s)
+        answered: dict[str, Any] | None = await send_message(self._home, owner, connect_s, message)
+        return answered
 
 
 def row_source(

@@ -1,6 +1,6 @@
 """Answer requests for the connections that leave neurons, from the regions that Dask holds on a worker.
 
-A plugin adds a handler to every worker's server. The handler reads the results of tasks where Dask keeps them, decodes
+A handler of every worker's server reads the results of tasks where Dask keeps them, decodes
 the blocks of rows that are requested (`decoded`), and leaves out what the request excludes. It runs in a thread beside
 the worker's tasks, and only reads runs, which never change. `rows.remote` makes the requests.
 """
@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from distributed import Client, Worker, WorkerPlugin
+from distributed import Client, Worker
 from distributed.protocol import to_serialize
-from distributed.protocol.pickle import dumps
 
-from giaann_dask.cluster import query_scheduler
 from giaann_dask.cluster.heartbeat import ROWS_METRIC, RowServiceMetrics
 from giaann_dask.cluster.memory_budget import RELEASE_FRACTION
-from giaann_dask.errors import ClusterError
+from giaann_dask.cluster.worker_services import WorkerService, install_service
 from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.rows.cache import RowCache
 from giaann_dask.rows.decoded import DecodedBlocks
@@ -34,7 +30,7 @@ from giaann_dask.runs.run import Run
 ANSWER_BYTES = 32 << 20
 
 
-class RowService:
+class RowService(WorkerService):
     """Answers requests for rows on a worker, as long as a plugin of `install` is there.
 
     Parameters
@@ -50,38 +46,26 @@ class RowService:
         What is decoded of the runs that this worker holds.
     times : RowServiceMetrics
         What was answered and asked so far, and how long it took; told with heartbeats.
-    users : set of str
-        Names of the plugins that need it.
     """
 
+    name = NAME
+    operation = OPERATION
+
     def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+        super().__init__(worker)
         self.hot = RowCache()
         self.decoded = DecodedBlocks(self._memory_is_free)
         self.times = times = RowServiceMetrics()
-        self.users: set[str] = set()
         worker.metrics[ROWS_METRIC] = lambda _: dict(times.counts)
-        worker.handlers[OPERATION] = self.answer
 
-    @classmethod
-    def begin(cls, worker: Worker, user: str) -> None:
-        """Start the service on a worker, or note that it has one more user."""
-        if NAME not in worker.extensions:
-            worker.extensions[NAME] = cls(worker)
-        worker.extensions[NAME].users.add(user)
+    def close(self) -> None:
+        """Stop the service."""
+        super().close()
+        self._worker.metrics.pop(ROWS_METRIC, None)
 
-    @staticmethod
-    def end(worker: Worker, user: str) -> None:
-        """Stop the service of a worker when its last user has gone."""
-        service = worker.extensions.get(NAME)
-        if service is None:
-            return
-        service.users.discard(user)
-        if not service.users:
-            for table, key in ((worker.extensions, NAME), (worker.handlers, OPERATION), (worker.metrics, ROWS_METRIC)):
-                table.pop(key, None)
-
-    async def answer(self, questions: Sequence[RowRequest], projection: RowProjection) -> dict[str, Any]:
+    async def answer(  # type: ignore[override]
+        self, questions: Sequence[RowRequest], projection: RowProjection
+    ) -> dict[str, Any]:
         """Answer one request; called on the event loop.
 
         Parameters
@@ -131,80 +115,9 @@ class RowService:
             self.times.answered(rows=rows, nbytes=nbytes, seconds=seconds)
 
 
-def _plugin(user: str) -> WorkerPlugin:
-    """Return a plugin that runs the service; its class is sent by value, so that any worker can load it."""
-
-    class RowServicePlugin(WorkerPlugin):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.name = user
-
-        def setup(self, worker: Any) -> None:
-            try:
-                from giaann_dask.rows.service import RowService
-            except ImportError:
-                # A worker that joins another user's cluster; tasks of this package name the problem.
-                return
-            RowService.begin(worker, self.name)
-
-        def teardown(self, worker: Any) -> None:
-            try:
-                from giaann_dask.rows.service import RowService
-            except ImportError:
-                return
-            RowService.end(worker, self.name)
-
-    return RowServicePlugin()
-
-
 def install(client: Client, user: str = "") -> str:
-    """Install the row service on all workers of a cluster, including workers that join later.
-
-    Parameters
-    ----------
-    client : Client
-        Of the cluster.
-    user : str
-        Name of who needs it, a new one by default.
-
-    Returns
-    -------
-    str
-        Name under which `remove` stops it, where nobody else has installed it.
-
-    Raises
-    ------
-    ClusterError
-        If the scheduler does not answer, or the plugin fails on a worker.
-    """
-    user = f"{NAME}-{user or uuid.uuid4().hex}"
-    arguments = {"plugin": dumps(_plugin(user)), "name": user, "idempotent": True}
-    try:
-        answers = query_scheduler(client, "register_worker_plugin", **arguments)
-    except ClusterError:
-        # Also raised when a worker dies meanwhile; the others have the plugin then, and this answers at once.
-        answers = query_scheduler(client, "register_worker_plugin", **arguments)
-    for worker, answer in answers.items():
-        if answer.get("status") != "OK":
-            raise ClusterError(
-                f"worker {worker} cannot answer rows ({answer.get('exception_text', '')})",
-                "workers with this version of giaann-dask",
-                "install it there and start the workers again",
-            )
-    return user
-
-
-def remove(client: Client, user: str) -> None:
-    """Remove what `install` has installed, without waiting; nothing happens where the client is closed.
-
-    May be called on any thread, by the garbage collector, too.
-    """
-
-    async def unregister() -> None:
-        with suppress(OSError, ValueError):
-            await client.scheduler.unregister_worker_plugin(name=user)
-
-    if client.status == "running":
-        client.loop.add_callback(unregister)
+    """Install the row service on all workers; see `giaann_dask.cluster.worker_services.install_service`."""
+    return install_service(client, RowService, user)
 
 
 def select_rows(

@@ -10,8 +10,9 @@ from distributed import Client, Future
 from giaann_dask.cluster import wait_all
 from giaann_dask.cluster.persistence import publish_runs, unpublish_runs
 from giaann_dask.cluster.regions import open_run, run_places
+from giaann_dask.cluster.worker_services import remove_service
 from giaann_dask.rows.messages import NAME
-from giaann_dask.rows.service import install, remove
+from giaann_dask.rows.service import install
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.training.region_tasks import RegionTasks
 
@@ -62,5 +63,5 @@ def unpersist_network(client: Client, path: str) -> bool:
     ClusterError
         If the scheduler does not answer.
     """
-    remove(client, f"{NAME}-{path}")
+    remove_service(client, f"{NAME}-{path}")
     return unpublish_runs(client, path)

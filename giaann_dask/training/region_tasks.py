@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
@@ -17,10 +18,12 @@ from giaann_dask.cluster.devices import DeviceShare
 from giaann_dask.cluster.regions import region_holders, sum_key
 from giaann_dask.cluster.stages import SUM
 from giaann_dask.cluster.submitting import Submitted, TaskSubmitter
+from giaann_dask.cluster.worker_services import install_service, remove_service
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.training import table_tasks, tasks
+from giaann_dask.training import exchange, table_tasks, tasks
 from giaann_dask.training.exchange_rule import Exchange, RoundShape
 from giaann_dask.training.run_references import PendingSize, RunReference, Runs, TablePlace, inputs_of, run_identity
+from giaann_dask.training.run_tables import RunTable
 
 # Bytes of the runs that one task adds up for several regions.
 _TABLE_BYTES = 64 << 20
@@ -57,6 +60,8 @@ class RegionTasks:
         self._anchors: dict[int, Future] = {}
         self.roles = roles_of(client)
         self.submitter.anywhere = self.roles.anywhere()
+        # Name of the service by which owners fetch their parts, once a round has needed it.
+        self._service: str | None = None
 
     @property
     def sums_on_devices(self) -> bool:
@@ -185,11 +190,29 @@ class RegionTasks:
         owned = [(group, set(group)) for group in self.groups(every)]
         parts = [[(part, some) for part, regions in increments if (some := regions & its)] for _, its in owned]
         shape = RoundShape(batches=len(increments), owners=len(owned), regions=len(every), routes=sum(map(len, parts)))
-        add = self._integrate_together if choose(shape) == "workers" else self._integrate
         found: dict[int, RunReference] = {}
-        for (group, _), its in zip(owned, parts, strict=True):
-            found |= add(group, [self._routed(*each) for each in its], number)
+        if choose(shape) == "workers":
+            offered = self._offered([part for part, _ in increments])
+            add = exchange.collect if offered else table_tasks.integrate
+            for (group, _), its in zip(owned, parts, strict=True):
+                found |= self._integrate_together(group, add, [offered.get(part.key, part) for part, _ in its], number)
+        else:
+            for (group, _), its in zip(owned, parts, strict=True):
+                found |= self._integrate(group, [self._routed(*each) for each in its], number)
         return found
+
+    def _offered(self, increments: Sequence[Future]) -> dict[str, Submitted]:
+        """Submit the tasks that offer increments, by key, where several workers own regions."""
+        if len(self.roles.storage) <= 1:
+            return {}
+        if self._service is None:
+            self._service = user = install_service(self.client, exchange.PartService)
+            weakref.finalize(self, remove_service, self.client, user).atexit = False
+        where = self.roles.computing()
+        return {
+            part.key: self.submitter.pass_on(task_key("offer", part.key), exchange.offer, part, part.key, **where)
+            for part in increments
+        }
 
     def _routed(self, increments: Future, regions: Set[int]) -> tuple[Submitted, Set[int]]:
         """Submit the task that cuts increments to the part for regions of one owner, where several workers own some."""
@@ -217,12 +240,11 @@ class RegionTasks:
         }
 
     def _integrate_together(
-        self, group: tuple[int, ...], parts: Sequence[tuple[Submitted, Set[int]]], number: int
+        self, group: tuple[int, ...], add: Callable[..., RunTable], parts: Sequence[Submitted], number: int
     ) -> dict[int, RunReference]:
-        """Submit the task that adds up the parts of a round for all regions of one owner."""
-        those = [part for part, _ in parts]
-        key = task_key("integrate", group, _keys(those))
-        table = self.submit_at_owner(group[0], key, table_tasks.integrate, group, *those)
+        """Submit the task that adds up a round's increments, or offers of these, for all regions of one owner."""
+        key = task_key("integrate", group, _keys(parts))
+        table = self.submit_at_owner(group[0], key, add, group, *parts)
         measured = self.submit_at_owner(group[0], task_key("measure", key), table_tasks.measure, group, table)
         return {
             region: RunReference(

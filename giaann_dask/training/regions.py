@@ -55,7 +55,8 @@ class CountedRound:
     report : Future
         Its `RoundReport`.
     increments : list of Future
-        Increments by region, each a mapping; empty after they were added.
+        Increments by region, each a mapping. Where owners fetch their parts, they are kept until `release`, as Dask
+        moves and recomputes what is wanted; else until they were added.
     added : list of Future
         Runs of regions that they became.
     figures : RoundReport
@@ -67,6 +68,10 @@ class CountedRound:
     increments: list[Future]
     added: list[Future] = field(default_factory=list)
     figures: RoundReport = field(default_factory=RoundReport)
+
+    def release(self) -> None:
+        """Let go of the increments, when the runs that they became are computed."""
+        self.increments = []
 
 
 class Regions:
@@ -310,7 +315,8 @@ class Regions:
             self._add(added)
             futures = (self._runs[region][-1].future for region in new)
             counted.added = list({future.key: future for future in futures}.values())
-        counted.increments = []
+            if not any(run.place for run in new.values()):
+                counted.increments = []
 
     def replace_by(self, sums: Mapping[int, Future]) -> None:
         """Replace all runs of every region by one packed run that was computed elsewhere, as one round does.

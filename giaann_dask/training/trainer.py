@@ -341,6 +341,7 @@ class Trainer:
         done, snapshot = self._in_flight.popleft()
         self._regions.integrate(leave=len(self._in_flight))
         wait_all(done.counted.added)
+        done.counted.release()
         self._rounds.finish(done)
         report, number = done.counted.figures, done.counted.number
         # In the rounds before the last one of some blocks, the regions have only some of their sequences.

@@ -27,6 +27,7 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cluster import roles_of, start_cluster
+from giaann_dask.cluster.worker_services import remove_service, service_plugin
 from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.events import SequencesEvaluated
 from giaann_dask.keys import SEGMENT_SHIFT, pack_neuron, pack_target
@@ -41,7 +42,7 @@ from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.regions import opened_bytes, rows_are_remote
 from giaann_dask.rows.remote import RegionKeys, RemoteRows
 from giaann_dask.rows.row_options import RowOptions
-from giaann_dask.rows.service import _plugin, install, select_rows
+from giaann_dask.rows.service import install, select_rows
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import PackedRegionRun, pack
@@ -269,19 +270,19 @@ def test_the_service_ends_with_its_last_user() -> None:
         plugins = client.cluster.scheduler.worker_plugins
         users = [install(client), install(client)]
         assert set(users) == worker.extensions[row_service.NAME].users == {name for name in plugins if "rows" in name}
-        row_service.remove(client, users[0])
+        remove_service(client, users[0])
         until(lambda: worker.extensions[row_service.NAME].users == {users[1]})
         assert row_service.OPERATION in worker.handlers
-        row_service.remove(client, users[1])
+        remove_service(client, users[1])
         until(lambda: row_service.NAME not in worker.extensions)
         assert row_service.OPERATION not in worker.handlers
         # Workers that join later do not get it either.
         assert not set(users) & set(plugins)
-    row_service.remove(client, users[1])
+    remove_service(client, users[1])
 
 
 def test_workers_without_this_package_load_the_plugin() -> None:
-    plugin = dumps(_plugin("somebody"))
+    plugin = dumps(service_plugin("somebody", "giaann_dask.rows.service", "RowService"))
     script = f"""
 import sys, types
 sys.modules["giaann_dask"] = None

@@ -12,6 +12,7 @@ from support.village import SENTENCES, SMALL_PARTS, Undisturbed
 import giaann_dask as gd
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.spec import PLACEMENTS
+from giaann_dask.training.exchange_rule import Exchange
 
 PLANS = 20
 # Together these hold every action.
@@ -37,6 +38,8 @@ def test_a_disturbed_network_is_the_undisturbed_one(seed: int, undisturbed: Undi
     plan = plan_of(seed)
     # Half of the plans also split regions, keep all runs packed and forget old commits meanwhile.
     tight = {"region_bytes": 400_000, "hot_bytes": 0, "keep_commits": 3} if seed % 2 else {}
+    # In a third of them owners fetch their parts from each other.
+    exchange: Exchange = "auto" if seed % 3 else "workers"
     # Blocks of a corpus hold four times as much. A round of either is so small that none leaps to the end.
     source, block_characters = (text, 60_000) if seed % 4 == 3 else (corpus, 30_000)
     with gd.connect(options=ClusterOptions(workers=3, hang_timeout_s=2.0)) as client:
@@ -49,7 +52,11 @@ def test_a_disturbed_network_is_the_undisturbed_one(seed: int, undisturbed: Undi
                 text=SMALL_PARTS,
                 specification=gd.Specification(placement=PLACEMENTS[seed % 3]),
                 options=gd.TrainingOptions(
-                    batch_sequences=500, block_characters=block_characters, commit_seconds=0.5, **tight
+                    batch_sequences=500,
+                    block_characters=block_characters,
+                    commit_seconds=0.5,
+                    exchange=exchange,
+                    **tight,
                 ),
                 observer=observer,
             )
