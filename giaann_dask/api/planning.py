@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.api.cluster import ClientLike, use_client
-from giaann_dask.api.network import Network
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import Inputs, decide_text, read_inputs, sources_of
 from giaann_dask.api.training import train
-from giaann_dask.cluster import results
-from giaann_dask.cluster.stages import StageClock
+from giaann_dask.cluster import results, roles_of
 from giaann_dask.encoding.estimate import estimate_characters
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
-from giaann_dask.errors import StoreUnsharedError, require_option
+from giaann_dask.errors import StoreUnsharedError, parameter, require_option
 from giaann_dask.events import Committed, Event
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.calibration import calibrate_cluster, describe_cluster, keep_rates, with_rates
@@ -26,18 +23,20 @@ from giaann_dask.planning.growth import measure_growth
 from giaann_dask.planning.hardware import Hardware
 from giaann_dask.planning.search import PlanTarget, TrainingPlan, search
 from giaann_dask.spec import Specification
+from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
+from giaann_dask.training.target import open_store
 from giaann_dask.training.training_options import TrainingOptions
+from giaann_dask.training.training_report import TrainingReport
 
 if TYPE_CHECKING:
     from distributed import Client
 
 SAMPLE = 10_000
-# Sequences of the two trainings by which commits are measured, and tokens of the prompts of one of them.
-_TRAINED = (500, 4000)
-_TOKENS = 10
+# Sequences of the two trainings of a calibration, of which the last one is measured.
+_TRAINED = (500, 8000)
 
 
 class _Sample(NamedTuple):
@@ -53,15 +52,14 @@ class _Sample(NamedTuple):
         Of its text.
     whole : bool
         Whether it is all of the text.
-    text_per_s, driver_per_s : float
-        Sequences that a core encodes, and that the driver adds to the dictionaries, in a second.
+    driver_per_s : float
+        Sequences that the driver adds to the dictionaries in a second.
     """
 
     specification: Specification
     blocks: list[EncodedBlock]
     characters: int
     whole: bool
-    text_per_s: float
     driver_per_s: float
 
 
@@ -149,19 +147,32 @@ def plan(
     return search(costs, columns=wanted.columns, command=command)
 
 
-def plan_training(
-    client: Client, inputs: Sequence[Source], specification: Specification | None, text: TextOptions
-) -> TrainingPlan:
-    """Return the plan of a training that is to begin on a connected cluster.
+def choose_options(
+    client: Client,
+    inputs: Inputs,
+    network: Path,
+    specification: Specification | None,
+    text: TextOptions,
+    options: TrainingOptions,
+) -> tuple[Specification | None, TrainingOptions]:
+    """Return specification and options with those of a plan for the connected cluster, as far as they are defaults.
+
+    An existing network keeps its regions.
 
     Raises
     ------
+    OptionError
+        If an input can be read once, so that nothing would be left to train.
     HardwareTooSmallError
-        If it does not fit.
+        If no configuration fits.
     """
-    found = plan(inputs, client=client, specification=specification, text=text)
+    require_rereadable(read_inputs(inputs, text)[0], f"training with {parameter('plan')}")
+    target = PlanTarget(sequences=options.max_sequences)
+    found = plan(inputs, client=client, specification=specification, text=text, target=target)
     found.require_fit()
-    return found
+    if open_store(network) is None:
+        specification = found.specification(specification or Specification())
+    return specification, found.options(options)
 
 
 def _sample(
@@ -171,7 +182,6 @@ def _sample(
     wanted, lexicon = decide_text(client, None, inputs, specification, text)
     vocabulary = _TimedVocabulary()
     stream = EncodingStream(client, vocabulary, sources_of(wanted, text, lexicon), StreamOptions(words=False))
-    clock = StageClock(client)
     streamed, counted, whole = [], 0, True
     # Whole blocks, of which it is known how long their text is.
     for block in stream.blocks(inputs):
@@ -181,13 +191,11 @@ def _sample(
         streamed.append(block)
         counted += block.mapping.sequences
     blocks: list[EncodedBlock] = results([block.encoded for block in streamed])
-    spent = sum(stage.seconds for stage in clock.times().values())
     return _Sample(
         specification=wanted,
         blocks=blocks,
         characters=sum(block.characters for block in streamed),
         whole=whole,
-        text_per_s=counted / spent if spent else 0.0,
         driver_per_s=counted / vocabulary.seconds if vocabulary.seconds else 0.0,
     )
 
@@ -211,13 +219,11 @@ def _calibrate(
 ) -> Hardware:
     """Measure a cluster, keep its rates, and return it with these."""
     rates, links = calibrate_cluster(client, sample.blocks, sample.specification, sample.characters)
-    if sample.text_per_s:
-        rates |= {"text_per_s": sample.text_per_s}
     if sample.driver_per_s:
         rates |= {"driver_per_s": sample.driver_per_s}
     with TemporaryDirectory() as folder:
         try:
-            rates |= _measure_store(client, Path(folder), inputs, sample, text)
+            rates |= _measure_training(client, Path(folder), inputs, sample, text)
         except StoreUnsharedError:
             # Workers on other machines do not see a temporary folder: the store keeps its built-in rates.
             rates |= {"measured": f"{rates['measured']}, without the store"}
@@ -226,32 +232,38 @@ def _calibrate(
     return measured
 
 
-def _measure_store(
+def _measure_training(
     client: Client, folder: Path, inputs: Sequence[Source], sample: _Sample, text: TextOptions
 ) -> dict[str, float]:
-    """Return how long commits and a token of a prompt take, by two trainings of different size."""
+    """Return rates of a training, and how long its commit takes without packing and writing; a first one warms up."""
     commits: list[Committed] = []
-    network: Network | None = None
+    reports: list[TrainingReport] = []
 
     def observe(event: Event) -> None:
         if isinstance(event, Committed):
             commits.append(event)
 
     for number, sequences in enumerate(_TRAINED):
-        options = TrainingOptions(max_sequences=sequences)
         network = train(
             inputs,
             folder / str(number),
             client=client,
             specification=sample.specification,
             text=text,
-            options=options,
+            max_sequences=sequences,
             observer=observe,
             progress=False,
         )
-    assert network is not None, "there are two trainings"
-    found = {"commit_s": max(commits[0].seconds, 1e-3)}
-    for (first, small), (second, large) in pairwise((each.seconds, each.nbytes) for each in commits[:2]):
-        if large > small and second > first:
-            found["written_bytes_per_s"] = (large - small) / (second - first)
+        reports.append(network.training_report)
+    report, commit = reports[-1], commits[-1]
+    spent = {name: stage.seconds for name, stage in report.stages.items()}
+    packing = spent.get("pack", 0.0) + spent.get("compact", 0.0)
+    writing = spent.get("commit", 0.0)
+    found = {
+        "text_per_s": report.trained / max(spent.get("tag", 0.0) + spent.get("encode", 0.0), 1e-3),
+        "commit_s": max(commit.seconds - (packing + writing) / len(roles_of(client).storage), 0.05),
+    }
+    if packing and writing:
+        found["packed_bytes_per_s"] = report.increment_bytes / packing
+        found["written_bytes_per_s"] = commit.nbytes / writing
     return found

@@ -141,6 +141,13 @@ def encode(
 @INPUTS
 @click.option("--network", required=True, type=WRITTEN_PATH, help="Folder or URL of the network, new or not.")
 @click.option("--branch", metavar="NAME", help="Branch of the network that commits are made on.  [default: main]")
+@section("Training")(
+    "--plan",
+    "planned",
+    type=click.Choice(["auto"]),
+    help="Count the beginning of the text first, and choose the sizes of batches, selection, exchange and, of a new "
+    "network, regions by what they cost on this cluster; options that are given stay.",
+)
 @network_options
 @training_options()
 @rounds_option
@@ -171,6 +178,10 @@ def train(
     text.require_fit(specification or Specification())
     workload = Workload(inputs, text.reading.text_field, training.max_sequences)
     with connect(options=where) as client, progress(workload) as observer, stop_on_signals() as stop:
+        if values["planned"] is not None:
+            from giaann_dask.api.planning import choose_options
+
+            specification, training = choose_options(client, inputs, network, specification, text, training)
         trained = train_network(
             inputs,
             network,

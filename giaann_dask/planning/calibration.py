@@ -41,7 +41,7 @@ _FILE = "rates.json"
 # Bytes of the messages whose times give bandwidth and latency of a link.
 _MESSAGES = (1_000, 1 << 20, 1 << 24)
 # Pairs of workers of a tier that are measured, times of each measurement, tasks without work.
-_PAIRS, _TURNS, _TASKS, _CHAIN = 2, 3, 2_000, 50
+_PAIRS, _TURNS, _TASKS, _CHAIN = 2, 3, 1_000, 50
 _PACKED_TOGETHER = 8
 
 
@@ -118,19 +118,20 @@ def calibrate_cluster(
         Fields of `Rates`, and links by tier.
     """
     trained = np.concatenate([np.diff(block.offsets)[block.status == CANDIDATE] for block in blocks])
-    worker = roles_of(client).compute[0]
+    roles = roles_of(client)
+    worker = roles.compute[0]
     kernels = result(
         client.submit(
             measure_kernels, list(blocks), specification, key=task_key("calibrate", time.time()), workers=[worker]
         )
     )
-    processes = [memory.process for memory in roles_of(client).memory.values()]
     found = {
         **kernels,
         **_measure_scheduler(client, worker),
         "sequence_pairs": float((trained * (trained - 1) // 2).mean()),
         "sequence_characters": characters / len(trained),
-        "process_bytes": max([PROCESS_BYTES, *processes]),
+        # Before they have counted anything.
+        "process_bytes": max(memory.process for memory in roles.memory.values()) or PROCESS_BYTES,
         "measured": f"{time.strftime('%Y-%m-%d')}, giaann-dask {version('giaann-dask')}, numpy {np.__version__}",
     }
     return found, _measure_links(client)
@@ -143,7 +144,7 @@ def measure_kernels(blocks: Sequence[EncodedBlock], specification: Specification
     counted = []
     for size in sizes:
         chosen = _first(blocks, size)
-        seconds, _ = _quickest(lambda chosen=chosen: tasks.count_batch(chosen, Placement(1), specification, ()))  # type: ignore[misc]
+        seconds, _ = _timed(lambda chosen=chosen: tasks.count_batch(chosen, Placement(1), specification, ()))  # type: ignore[misc]
         counted.append(size / seconds)
     numbers = np.arange(trained) * _PACKED_TOGETHER // trained
     increments = [
@@ -151,10 +152,10 @@ def measure_kernels(blocks: Sequence[EncodedBlock], specification: Specification
         for number in range(_PACKED_TOGETHER)
     ]
     nbytes = sum(run.nbytes for each in increments for run in each.values())
-    together_s, _ = _quickest(lambda: tasks.integrate(0, *increments))
-    packed_s, _ = _quickest(lambda: tasks.compact(*(each[0] for each in increments)))
+    together_s, _ = _timed(lambda: tasks.integrate(0, *increments))
+    packed_s, _ = _timed(lambda: tasks.compact(*(each[0] for each in increments)))
     packed = [tasks.compact(each[0]) for each in increments]
-    merged_s, _ = _quickest(lambda: tasks.compact(*packed))
+    merged_s, _ = _timed(lambda: tasks.compact(*packed))
     return {
         "batch_sizes": tuple(sizes),
         "counted_per_s": tuple(counted),
@@ -187,14 +188,15 @@ def _first(blocks: Sequence[EncodedBlock], size: int) -> list[EncodedBlock]:
     return chosen
 
 
-def _quickest(function: Callable[[], T]) -> tuple[float, T]:
-    """Return the least time of some calls, and the result of the last one."""
-    best = float("inf")
+def _timed(function: Callable[[], T]) -> tuple[float, T]:
+    """Return the median time of some calls after a first one, and the result of the last one."""
+    function()
+    seconds = []
     for _ in range(_TURNS):
         began = time.perf_counter()
         value = function()
-        best = min(best, time.perf_counter() - began)
-    return best, value
+        seconds.append(time.perf_counter() - began)
+    return median(seconds), value
 
 
 def _measure_scheduler(client: Client, worker: str) -> dict[str, float]:

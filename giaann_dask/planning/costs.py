@@ -11,17 +11,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 from giaann_dask.cluster import Roles, WorkerMemory, assign_regions, region_budget
 from giaann_dask.errors import require_at_least, require_one_of
 from giaann_dask.planning.growth import Growth
 from giaann_dask.planning.hardware import TIERS, Hardware, Tier, WorkerKind
 from giaann_dask.runs.placement import FIRST_REGIONS
-from giaann_dask.spec import PLACEMENTS, PlacementKind
+from giaann_dask.spec import PLACEMENTS, PlacementKind, Specification
+from giaann_dask.training.exchange_rule import EXCHANGES, Exchange, RoundShape, choose_exchange, expected_tasks
 from giaann_dask.training.training_options import Order, TrainingOptions
-
-Exchange = Literal["tasks", "workers"]
 
 # Runs of rounds that become one (`giaann_dask.training.regions`): as many increments of a region wait unpacked.
 _TOGETHER = 8
@@ -33,8 +32,6 @@ _JOINED, _MANY_BLOCKS = 4, 100
 _SMALL_REGION = 1 << 22
 # Decoded bytes of a connection.
 _DECODED = 12
-# Times the bytes of what a task reads that it takes while it runs.
-_WORKSPACE = 3
 _TOKEN_BYTES = 40
 # A larger share of a worker's memory than this is not opened by each of them (`giaann_dask.rows.regions`).
 _OPENED_SHARE = 1 / 4
@@ -56,8 +53,8 @@ class Configuration:
         Of columns in regions.
     regions : int
         Most regions that are not split for their size.
-    exchange : {"tasks", "workers"}
-        Whether increments travel as results of tasks, or between workers in one task of each.
+    exchange : {"auto", "tasks", "workers"}
+        As in `TrainingOptions`.
     """
 
     batch_sequences: int = 8192
@@ -65,13 +62,13 @@ class Configuration:
     rounds_in_flight: int = 4
     order: Order = "corpus"
     placement: PlacementKind = "hash"
-    regions: int = 64
-    exchange: Exchange = "tasks"
+    regions: int = Specification().regions
+    exchange: Exchange = "auto"
 
     def __post_init__(self) -> None:
         require_at_least(1, self, "batch_sequences", "accumulate", "rounds_in_flight", "regions")
         require_one_of("placement", self.placement, PLACEMENTS)
-        require_one_of("exchange", self.exchange, get_args(Exchange))
+        require_one_of("exchange", self.exchange, EXCHANGES)
 
 
 class Limit(NamedTuple):
@@ -347,18 +344,20 @@ class Costs:
 
     def _round_tasks(self, configuration: Configuration, sent: float, regions: int) -> float:
         """Return the tasks of a round, compaction included."""
-        growth, width = self.growth, self.compute_workers
-        order, placement, owners = configuration.order, configuration.placement, self.storage_workers
-        counted = width * configuration.accumulate + (width if configuration.accumulate > 1 else 0)
-        selected = 2 if order != "corpus" else 0
-        if configuration.exchange == "workers":
-            return counted + width + selected + owners + 1
+        growth, width, owners = self.growth, self.compute_workers, self.storage_workers
+        order, placement = configuration.order, configuration.placement
         touched = growth.touched_regions(order, sent, placement, regions)
         touched_round = growth.touched_regions(order, sent * width, placement, regions)
-        routed = width * _reached(touched, owners) if owners > 1 else 0
-        compacted = 2 * touched_round / (_TOGETHER - 1)
-        measured = width + 1 + _reached(touched_round, owners)
-        return counted + selected + measured + routed + touched_round + compacted
+        shape = RoundShape(
+            batches=width,
+            owners=round(_reached(touched_round, owners)),
+            regions=round(touched_round),
+            routes=round(width * _reached(touched, owners)),
+        )
+        seconds = sent / self.hardware.rates.counted(sent / configuration.accumulate)
+        exchange = choose_exchange(configuration.exchange, shape, seconds)
+        accumulated = width * configuration.accumulate if configuration.accumulate > 1 else 0
+        return accumulated + 2 * (order != "corpus") + expected_tasks(shape, exchange)
 
     def _text_tasks(self, configuration: Configuration) -> float:
         blocks = self.characters / TrainingOptions().block_characters
@@ -387,7 +386,7 @@ class Costs:
             "pack": nbytes / rates.packed_bytes_per_s,
             "merge": levels * packed / rates.merged_bytes_per_s,
             "write": packed / rates.written_bytes_per_s,
-            "tasks": tasks / sequences * rates.task_s,
+            "tasks": tasks / sequences * min(rates.task_s, 1 / rates.tasks_per_s),
         }
 
     def _worker_limits(self, stages: Mapping[str, float], tasks: float) -> list[Limit]:
@@ -491,14 +490,13 @@ class Costs:
         rounds = max(1.0, self.sequences / (sent * self.compute_workers))
         data = self.packed_bytes() * busiest
         waiting = min(_TOGETHER, rounds) * round_bytes * busiest
-        in_flight = min(configuration.rounds_in_flight, rounds) * round_bytes / self.compute_workers
-        batch = sent * growth.tokens / growth.trained * _TOKEN_BYTES + _WORKSPACE * increment
+        in_flight = min(configuration.rounds_in_flight, rounds) * increment
+        batch = sent * growth.tokens / growth.trained * _TOKEN_BYTES
         found = []
         for kind in self.hardware.workers:
-            needed = rates.process_bytes + (batch + in_flight) * kind.computes
-            if kind.stores:
-                largest = min(self.packed_bytes(), TrainingOptions().region_bytes)
-                needed += data + waiting + min(_WORKSPACE * waiting, largest)
+            # Increments that wait were in flight before.
+            moving = max(in_flight * kind.computes, waiting * kind.stores)
+            needed = rates.process_bytes + batch * kind.computes + data * kind.stores + moving
             found.append(MemoryNeed(kind, int(needed), int(data * kind.stores)))
         return tuple(found)
 

@@ -18,6 +18,7 @@ from giaann_dask.planning.growth import Growth, PowerLaw
 from giaann_dask.planning.hardware import Hardware
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
 from giaann_dask.spec import PLACEMENTS, Specification
+from giaann_dask.training.exchange_rule import Exchange
 from giaann_dask.training.training_options import Order, TrainingOptions
 
 _BATCH_SIZES = (16, 256, 2048, 8192, 32_768, 131_072)
@@ -25,11 +26,15 @@ _ACCUMULATED = (1, 4)
 _IN_FLIGHT = (4, 8)
 _ORDERS: tuple[Order, ...] = ("corpus", "least-overlap")
 _REGIONS = (4, 64, 1024)
+_WAYS: tuple[Exchange, ...] = ("tasks", "workers")
 # Of workers of both roles: as they are, or so many of them store and the others compute.
 _STORAGE_SHARES = (0.0, 0.25, 0.5, 0.75)
 # A configuration whose options differ from the defaults has to be quicker by so much.
 _GAIN = 1.02
 _PROMPT_TOKENS = 20
+# Fields of a configuration that are options of training, and those that are fields of a specification.
+_OPTIONS = ("batch_sequences", "accumulate", "rounds_in_flight", "exchange")
+_SPECIFIED = ("regions", "placement")
 
 
 @names_keywords
@@ -108,20 +113,22 @@ class TrainingPlan(Summarised):
     command: str
 
     def options(self, base: TrainingOptions | None = None) -> TrainingOptions:
-        """Return options of training with those of the plan."""
-        chosen, base = self.estimate.configuration, base or TrainingOptions()
-        return replace(
-            base,
-            batch_sequences=chosen.batch_sequences,
-            accumulate=chosen.accumulate,
-            rounds_in_flight=chosen.rounds_in_flight,
-            selection=replace(base.selection, order=chosen.order),
+        """Return options of training with those of the plan where they are the defaults."""
+        chosen, base, default = self.estimate.configuration, base or TrainingOptions(), TrainingOptions()
+        free = [name for name in _OPTIONS if getattr(base, name) == getattr(default, name)]
+        selection = (
+            replace(base.selection, order=chosen.order) if base.selection == default.selection else base.selection
         )
+        return replace(base, selection=selection, **{name: getattr(chosen, name) for name in free})
 
     def specification(self, base: Specification) -> Specification:
-        """Return a specification with regions and placement of the plan; it trains the same connections."""
-        chosen = self.estimate.configuration
-        return replace(base, regions=chosen.regions, placement=chosen.placement)
+        """Return a specification with regions and placement of the plan; it trains the same connections.
+
+        Those that are not the defaults stay.
+        """
+        chosen, default = self.estimate.configuration, Specification(profile=base.profile)
+        free = [name for name in _SPECIFIED if getattr(base, name) == getattr(default, name)]
+        return replace(base, **{name: getattr(chosen, name) for name in free})
 
     def require_fit(self) -> None:
         """Raise a `HardwareTooSmallError` if no configuration fits."""
@@ -247,8 +254,8 @@ def _configurations(costs: Costs) -> Iterator[Configuration]:
     placements = [kind for kind in PLACEMENTS if kind in growth.placements]
     orders = [order for order in _ORDERS if order in growth.batches]
     yield Configuration()
-    for values in itertools.product(_BATCH_SIZES, _ACCUMULATED, _IN_FLIGHT, orders, placements, _REGIONS):
-        batch, accumulated, in_flight, order, placement, regions = values
+    for values in itertools.product(_BATCH_SIZES, _ACCUMULATED, _IN_FLIGHT, orders, placements, _REGIONS, _WAYS):
+        batch, accumulated, in_flight, order, placement, regions, exchange = values
         if accumulated > 1 and batch * accumulated > max(_BATCH_SIZES):
             continue
         yield Configuration(
@@ -258,6 +265,7 @@ def _configurations(costs: Costs) -> Iterator[Configuration]:
             order=order,
             placement=placement,
             regions=regions,
+            exchange=exchange,
         )
 
 
@@ -274,6 +282,7 @@ def _command(command: str, configuration: Configuration) -> str:
         ("batch_sequences", "--batch-sequences"),
         ("accumulate", "--accumulate"),
         ("rounds_in_flight", "--rounds-in-flight"),
+        ("exchange", "--exchange"),
         ("order", "--selection-order"),
         ("regions", "--set regions="),
         ("placement", "--set placement="),

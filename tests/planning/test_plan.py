@@ -105,8 +105,10 @@ def test_small_batches_cost_tasks_and_an_exchange_between_workers_saves_them(gro
     costs = _costs(growth, sequences=1e5)
     large, small = (costs.estimate(Configuration(batch_sequences=size, regions=1024)) for size in (8192, 1))
     assert small.tasks > 100 * large.tasks
-    exchanged = costs.estimate(Configuration(batch_sequences=1, regions=1024, exchange="workers"))
-    assert exchanged.tasks < small.tasks / 2
+    by_tasks, by_workers = (
+        costs.estimate(Configuration(batch_sequences=256, regions=1024, exchange=way)) for way in ("tasks", "workers")
+    )
+    assert by_workers.tasks < by_tasks.tasks / 2
 
 
 def test_failures_decide_when_to_commit() -> None:
@@ -126,7 +128,7 @@ def test_what_does_not_fit_is_refused_with_both_sizes(growth: Growth) -> None:
 
 
 def test_a_plan_says_how_to_train_so_and_why(growth: Growth) -> None:
-    plan = search(_costs(growth, _hardware(links={"rack": Link(bandwidth=1e6)})), command="giaann-dask train a.txt")
+    plan = search(_costs(growth, _hardware(rates=Rates(tasks_per_s=1.0))), command="giaann-dask train a.txt")
     plan.require_fit()
     others = [_costs(growth, plan.hardware).estimate(Configuration())]
     assert all(plan.estimate.seconds <= other.seconds for other in others)
