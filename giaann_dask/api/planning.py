@@ -13,6 +13,7 @@ from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import Inputs, decide_text, read_inputs, sources_of
 from giaann_dask.api.training import train
 from giaann_dask.cluster import results, roles_of
+from giaann_dask.cluster.memory_budget import PROCESS_BYTES
 from giaann_dask.encoding.estimate import estimate_characters
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import StoreUnsharedError, parameter, require_option
@@ -238,6 +239,7 @@ def _measure_training(
     """Return rates of a training, and how long its commit takes without packing and writing; a first one warms up."""
     commits: list[Committed] = []
     reports: list[TrainingReport] = []
+    processes: list[int] = []
 
     def observe(event: Event) -> None:
         if isinstance(event, Committed):
@@ -255,12 +257,15 @@ def _measure_training(
             progress=False,
         )
         reports.append(network.training_report)
+        # Of workers that have loaded all that training needs, and hold next to nothing.
+        processes.append(max(memory.process for memory in roles_of(client).memory.values()))
     report, commit = reports[-1], commits[-1]
     spent = {name: stage.seconds for name, stage in report.stages.items()}
     packing = spent.get("pack", 0.0) + spent.get("compact", 0.0)
     writing = spent.get("commit", 0.0)
     found = {
         "text_per_s": report.trained / max(spent.get("tag", 0.0) + spent.get("encode", 0.0), 1e-3),
+        "process_bytes": processes[0] or PROCESS_BYTES,
         "commit_s": max(commit.seconds - (packing + writing) / len(roles_of(client).storage), 0.05),
     }
     if packing and writing:

@@ -19,7 +19,6 @@ import numpy as np
 
 from giaann_dask.cluster import query_scheduler, result, roles_of, task_key, wait_all
 from giaann_dask.cluster.device_speeds import describe_machine, read_measured, write_measured
-from giaann_dask.cluster.memory_budget import PROCESS_BYTES
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.encoding.corpus_reuse import first_sequences
@@ -118,8 +117,7 @@ def calibrate_cluster(
         Fields of `Rates`, and links by tier.
     """
     trained = np.concatenate([np.diff(block.offsets)[block.status == CANDIDATE] for block in blocks])
-    roles = roles_of(client)
-    worker = roles.compute[0]
+    worker = roles_of(client).compute[0]
     kernels = result(
         client.submit(
             measure_kernels, list(blocks), specification, key=task_key("calibrate", time.time()), workers=[worker]
@@ -130,8 +128,6 @@ def calibrate_cluster(
         **_measure_scheduler(client, worker),
         "sequence_pairs": float((trained * (trained - 1) // 2).mean()),
         "sequence_characters": characters / len(trained),
-        # Before they have counted anything.
-        "process_bytes": max(memory.process for memory in roles.memory.values()) or PROCESS_BYTES,
         "measured": f"{time.strftime('%Y-%m-%d')}, giaann-dask {version('giaann-dask')}, numpy {np.__version__}",
     }
     return found, _measure_links(client)

@@ -235,7 +235,7 @@ def search(costs: Costs, *, columns: float | None = None, command: str = "giaann
     fitting = [pair for pair in found if pair[1].fits]
     chosen, estimate = min(
         fitting or found,
-        key=lambda pair: _seconds(pair[1]) if fitting else pair[1].worst.nbytes / pair[1].worst.kind.memory_bytes,
+        key=lambda pair: (0 if fitting else _lack(pair[1]), _seconds(pair[1])),
     )
     return TrainingPlan(
         growth=costs.growth,
@@ -273,6 +273,11 @@ def _seconds(estimate: Estimate) -> float:
     """Return the time by which configurations are compared: each option that is not the default has to gain some."""
     default, chosen = vars(Configuration()), vars(estimate.configuration)
     return float(estimate.seconds * _GAIN ** sum(chosen[name] != value for name, value in default.items()))
+
+
+def _lack(estimate: Estimate) -> float:
+    """Return about how many times the memory of the worst worker is needed."""
+    return round(estimate.worst.nbytes / estimate.worst.kind.memory_bytes, 1)
 
 
 def _command(command: str, configuration: Configuration) -> str:
