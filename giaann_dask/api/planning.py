@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ from giaann_dask.training.training_report import TrainingReport
 if TYPE_CHECKING:
     from distributed import Client
 
+_LOG = logging.getLogger(__name__)
 SAMPLE = 10_000
 # Sequences of the two trainings of a calibration, of which the last one is measured.
 _TRAINED = (500, 8000)
@@ -219,15 +221,17 @@ def _calibrate(
     client: Client, sample: _Sample, hardware: Hardware, inputs: Sequence[Source], text: TextOptions
 ) -> Hardware:
     """Measure a cluster, keep its rates, and return it with these."""
-    rates, links = calibrate_cluster(client, sample.blocks, sample.specification, sample.characters)
-    if sample.driver_per_s:
-        rates |= {"driver_per_s": sample.driver_per_s}
+    trained: dict[str, float] = {}
     with TemporaryDirectory() as folder:
         try:
-            rates |= _measure_training(client, Path(folder), inputs, sample, text)
+            # Before kernels are measured, which leave memory with a worker.
+            trained = _measure_training(client, Path(folder), inputs, sample, text)
         except StoreUnsharedError:
-            # Workers on other machines do not see a temporary folder: the store keeps its built-in rates.
-            rates |= {"measured": f"{rates['measured']}, without the store"}
+            _LOG.warning("workers on other machines see no temporary folder: rates of text and store are built in")
+    rates, links = calibrate_cluster(client, sample.blocks, sample.specification, sample.characters)
+    rates |= trained
+    if sample.driver_per_s:
+        rates["driver_per_s"] = sample.driver_per_s
     measured = with_rates(hardware, rates, links)
     keep_rates(measured.rates)
     return measured

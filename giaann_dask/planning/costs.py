@@ -279,7 +279,7 @@ class Costs:
         tasks = rounds * self._round_tasks(configuration, sent, regions) + self._text_tasks(configuration)
         stages = self._stages(batch, nbytes, rounds, tasks)
         commit_s = self._commit_s(round_sequences * nbytes, round_sequences, regions)
-        last_commit_s = commit_s + self._counting_s()
+        counting_s = self._counting_s(round_sequences)
         shares = _tier_shares(self.hardware.workers, self.hardware.hosts_per_rack)
         tier_bytes: dict[Tier, float] = {tier: nbytes * shares[tier] for tier in TIERS}
         busiest = self._busiest_worker(configuration, regions)
@@ -294,8 +294,10 @@ class Costs:
         failures_s = 3600 / sum(kind.count / kind.hours_between_failures for kind in self.hardware.workers)
         interval = commit_interval(commit_s, failures_s)
         training_s = self.sequences / rate
-        # A failure repeats half an interval on average; commits are made while training goes on.
-        seconds = training_s * (1 + interval / (2 * failures_s)) + last_commit_s
+        # A failure repeats half an interval on average. Commits are made while training goes on, and what the last one
+        # packs and writes is part of the work of the stages.
+        ending_s = self._fixed_commit_s(regions) + counting_s
+        seconds = training_s * (1 + interval / (2 * failures_s)) + ending_s
         others = [limit.rate for limit in limits if limit.name not in ("compute workers", "workers")]
         counting = sum(stages[name] for name in ("text", "count", "send", "tasks"))
         cores = sum(kind.processors for kind in self.hardware.computing()) / self.compute_workers
@@ -316,7 +318,7 @@ class Costs:
             compute_workers=min(others) * counting / cores,
             commit_s=commit_s,
             commit_interval_s=interval,
-            last_commit_s=last_commit_s,
+            last_commit_s=commit_s + counting_s,
             token_s=token_s,
             tokens_per_s=tokens_per_s,
         )
@@ -473,10 +475,16 @@ class Costs:
         waiting = min(_TOGETHER - 1, max(self.sequences / round_sequences, 1))
         packed = self.growth.packed_bytes.at(waiting * round_sequences)
         work = waiting * round_bytes / rates.packed_bytes_per_s + packed / rates.written_bytes_per_s
-        return rates.commit_s + regions * rates.commit_region_s + work / min(cores, regions)
+        return self._fixed_commit_s(regions) + work / min(cores, regions)
 
-    def _counting_s(self) -> float:
-        """Return the seconds in which the distinct connections of all regions are counted, with the last commit."""
+    def _fixed_commit_s(self, regions: int) -> float:
+        """Return the seconds of a commit for which nothing is to be packed."""
+        return self.hardware.rates.commit_s + regions * self.hardware.rates.commit_region_s
+
+    def _counting_s(self, round_sequences: float) -> float:
+        """Return the seconds in which the distinct connections of regions of several runs are counted at the end."""
+        if self.sequences <= _TOGETHER * round_sequences:
+            return 0.0
         cores = sum(kind.processors for kind in self.hardware.storing())
         return self.packed_bytes() / self.hardware.rates.merged_bytes_per_s / cores
 

@@ -1,7 +1,8 @@
 """Describe hardware: kinds of workers, links between them in tiers, and measured rates of this software.
 
 A description is read from and written to TOML. The built-in rates were measured by `giaann-dask plan --calibrate` on
-two cores of a server (2026, one thread a worker).
+two cores of a server that did other work, too (2026, two workers of one thread); the time of a request for rows is an
+assumption.
 """
 
 from __future__ import annotations
@@ -203,21 +204,21 @@ class Rates:
         If a rate is not positive, or sizes are not ascending or not as many as rates.
     """
 
-    sequence_pairs: float = 300.0
-    sequence_characters: float = 140.0
-    batch_sizes: tuple[int, ...] = (1, 16, 256, 1024, 8192)
-    counted_per_s: tuple[float, ...] = (1_900.0, 22_700.0, 99_000.0, 125_000.0, 97_000.0)
-    text_per_s: float = 12_000.0
+    sequence_pairs: float = 443.0
+    sequence_characters: float = 159.0
+    batch_sizes: tuple[int, ...] = (1, 16, 256, 2048, 8192)
+    counted_per_s: tuple[float, ...] = (2_100.0, 24_000.0, 103_000.0, 65_000.0, 53_000.0)
+    text_per_s: float = 6_700.0
     driver_per_s: float = 100_000.0
     integrated_bytes_per_s: float = 500e6
-    packed_bytes_per_s: float = 54e6
-    merged_bytes_per_s: float = 24e6
-    written_bytes_per_s: float = 50e6
+    packed_bytes_per_s: float = 25e6
+    merged_bytes_per_s: float = 12e6
+    written_bytes_per_s: float = 20e6
     tasks_per_s: float = 900.0
-    task_s: float = 1e-3
-    commit_s: float = 0.2
+    task_s: float = 9e-3
+    commit_s: float = 0.6
     commit_region_s: float = 0.01
-    step_s: float = 2e-3
+    step_s: float = 3e-3
     row_s: float = 1e-3
     process_bytes: int = 300 << 20
     measured: str = "built in"
