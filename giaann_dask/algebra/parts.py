@@ -234,7 +234,7 @@ def rename_packed(packed: PackedRegionRun, shared: _Shared) -> dict[int, PackedR
         postings = None if postings is None else rename_sources(postings, renaming)
     own, places = (divide_rows(each, placement.regions_of(each.source)) for each in (neurons, postings or Run.empty()))
     none = Run.empty()
-    return {
+    runs = {
         region: PackedRegionRun(
             connections.get(region) or pack(none),
             pack(own.get(region, none)),
@@ -242,6 +242,7 @@ def rename_packed(packed: PackedRegionRun, shared: _Shared) -> dict[int, PackedR
         )
         for region in sorted({*connections, *own, *places})
     }
+    return tasks.divide_at_targets(runs, placement)
 
 
 def select_region(parts: dict[int, PackedRegionRun], region: int) -> PackedRegionRun:

@@ -16,7 +16,7 @@ import numpy as np
 from distributed import Client, Future
 
 from giaann_dask.algebra.algebra_options import PruningOptions
-from giaann_dask.algebra.parts import submit_parts, write_network
+from giaann_dask.algebra.parts import divide_parts, submit_parts, write_network
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
@@ -84,13 +84,18 @@ def prune_network(
     contents = CommitContents(pruned, reader.vocabulary(), Ledger(reader.ledger()), origins=reader.origins())
 
     def submit(regions: Regions) -> dict[int, Future]:
-        specification = manifest.specification
-        return {
-            region: regions.tasks.submit(
-                "prune", prune_runs, minimum, specification, *runs, key_of=(minimum, _keys(runs))
-            )
-            for region, runs in submit_parts(client, reader, reader.placement()).items()
-        }
+        specification, placement = manifest.specification, reader.placement()
+        parts, found = submit_parts(client, reader, placement), {}
+        for group in placement.groups():
+            runs = [run for region in group for run in parts.get(region, ())]
+            if not runs:
+                continue
+            key_of = (minimum, _keys(runs))
+            pruned = regions.tasks.submit("prune", prune_runs, minimum, specification, *runs, key_of=key_of)
+            # Rules are about whole rows, which are divided again afterwards.
+            divided = {group[0]: [pruned]} if len(group) == 1 else divide_parts(client, [pruned], placement)
+            found.update({region: divided[region][0] for region in group})
+        return found
 
     return write_network(client, out, reader, reader.placement(), contents, submit, observer)
 

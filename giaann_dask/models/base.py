@@ -291,7 +291,10 @@ class UsedNames(NamedTuple):
 
 
 class DerivedTables(Protocol):
-    """Rules of tables that need all counts: collected from each region for all others, then joined by region."""
+    """Rules of tables that need all counts: collected from each region for all others, then joined by region.
+
+    A region stands for its group here (`Placement.groups_of`), so that all rows are whole.
+    """
 
     def collect(self, counts: Run, placement: Placement) -> Any:
         """Return what the counts of a region say, for this region and others (a task)."""

@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from giaann_dask.keys import Integers
 from giaann_dask.runs.run import Run
 
 NAME = "giaann-rows"
 OPERATION = "giaann_rows"
+# Bytes that each request of a message has at least of its answer, which a connection with its row fits into.
+LEAST_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,18 @@ class RowRequest:
         Task whose result is the run, which the worker asked holds.
     neurons : ndarray
         Neuron keys, strictly ascending, int64.
+    begun : int
+        Connections of the first one's row, as far as they are wanted, that earlier responses have had.
     """
 
     key: str
     neurons: Integers
+    begun: int = 0
+
+    def after(self, response: RowResponse) -> RowRequest | None:
+        """Return the request for what a response leaves, None where that is nothing."""
+        rest = self.neurons[response.answered :]
+        return RowRequest(self.key, rest, response.begun) if len(rest) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,10 +71,27 @@ class RowResponse:
     Attributes
     ----------
     answered : int
-        How many of the neurons were looked up, from the first.
+        How many of the neurons were answered completely, from the first.
     rows : Run
-        The rows of those that have any in this run, without strengths (an empty array) if these are not wanted.
+        The rows of those that have any in this run, without strengths (an empty array) if these are not wanted. Of the
+        first row, what earlier responses have had is missing; of the next neuron's row, there may be the beginning.
+    begun : int
+        Connections of that row which these responses have had; see `RowRequest.begun`.
     """
 
     answered: int
     rows: Run
+    begun: int = 0
+
+
+def bounded(requests: Iterable[RowRequest], limit: int) -> list[RowRequest]:
+    """Return as many requests as one message asks: one for `LEAST_BYTES` of its limit, and 8 bytes for each neuron.
+
+    Examples
+    --------
+    >>> [len(each.neurons) for each in bounded([RowRequest(key, np.arange(20)) for key in "abcd"], 192)]
+    [8, 8, 8]
+    """
+    chosen = list(islice(requests, max(1, limit // LEAST_BYTES)))
+    most = max(1, limit // (8 * len(chosen) or 1))
+    return [replace(each, neurons=each.neurons[:most]) for each in chosen]

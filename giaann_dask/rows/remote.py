@@ -1,8 +1,9 @@
 """Request rows from the workers that hold them: the client side of the row service.
 
-All neurons wanted of one owner are one request. A request is repeated after a region has moved or its worker died, and
-may be made ahead of need. `RowOptions` decides whether rows are requested or whole regions are replicated. It works in
-tasks, from worker to worker, and in the process of the client. `rows.service` answers.
+All neurons wanted of one owner are one request, which is repeated for what is beyond the limit of an answer, and after
+a region has moved or its worker died. It may be made ahead of need. `RowOptions` decides whether rows are requested or
+whole regions are replicated. It works in tasks, from worker to worker, and in the process of the client.
+`rows.service` answers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future as Answer
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,9 @@ from giaann_dask.errors import ClusterError
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import LazyModule
 from giaann_dask.rows.cache import RowCache, RowCounter, Rows, RowStatistics
-from giaann_dask.rows.messages import NAME, OPERATION, RowProjection, RowRequest, RowResponse
+from giaann_dask.rows.messages import NAME, OPERATION, RowProjection, RowRequest, RowResponse, bounded
 from giaann_dask.rows.row_options import RowOptions
-from giaann_dask.rows.source import RowSource, RunRows
-from giaann_dask.runs.merging import merge_runs
+from giaann_dask.rows.source import RowSource, RunRows, join_row, sum_rows
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Row, Run
 
@@ -94,6 +94,7 @@ class RemoteRows(RowSource):
         projection: RowProjection | None = None,
     ) -> None:
         self._placement = placement
+        self._divided = placement.divided()
         self._regions = regions
         self._home = home
         self._hot = hot
@@ -219,11 +220,9 @@ class RemoteRows(RowSource):
 
     async def _fetch(self, neurons: Integers) -> Rows:
         """Ask owners until all rows are here; runs on the event loop."""
-        neurons = np.sort(neurons)
-        region = self._placement.regions_of(neurons)
-        parts = {int(r): neurons[region == r] for r in np.unique(region)}
+        parts = self._by_region(np.sort(neurons))
         # By run: what is still to be asked, and what was answered.
-        wanted = {key: its for r, its in parts.items() for key in self._regions.keys[r]}
+        wanted = {key: RowRequest(key, its) for r, its in parts.items() for key in self._regions.keys[r]}
         answered: dict[str, list[Run]] = {key: [] for key in wanted}
         deadline = time.monotonic() + self._regions.options.timeout_s
         pause = _FIRST_PAUSE_S
@@ -233,8 +232,8 @@ class RemoteRows(RowSource):
             responses = {key: response for each in found for key, response in each.items()}
             for key, response in responses.items():
                 answered[key].append(response.rows)
-                rest = wanted.pop(key)[response.answered :]
-                if len(rest):
+                rest = wanted.pop(key).after(response)
+                if rest is not None:
                     wanted[key] = rest
             if responses:
                 pause = _FIRST_PAUSE_S
@@ -244,11 +243,22 @@ class RemoteRows(RowSource):
                 self._require_kept()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LAST_PAUSE_S)
-        rows: Rows = {}
+        held: dict[int, list[Row]] = {neuron: [] for neuron in neurons.tolist()}
         for r, its in parts.items():
-            summed = _sum_rows([piece for key in self._regions.keys[r] for piece in answered[key]])
-            rows.update((neuron, _copied(summed.row(neuron))) for neuron in its.tolist())
-        return rows
+            summed = sum_rows([piece for key in self._regions.keys[r] for piece in answered[key]])
+            for neuron in its.tolist():
+                if (row := summed.row(neuron)) is not None:
+                    held[neuron].append(_copied(row))
+        return {neuron: rows[0] if len(rows) == 1 else join_row(rows) for neuron, rows in held.items()}
+
+    def _by_region(self, neurons: Integers) -> dict[int, Integers]:
+        """Return ascending neurons by the regions that have parts of their rows."""
+        region = self._placement.regions_of(neurons)
+        parts = {int(r): neurons[region == r] for r in np.unique(region)}
+        for neuron in self._divided.keys() & neurons.tolist():
+            for r in self._divided[neuron]:
+                parts[r] = np.union1d(parts.get(r, neurons[:0]), [neuron])
+        return parts
 
     async def _by_owner(self, keys: Collection[str]) -> dict[str, list[str]]:
         """Return the runs of each owner; the scheduler is queried for unknown owners."""
@@ -269,10 +279,11 @@ class RemoteRows(RowSource):
                 groups.setdefault(self._owners[key], []).append(key)
         return groups
 
-    async def _request(self, owner: str, keys: list[str], wanted: dict[str, Integers]) -> dict[str, RowResponse]:
+    async def _request(self, owner: str, keys: list[str], wanted: dict[str, RowRequest]) -> dict[str, RowResponse]:
         """Return the answers of one owner, by run; drop it as the owner of runs that it does not answer."""
         # Another request may need an owner again that this one forgets; it then asks the scheduler too.
-        questions = [RowRequest(key, wanted[key]) for key in keys]
+        questions = bounded([wanted[key] for key in keys], self._regions.options.answer_bytes)
+        keys = [question.key for question in questions]
         began = time.perf_counter()
         try:
             call = self._call(owner, questions)
@@ -300,16 +311,17 @@ class RemoteRows(RowSource):
         return found
 
     async def _call(self, owner: str, questions: list[RowRequest]) -> dict[str, Any] | None:
+        limit = self._regions.options.answer_bytes
         if isinstance(self._home, distributed.Worker) and owner == self._home.address:
-            reply: dict[str, Any] = await self._home.extensions[NAME].answer(questions, self._trim)
+            reply: dict[str, Any] = await self._home.extensions[NAME].answer(questions, self._trim, limit)
             return {"answers": reply["answers"].data}
         from distributed.protocol import to_serialize
 
         from giaann_dask.cluster.worker_services import send_message
 
-        message = {"op": OPERATION, "questions": to_serialize(questions), "projection": to_serialize(self._trim)}
+        asked = {"questions": to_serialize(questions), "projection": to_serialize(self._trim), "limit": limit}
         connect_s = min(_CONNECT_S, self._regions.options.request_s)
-        answered: dict[str, Any] | None = await send_message(self._home, owner, connect_s, message)
+        answered: dict[str, Any] | None = await send_message(self._home, owner, connect_s, {"op": OPERATION, **asked})
         return answered
 
 
@@ -322,20 +334,9 @@ def row_source(
     return RunRows.placed(placement, regions)
 
 
-def _sum_rows(parts: Sequence[Run]) -> Run:
-    """Return the sum of rows of the runs of a region, which may all be without strengths."""
-    parts = [part for part in parts if len(part)]
-    if len(parts) < 2:
-        return parts[0] if parts else Run.empty()
-    if any(len(part.strength) for part in parts):
-        return merge_runs(parts)
-    merged = merge_runs([replace(part, strength=np.ones(len(part), np.int32)) for part in parts])
-    return replace(merged, strength=merged.strength[:0])
-
-
-def _copied(row: Row | None) -> Row | None:
+def _copied(row: Row) -> Row:
     """Return a copy of a row, so that one that is kept does not keep the whole answer in memory."""
-    return None if row is None else Row(row.target.copy(), row.strength.copy())
+    return Row(row.target.copy(), row.strength.copy())
 
 
 def _secede_once() -> None:

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from giaann_dask.errors import require_one_of, require_option
 from giaann_dask.keywords import names_keywords
+from giaann_dask.rows.messages import LEAST_BYTES
 
 Mode = Literal["auto", "replicated", "remote"]
 
@@ -28,6 +29,9 @@ class RowOptions:
         Share of the smallest worker's memory limit that replicated regions may take with ``"auto"``, above 0 to 1.
     cache_bytes : int
         Bytes of rows that a process keeps; 0 keeps none.
+    answer_bytes : int
+        Bytes of rows that a worker sends in one message, 64 or more; what is beyond, as of a giant row, is asked for
+        by further messages.
     timeout_s : float
         Seconds after which a row that nobody answers is an error. Longer than it takes to replace a
         hung worker (2 minutes by default) and to read a region.
@@ -48,6 +52,7 @@ class RowOptions:
     mode: Mode = "auto"
     replicated_share: float = 0.25
     cache_bytes: int = 128 << 20
+    answer_bytes: int = 32 << 20
     timeout_s: float = 600.0
     request_s: float = 30.0
 
@@ -55,5 +60,6 @@ class RowOptions:
         require_one_of("mode", self.mode, get_args(Mode))
         require_option(0 < self.replicated_share <= 1, "replicated_share", self.replicated_share, "above 0 to 1")
         require_option(self.cache_bytes >= 0, "cache_bytes", self.cache_bytes, "0 or more")
+        require_option(self.answer_bytes >= LEAST_BYTES, "answer_bytes", self.answer_bytes, f"{LEAST_BYTES} or more")
         for name in ("timeout_s", "request_s"):
             require_option(getattr(self, name) > 0, name, getattr(self, name), "more than 0")

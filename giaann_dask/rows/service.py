@@ -26,8 +26,8 @@ from giaann_dask.rows.messages import NAME, OPERATION, RowProjection, RowRequest
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.run import Run
 
-# An answer ends after the row that passes this; the rest is asked for again.
-ANSWER_BYTES = 32 << 20
+# Bytes of a row besides its connections: its source and where it ends.
+_ROW_BYTES = 16
 
 
 class RowService(WorkerService):
@@ -64,7 +64,7 @@ class RowService(WorkerService):
         self._worker.metrics.pop(ROWS_METRIC, None)
 
     async def answer(  # type: ignore[override]
-        self, questions: Sequence[RowRequest], projection: RowProjection
+        self, questions: Sequence[RowRequest], projection: RowProjection, limit: int
     ) -> dict[str, Any]:
         """Answer one request; called on the event loop.
 
@@ -74,6 +74,8 @@ class RowService(WorkerService):
             For one run each.
         projection : RowProjection
             Which part of the rows is wanted.
+        limit : int
+            Bytes of rows in all answers together, `LEAST_BYTES` or more for each question.
 
         Returns
         -------
@@ -84,22 +86,28 @@ class RowService(WorkerService):
         data = self._worker.data
         runs = [data.get(question.key) for question in questions]
         self.decoded.keep_only(data)
-        answers = await asyncio.to_thread(self._answers, runs, questions, projection) if questions else []
+        answers = await asyncio.to_thread(self._answers, runs, questions, projection, limit) if questions else []
         self._count([answer for answer in answers if answer is not None], time.perf_counter() - began)
         return {"answers": to_serialize(answers)}
 
     def _answers(
-        self, runs: Sequence[PackedRegionRun | None], questions: Sequence[RowRequest], projection: RowProjection
+        self,
+        runs: Sequence[PackedRegionRun | None],
+        questions: Sequence[RowRequest],
+        projection: RowProjection,
+        limit: int,
     ) -> list[RowResponse | None]:
         answers: list[RowResponse | None] = []
-        room = ANSWER_BYTES
+        # Even a run without rows has a pointer.
+        none = Run.empty().nbytes
+        room = limit - none * len(questions)
         for run, question in zip(runs, questions, strict=True):
             if run is None:
                 answers.append(None)
                 continue
             blocks = self.decoded.blocks(question.key, run.connections, question.neurons)
-            found = select_rows(blocks, question.neurons, projection, room)
-            room -= found.rows.nbytes
+            found = select_rows(blocks, question, projection, room)
+            room -= found.rows.nbytes - none
             answers.append(found)
         return answers
 
@@ -121,7 +129,7 @@ def install(client: Client, user: str = "") -> str:
 
 
 def select_rows(
-    blocks: Iterable[tuple[int, Run]], neurons: Integers, projection: RowProjection, limit: int
+    blocks: Iterable[tuple[int, Run]], question: RowRequest, projection: RowProjection, limit: int
 ) -> RowResponse:
     """Return the rows of some neurons in a run.
 
@@ -129,12 +137,12 @@ def select_rows(
     ----------
     blocks : iterable of (int, Run)
         Blocks of the run, ascending, and how many of the neurons are behind none of them: `DecodedBlocks.blocks`.
-    neurons : ndarray
-        Neuron keys, strictly ascending, int64.
+    question : RowRequest
+        The neurons.
     projection : RowProjection
         Which part of the rows is wanted.
     limit : int
-        Bytes after which no further row is added; one row is answered at least.
+        Bytes that no more rows than these have; the last one may be there in part.
 
     Returns
     -------
@@ -143,19 +151,36 @@ def select_rows(
     Examples
     --------
     >>> run = Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([10, 20], np.int32))
-    >>> select_rows([(2, run)], np.array([4, 5]), RowProjection(), 1000).rows.strength
-    array([10, 20], dtype=int32)
+    >>> found = select_rows([(2, run)], RowRequest("run", np.array([4, 5])), RowProjection(), 1000)
+    >>> found.answered, found.rows.strength
+    (2, array([10, 20], dtype=int32))
+    >>> found = select_rows([(2, run)], RowRequest("run", np.array([4, 5])), RowProjection(), 30)
+    >>> found.answered, found.begun, found.rows.strength
+    (1, 1, array([10], dtype=int32))
     """
-    entry = 12 if projection.strengths else 8
-    parts, answered, used = [], 0, 0
+    neurons, begun = question.neurons, question.begun
+    parts: list[Run] = []
+    answered = 0
     for stop, run in blocks:
-        begin, end = _places(run, neurons[answered:stop])
-        total = np.cumsum(end - begin) * entry + used
-        fitting = min(int(np.searchsorted(total, limit)) + 1, len(total))
-        parts.append(_take(run, neurons[answered : answered + fitting], begin[:fitting], end[:fitting], projection))
-        used, answered = int(total[fitting - 1]), answered + fitting
-        if answered < stop or used >= limit:
-            return RowResponse(answered, _join_blocks(parts))
+        entry = 8 + (run.strength.itemsize if projection.strengths else 0)
+        begin, end = _places(run, neurons[answered:stop], projection)
+        if not answered:
+            begin[:1] += begun
+        sizes = np.cumsum((end - begin) * entry + _ROW_BYTES * (end > begin))
+        whole = int(np.searchsorted(sizes, limit, side="right"))
+        if whole == len(sizes):
+            parts.append(_take(run, neurons[answered:stop], begin, end, projection))
+            limit -= int(sizes[-1]) if len(sizes) else 0
+            answered = stop
+            continue
+        # The beginning of the first row that does not fit.
+        room = limit - (int(sizes[whole - 1]) if whole else 0) - _ROW_BYTES
+        more = max(room // entry, 0)
+        end[whole] = begin[whole] + more
+        some = slice(answered, answered + whole + 1)
+        parts.append(_take(run, neurons[some], begin[: whole + 1], end[: whole + 1], projection))
+        had = 0 if answered + whole else begun
+        return RowResponse(answered + whole, _join_blocks(parts), had + more)
     return RowResponse(len(neurons), _join_blocks(parts))
 
 
@@ -175,23 +200,24 @@ def _join_blocks(parts: Sequence[Run]) -> Run:
     )
 
 
-def _places(run: Run, neurons: Integers) -> tuple[Integers, Integers]:
-    """Return where each neuron's row begins and ends; the same place where it has none."""
+def _places(run: Run, neurons: Integers, projection: RowProjection) -> tuple[Integers, Integers]:
+    """Return where the wanted part of each neuron's row begins and ends; the same place where it has none."""
     if not len(run.source):
         return np.zeros(len(neurons), np.int64), np.zeros(len(neurons), np.int64)
     at = np.minimum(np.searchsorted(run.source, neurons), len(run.source) - 1)
     begin = run.pointer[at]
-    return begin, np.where(run.source[at] == neurons, run.pointer[at + 1], begin)
-
-
-def _take(run: Run, neurons: Integers, begin: Integers, end: Integers, projection: RowProjection) -> Run:
-    """Return the wanted part of some rows of a run as a run, copied, without those that are empty."""
+    end = np.where(run.source[at] == neurons, run.pointer[at + 1], begin)
     if projection.segments is not None:
         # The key after the last segment's may not fit into 64 bits; the one before it does.
         low, last = projection.segments[0] << SEGMENT_SHIFT, (projection.segments[1] << SEGMENT_SHIFT) - 1
         rows = [run.target[b:e] for b, e in zip(begin, end, strict=True)]
         end = begin + np.array([np.searchsorted(row, last, side="right") for row in rows], np.int64)
         begin = begin + np.array([np.searchsorted(row, low) for row in rows], np.int64)
+    return begin, end
+
+
+def _take(run: Run, neurons: Integers, begin: Integers, end: Integers, projection: RowProjection) -> Run:
+    """Return some connections of each row of a run as a run, copied, without rows that have none."""
     there = np.flatnonzero(end > begin)
     spans = list(zip(begin[there].tolist(), end[there].tolist(), strict=True))
     if not spans:

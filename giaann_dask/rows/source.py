@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,22 @@ class RowSource(ABC):
         return None
 
 
+def join_row(parts: Iterable[Row | None]) -> Row | None:
+    """Return the row of the parts that several regions have, or None where none has any."""
+    return sum_rows([_as_run(part) for part in parts if part is not None]).row(0)
+
+
+def sum_rows(parts: Sequence[Run]) -> Run:
+    """Return the sum of rows, which may all be without strengths."""
+    parts = [part for part in parts if len(part)]
+    if len(parts) < 2:
+        return parts[0] if parts else Run.empty()
+    if any(len(part.strength) for part in parts):
+        return merge_runs(parts)
+    merged = merge_runs([replace(part, strength=np.ones(len(part), np.int32)) for part in parts])
+    return replace(merged, strength=merged.strength[:0])
+
+
 @dataclass(frozen=True, eq=False)
 class RunRows(RowSource):
     """Rows of a network whose regions are held here, one merged run each.
@@ -103,6 +119,8 @@ class RunRows(RowSource):
         Returns which of them a neuron key belongs to.
     places_of : callable, optional
         Returns the same for an array of neuron keys at once.
+    divided : mapping of int to tuple of int
+        Which of them have a part of a row, for rows that are divided.
 
     Examples
     --------
@@ -113,6 +131,7 @@ class RunRows(RowSource):
     runs: Sequence[Run]
     place_of: Callable[[int], int]
     places_of: Callable[[Integers], Integers] | None = None
+    divided: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     @classmethod
     def placed(cls, placement: Placement, runs: Sequence[Run]) -> RunRows:
@@ -122,10 +141,13 @@ class RunRows(RowSource):
         def places_of(neurons: Integers) -> Integers:
             return live.searchsorted(placement.regions_of(neurons))
 
-        return cls(runs, lambda neuron: int(live.searchsorted(placement.region_of(neuron))), places_of)
+        divided = {neuron: live.searchsorted(its).tolist() for neuron, its in placement.divided().items()}
+        return cls(runs, lambda neuron: int(live.searchsorted(placement.region_of(neuron))), places_of, divided)
 
     def row(self, neuron: int) -> Row | None:
         """Return the row of a neuron as views of its region's run, or None without connections."""
+        if neuron in self.divided:
+            return join_row(self.runs[place].row(neuron) for place in self.divided[neuron])
         return self.runs[self.place_of(neuron)].row(neuron)
 
     def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
@@ -142,7 +164,7 @@ class RunRows(RowSource):
             named, at = its[there].tolist(), at[there]
             for neuron, begin, end in zip(named, run.pointer[at].tolist(), run.pointer[at + 1].tolist(), strict=True):
                 found[neuron] = Row(run.target[begin:end], run.strength[begin:end])
-        return found
+        return found | {neuron: self.row(neuron) for neuron in self.divided.keys() & found.keys()}
 
 
 def as_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from threading import Lock
 
 from giaann_dask.cluster.regions import open_region, region_places
-from giaann_dask.rows.source import RowSource
+from giaann_dask.rows.source import RowSource, join_row
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.run import Row, Run
@@ -37,10 +37,13 @@ class StoredRows(RowSource):
 
     def __init__(self, reader: CommitReader, *, whole: bool = True) -> None:
         self._placement = reader.placement()
+        self._divided = self._placement.divided()
         self._regions = {region: _StoredRegion(reader, place, whole) for region, place in region_places(reader)}
 
     def row(self, neuron: int) -> Row | None:
         """Return the row of a neuron, or None without connections; see `RowSource.row`."""
+        if neuron in self._divided:
+            return join_row(self._regions[region].row(neuron) for region in self._divided[neuron])
         return self._regions[self._placement.region_of(neuron)].row(neuron)
 
     def release_beyond(self, nbytes: int) -> None:

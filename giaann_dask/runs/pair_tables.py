@@ -24,7 +24,7 @@ from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StrengthOverflowError, parameter
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled
-from giaann_dask.runs.run import Run, readable
+from giaann_dask.runs.run import Run, readable, split_rows
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets, run_of_blocks
 from giaann_dask.spec import BRANCH_BITS
 
@@ -111,18 +111,20 @@ class PairTable:
         """Bytes of the four arrays."""
         return self.source.nbytes + self.pointer.nbytes + self.neurons.nbytes + self.keys.nbytes
 
-    def split(self, pivot: int, upper: bool) -> PairTable:
-        """Return the part of the rows below a neuron key, or the part from it on; never a view."""
-        at = int(np.searchsorted(self.source, pivot))
-        begin, end = (at, self.rows) if upper else (0, at)
-        low, high = int(self.pointer[begin]), int(self.pointer[end])
-        return narrow_targets(
-            self.rule,
-            self.source[begin:end].copy(),
-            self.pointer[begin : end + 1] - low,
-            self.neurons,
-            self.keys[low:high],
-        )
+    def split(self, pivot: int, upper: bool, target: int = 0) -> PairTable:
+        """Return the part of the rows below a neuron key, or the part from it on; never a view.
+
+        With a target, the row of the neuron key itself is divided: pairs whose targets lie below it are in the first
+        part, the others in the second.
+        """
+        reached = (lambda row: self.targets(row) >= target) if target else None
+        source, pointer, kept = split_rows(self.source, self.pointer, pivot, upper, reached)
+        return narrow_targets(self.rule, source, pointer, self.neurons, self.keys[kept])
+
+    def targets(self, pairs: slice = slice(None)) -> Integers:
+        """Return the neuron keys of the targets of some pairs, int64."""
+        targets: Integers = self.neurons[self.keys[pairs] >> self.keys.dtype.type(self.rule.target_shift)]
+        return targets
 
 
 class PairRegionRun(NamedTuple):

@@ -1,8 +1,9 @@
 """Find the region that a source neuron belongs to, and split regions that have grown too large.
 
 A placement is an immutable value, stored with each commit. Columns are assigned to the first regions by a hash or by
-a table (see `column_placement`); a region that has grown too large is split at a neuron key, so that a giant column
-is split by feature.
+a table (see `column_placement`). A region that has grown too large is split at a neuron key, so that a giant column
+is split by feature, and one of a single row at a target, so that a giant row is divided among several regions. Its
+connections are found in all of them; whatever else belongs to its neuron is in the first one, the neuron's own region.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.keys import FEATURE_MASK, Integers, pack_neuron, unpack_neuron
+from giaann_dask.keys import FEATURE_MASK, Integers, pack_neuron, unpack_neuron, unpack_target
 from giaann_dask.runs.packing import PackedRun, unpack_rows
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.run import Run, split_rows
 
 if TYPE_CHECKING:
     from giaann_dask.runs.pair_tables import PairTable
@@ -38,11 +39,32 @@ class Split(NamedTuple):
     region : int
         The region that is no more.
     pivot : int
-        Neuron keys below it went to the first of the two new regions, the others to the second.
+        Neuron keys below it went to the first of the two new regions, those above it to the second.
+    target : int
+        Of the row of the pivot itself, connections to neuron keys below this one went to the first region, the others
+        to the second; 0 where the row went to the second as a whole.
     """
 
     region: int
     pivot: int
+    target: int = 0
+
+
+class Cut(NamedTuple):
+    """The end of a region within a row.
+
+    Attributes
+    ----------
+    region, following : int
+        The region, and the one that has the rest of the row.
+    pivot, target : int
+        Where the second one begins; see `Split`.
+    """
+
+    region: int
+    following: int
+    pivot: int
+    target: int
 
 
 @register_arrays
@@ -82,9 +104,9 @@ class Placement:
         gone = {split.region for split in self.splits}
         return tuple(r for r in range(self.first_regions + 2 * len(self.splits)) if r not in gone)
 
-    def split(self, region: int, pivot: int) -> Placement:
+    def split(self, region: int, pivot: int, target: int = 0) -> Placement:
         """Return the placement after one more split."""
-        return replace(self, splits=(*self.splits, Split(region, pivot)))
+        return replace(self, splits=(*self.splits, Split(region, pivot, target)))
 
     def assigning(self, columns: int) -> Placement:
         """Return the placement with a fixed region for every column up to a number, for columns that are added.
@@ -110,7 +132,7 @@ class Placement:
         return regions
 
     def regions_of(self, neuron: npt.ArrayLike) -> Integers:
-        """Return the region of each neuron key.
+        """Return the own region of each neuron key.
 
         Parameters
         ----------
@@ -120,13 +142,15 @@ class Placement:
         Returns
         -------
         ndarray of int64
-            Live regions. A column is split only where a split's pivot lies within it.
+            Live regions. A column is split only where a split's pivot lies within it. Of a divided row, this is the
+            first of its regions; `divided` has them all.
         """
         keys = np.asarray(neuron, np.int64)
         regions = self.first_regions_of(unpack_neuron(keys)[0])
-        for first, pivots, leaves in _leaves(self.first_regions, self.splits):
-            inside = np.flatnonzero(regions == first)
-            regions[inside] = leaves[np.searchsorted(pivots, keys[inside], side="right")]
+        for leaves in _leaves(self.first_regions, self.splits):
+            inside = np.flatnonzero(regions == leaves.first)
+            begins = leaves.pivot + (leaves.target > 0)
+            regions[inside] = leaves.regions[np.searchsorted(begins, keys[inside], side="right")]
         return regions
 
     def region_of(self, neuron: int) -> int:
@@ -141,28 +165,101 @@ class Placement:
         >>> Placement(4).split(0, 2 << 25 | 7).regions_of_column(2)
         (4, 5)
         """
-        first = int(self.first_regions_of(column))
-        for split, pivots, leaves in _leaves(self.first_regions, self.splits):
-            if split == first:
-                ends = np.searchsorted(pivots, pack_neuron(column, [0, FEATURE_MASK]), side="right")
-                return tuple(leaves[ends[0] : ends[1] + 1].tolist())
+        return self._regions_between(*pack_neuron(column, [0, FEATURE_MASK]).tolist())
+
+    def divided(self) -> dict[int, tuple[int, ...]]:
+        """Return the regions of each divided row, in the order of its targets, by neuron key.
+
+        Examples
+        --------
+        >>> Placement(4).split(0, 2, 9).divided()
+        {2: (4, 5)}
+        """
+        return {split.pivot: self._regions_between(split.pivot, split.pivot) for split in self.splits if split.target}
+
+    def cuts(self) -> list[Cut]:
+        """Return the ends of regions within rows, in the order of these and of their targets."""
+        cuts = []
+        for leaves in _leaves(self.first_regions, self.splits):
+            for at in np.flatnonzero(leaves.target).tolist():
+                region, following = leaves.regions[at : at + 2].tolist()
+                cuts.append(Cut(region, following, int(leaves.pivot[at]), int(leaves.target[at])))
+        return cuts
+
+    def groups(self) -> list[tuple[int, ...]]:
+        """Return the live regions, those together that have a row in common: within a group, all rows are whole.
+
+        Returns
+        -------
+        list of tuple of int
+            Ascending; groups are in the order of their first regions. Without divided rows, each region is one.
+
+        Examples
+        --------
+        >>> Placement(2).split(0, 2, 9).groups()
+        [(1,), (2, 3)]
+        """
+        group = {region: [region] for region in self.live()}
+        for cut in self.cuts():
+            joined = group[cut.region] + group[cut.following]
+            group |= dict.fromkeys(joined, joined)
+        return sorted({tuple(sorted(regions)) for regions in group.values()})
+
+    def groups_of(self, neuron: npt.ArrayLike) -> Integers:
+        """Return for each neuron key the first region of the group that has its row; see `groups`."""
+        first = np.arange(self.first_regions + 2 * len(self.splits))
+        for group in self.groups() if any(split.target for split in self.splits) else ():
+            first[list(group)] = group[0]
+        return first[self.regions_of(neuron)]
+
+    def _regions_between(self, low: int, high: int) -> tuple[int, ...]:
+        """Return the regions of the rows from one neuron key to another of its column, in order."""
+        first = int(self.first_regions_of(unpack_neuron(low)[0]))
+        for leaves in _leaves(self.first_regions, self.splits):
+            if leaves.first == first:
+                begin = int(np.searchsorted(leaves.pivot + (leaves.target > 0), low, side="right"))
+                end = int(np.searchsorted(leaves.pivot, high, side="right"))
+                return tuple(leaves.regions[begin : end + 1].tolist())
         return (first,)
 
 
-def _leaves(first_regions: int, splits: Sequence[Split]) -> list[tuple[int, Integers, Integers]]:
-    """Return, for each split first region, its pivots in ascending order and the regions between them."""
+class _Leaves(NamedTuple):
+    """A first region that was split.
+
+    Attributes
+    ----------
+    first : int
+        Its number.
+    pivot, target : ndarray
+        Where regions begin, but for the first one, in ascending order; int64. See `Split`.
+    regions : ndarray
+        The regions, one more; int64.
+    """
+
+    first: int
+    pivot: Integers
+    target: Integers
+    regions: Integers
+
+
+def _leaves(first_regions: int, splits: Sequence[Split]) -> list[_Leaves]:
+    """Return the first regions that were split."""
     # Divisions of splits stay in key order, so each first region is a list divided at pivots.
-    pivots: dict[int, list[int]] = {}
+    begins: dict[int, list[tuple[int, int]]] = {}
     leaves: dict[int, list[int]] = {}
     origin = {region: region for region in range(first_regions)}
-    for number, (region, pivot) in enumerate(splits):
+    for number, (region, pivot, target) in enumerate(splits):
         first, low = origin[region], first_regions + 2 * number
         parts = leaves.setdefault(first, [first])
         at = parts.index(region)
         parts[at : at + 1] = [low, low + 1]
-        pivots.setdefault(first, []).insert(at, pivot)
+        begins.setdefault(first, []).insert(at, (pivot, target))
         origin[low] = origin[low + 1] = first
-    return [(first, np.array(pivots[first], np.int64), np.array(leaves[first], np.int64)) for first in leaves]
+    found = []
+    for first, regions in leaves.items():
+        pivots, targets = np.array(begins[first], np.int64).T
+        found.append(_Leaves(first, pivots, targets, np.array(regions, np.int64)))
+    return found
 
 
 # Between two columns rather than inside one, where neither part gets less than this share.
@@ -193,7 +290,7 @@ def choose_pivot(rows: Sequence[tuple[Integers, Integers]]) -> int | None:
     -------
     int or None
         A neuron key: the first neuron of a column, or, where one column outweighs all others, a
-        neuron inside it. None for a region of a single neuron, which cannot be split.
+        neuron inside it. None for a region of a single neuron; see `choose_target`.
 
     Examples
     --------
@@ -216,8 +313,33 @@ def choose_pivot(rows: Sequence[tuple[Integers, Integers]]) -> int | None:
     return int(source[int(np.argmin(distance)) + 1])
 
 
-def split_run(run: Run, pivot: int, upper: bool) -> Run:
-    """Return the part of a run below a neuron key, or the part from it on; never a view.
+def choose_target(targets: Integers) -> int | None:
+    """Choose where to divide a row so that both parts have about as many connections.
+
+    Parameters
+    ----------
+    targets : ndarray
+        Neuron keys of the targets of its connections, in any order, repeated ones included; int64.
+
+    Returns
+    -------
+    int or None
+        A target: connections to neurons below it are to go to the first part. None where all lead to one neuron.
+
+    Examples
+    --------
+    >>> choose_target(np.array([5, 3, 9, 3])), choose_target(np.array([3, 3]))
+    (5, None)
+    """
+    if not len(targets):
+        return None
+    ordered = np.sort(targets)
+    middle = max(len(ordered) // 2, int(np.searchsorted(ordered, ordered[0], side="right")))
+    return int(ordered[middle]) if middle < len(ordered) else None
+
+
+def split_run(run: Run, pivot: int, upper: bool, target: int = 0) -> Run:
+    """Return the part of a run below a neuron key, or below a target of its row, or the part from there on; no view.
 
     Examples
     --------
@@ -225,12 +347,6 @@ def split_run(run: Run, pivot: int, upper: bool) -> Run:
     >>> split_run(run, 5, True).target
     array([1, 2])
     """
-    at = int(np.searchsorted(run.source, pivot))
-    begin, end = (at, len(run.source)) if upper else (0, at)
-    low, high = int(run.pointer[begin]), int(run.pointer[end])
-    return Run(
-        run.source[begin:end].copy(),
-        run.pointer[begin : end + 1] - low,
-        run.target[low:high].copy(),
-        run.strength[low:high].copy(),
-    )
+    reached = (lambda row: unpack_target(run.target[row])[1] >= target) if target else None
+    source, pointer, kept = split_rows(run.source, run.pointer, pivot, upper, reached)
+    return Run(source, pointer, run.target[kept], run.strength[kept])

@@ -6,6 +6,7 @@ compressed form, and `merging` merges runs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -210,6 +211,54 @@ def select_rows(run: Run, rows: npt.NDArray[np.int64]) -> Run:
     pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     at = join_ranges(run.pointer[rows], lengths)
     return Run(run.source[rows], pointer, run.target[at], run.strength[at])
+
+
+def split_rows(
+    source: npt.NDArray[np.int64],
+    pointer: npt.NDArray[np.int64],
+    pivot: int,
+    upper: bool,
+    reached: Callable[[slice], npt.NDArray[np.bool_]] | None = None,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the part of some rows below a source, or the part from it on.
+
+    Parameters
+    ----------
+    source, pointer : ndarray
+        As those of a run.
+    pivot : int
+        The source.
+    upper : bool
+        Which part.
+    reached : callable, optional
+        Returns which entries of the pivot's own row belong to the upper part, given their places; all by default.
+
+    Returns
+    -------
+    source, pointer : ndarray
+        Of the part, copied, without a row that has no entry in it.
+    kept : ndarray
+        Which entries are in it; bool, one for each.
+
+    Examples
+    --------
+    >>> rows = np.array([3, 5]), np.array([0, 1, 3])
+    >>> split_rows(*rows, 5, False, lambda row: np.array([False, True]))
+    (array([3, 5]), array([0, 1, 2]), array([ True,  True, False]))
+    """
+    at, after = np.searchsorted(source, [pivot, pivot + (reached is not None)]).tolist()
+    row = slice(int(pointer[at]), int(pointer[after]))
+    kept = np.zeros(int(pointer[-1]), np.bool_)
+    kept[row.stop :] = True
+    if reached is not None and at < after:
+        kept[row] = reached(row)
+    if not upper:
+        np.logical_not(kept, out=kept)
+    lengths = np.diff(pointer)
+    own = np.count_nonzero(kept[row])
+    lengths[at:after] = own
+    rows = slice(at if own else after, None) if upper else slice(0, after if own else at)
+    return source[rows].copy(), np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[rows])]), kept
 
 
 def divide_rows(run: Run, part: npt.NDArray[np.int64]) -> dict[int, Run]:

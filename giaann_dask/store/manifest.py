@@ -191,7 +191,9 @@ class Manifest:
             {"region": region, "neurons": size.neurons, "connections": size.connections}
             for region, size in self.counts.items()
         ]
-        return {**asdict(self), "specification": self.specification.as_dict(), "counts": counts}
+        # A target is stored where a row was divided alone.
+        splits = [list(split[: 2 + (split.target > 0)]) for split in self.splits]
+        return {**asdict(self), "specification": self.specification.as_dict(), "counts": counts, "splits": splits}
 
     @classmethod
     def from_dict(cls, fields: object, what: str = "the network") -> Manifest:
@@ -223,9 +225,7 @@ class Manifest:
         values["specification"] = Specification.from_dict(values["specification"])
         values["by_status"] = check.integers("by_status", values["by_status"], len(STATUS_NAMES))
         values["runs"] = check.rows("runs", StoredRun, values["runs"])
-        values["splits"] = tuple(
-            Split(*check.integers("splits", split, 2, _LARGEST)) for split in check.items("splits", values)
-        )
+        values["splits"] = tuple(check.split(split) for split in check.items("splits", values))
         values["load"] = check.integers("load", values["load"])
         counted = check.rows("counts", _StoredCount, values["counts"])
         values["counts"] = {count.region: RunSize(count.neurons, count.connections) for count in counted}
@@ -302,6 +302,12 @@ class _Check:
         self(length in (None, len(found)), name, found, f"{length} numbers")
         return found
 
+    def split(self, values: object) -> Split:
+        """Return values that have to be a region and where it was split."""
+        found = self.integers("splits", values, most=_LARGEST)
+        self(len(found) in (2, 3) and found[2:] != (0,), "splits", found, "2 numbers, or 3 of which the last is not 0")
+        return Split(*found)
+
     def items(self, name: str, values: Mapping[str, Any]) -> Sequence[object]:
         """Return a field that has to be a list."""
         found = values[name]
@@ -348,9 +354,9 @@ def _check_regions(manifest: Manifest, check: _Check) -> None:
     begun_with, asked = manifest.first_regions, manifest.specification.regions
     check(begun_with <= asked, "begun_with", begun_with, f"no more than the {asked} regions of the specification")
     live = set(range(begun_with))
-    for number, (region, pivot) in enumerate(manifest.splits):
-        check(region in live, "splits", (region, pivot), "a region that there is at that time")
-        live = live - {region} | {begun_with + 2 * number, begun_with + 2 * number + 1}
+    for number, split in enumerate(manifest.splits):
+        check(split.region in live, "splits", tuple(split), "a region that there is at that time")
+        live = live - {split.region} | {begun_with + 2 * number, begun_with + 2 * number + 1}
     identities = [run.identity for run in manifest.runs]
     twice = [identity for identity, times in Counter(identities).items() if times > 1]
     check(not twice, "runs", f"a list with {twice[:3]} more than once", "each run once")

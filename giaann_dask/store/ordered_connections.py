@@ -116,9 +116,15 @@ class OrderedConnections:
             yield block.pop()
 
 
-def read_region(reader: CommitReader, region: int) -> Run:
-    """Return all connections of a region as one run."""
-    return read_runs(reader, reader.manifest().runs_by_region().get(region, []))
+def runs_together(reader: CommitReader) -> dict[int, list[StoredRun]]:
+    """Return the runs of the regions that have any, together those of regions that have rows in common.
+
+    So every row is whole. They are named by the first region of each group, in order.
+    """
+    by_region = reader.manifest().runs_by_region()
+    groups = reader.placement().groups() if by_region else ()
+    found = {group[0]: [run for region in group for run in by_region.get(region, ())] for group in groups}
+    return {region: runs for region, runs in found.items() if runs}
 
 
 def read_runs(reader: CommitReader, runs: Sequence[StoredRun]) -> Run:
@@ -211,7 +217,7 @@ def ordered_connections(
                 del block
             return len(runs)
 
-        _read_regions(read, list(reader.manifest().runs_by_region().values()), observer)
+        _read_regions(read, list(runs_together(reader).values()), observer)
         _order_rows(unordered, rows, blocks.ends)
         unordered.close()
         yield OrderedConnections(rows, target, strength)

@@ -327,11 +327,15 @@ def _write_derived(
     runs: Sequence[tuple[int, RunReference]],
     placement: Placement,
 ) -> list[Future]:
-    """Submit tasks that write what a model derives from all counts, region by region; the place is fork and commit."""
+    """Submit tasks that write what a model derives from all counts; the place is fork and commit.
+
+    There are two tasks for each region, or for each group of regions that have rows in common.
+    """
     fork, name = place
-    by_region: dict[int, list[RunReference]] = {region: [] for region in placement.live()}
+    first = {region: group[0] for group in placement.groups() for region in group}
+    by_region: dict[int, list[RunReference]] = {region: [] for region in sorted({*first.values()})}
     for region, run in runs:
-        by_region[region].append(run)
+        by_region[first[region]].append(run)
     parts = {
         region: regions.tasks.submit_at_owner(
             region,

@@ -37,7 +37,7 @@ class BudgetPolicy:
     def __init__(self, regions: Regions, specification: Specification, options: TrainingOptions) -> None:
         self._regions = regions
         self._wanted, self._options = specification.regions, options
-        # The neurons at which regions that have grown too large are to be split, and regions of a single neuron.
+        # Where regions that have grown too large are to be split, and regions that cannot be.
         self._pivots: dict[int, Future] = {}
         self._unsplittable: set[int] = set()
 
@@ -87,12 +87,12 @@ class BudgetPolicy:
 
     def _split(self, region: int, found: Future) -> None:
         """Split a region at its pivot, or mark it as indivisible if there is none."""
-        pivot: int | None = result(found)
+        pivot: tuple[int, int] | None = result(found)
         del self._pivots[region]
         if pivot is None:
             self._unsplittable.add(region)
         else:
-            self._regions.split(region, pivot)
+            self._regions.split(region, *pivot)
 
     def _hot_bytes(self) -> float:
         if self._options.hot_bytes is not None:

@@ -343,10 +343,9 @@ class RegionTasks:
         sizes = self.submit("measure", table_tasks.measure, list(regions), future, key_of=(future.key, list(regions)))
         return [PendingSize(sizes, at) for at in range(len(regions))]
 
-    def part(self, run: RunReference, region: int, pivot: int, upper: bool) -> RunReference:
-        """Submit the task that cuts the part of a run for a new region."""
-        arguments = (run.argument, pivot, upper)
-        future = self.submit("split", tasks.split, *arguments, key_of=(run.key, pivot, upper))
+    def part(self, run: RunReference, region: int, place: tuple[int, int, bool]) -> RunReference:
+        """Submit the task that cuts the part of a run for a new region, given neuron, target, and which part it is."""
+        future = self.submit("split", tasks.split, run.argument, *place, key_of=(run.key, place))
         name = run_identity(region, run.first_round, run.last_round)
         return replace(run, identity=name, value=future, read=None, size=self.measure(future), inputs=(), place=None)
 

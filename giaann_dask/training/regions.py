@@ -429,15 +429,15 @@ class Regions:
         size = self.sizes.last_of(run)
         return size.nbytes if size else 0
 
-    def split(self, region: int, pivot: int) -> None:
-        """Split a region at a neuron into two new ones."""
+    def split(self, region: int, pivot: int, target: int = 0) -> None:
+        """Split a region at a neuron into two new ones, or at a target of its row (`Split`)."""
         self.integrate()
         low = self._first_regions + 2 * len(self.splits)
-        self.splits = (*self.splits, Split(region, pivot))
+        self.splits = (*self.splits, Split(region, pivot, target))
         _LOG.info("region %s was split into %s and %s", region, low, low + 1)
         runs = self._runs.pop(region)
         for new, upper in ((low, False), (low + 1, True)):
-            self._runs[new] = tuple(self.tasks.part(run, new, pivot, upper) for run in runs)
+            self._runs[new] = tuple(self.tasks.part(run, new, (pivot, target, upper)) for run in runs)
         self.tasks.split(region, low)
 
     def contents(self) -> dict[int, int]:

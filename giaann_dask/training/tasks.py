@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.cluster.written_runs import WRITTEN
 from giaann_dask.dask_types import register
 from giaann_dask.device import DeviceName, select_device
+from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.models import model_of
 from giaann_dask.models.base import DerivedTables
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
@@ -27,7 +28,7 @@ from giaann_dask.runs.device_sums import PairSums, sum_pairs_on
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, pack_targets, unpack, unpack_rows
 from giaann_dask.runs.pair_tables import PairRegionRun, PairTable, join_pairs, pair_run, sum_pairs
-from giaann_dask.runs.placement import Placement, Split, choose_pivot, row_weights, split_run
+from giaann_dask.runs.placement import Placement, Split, choose_pivot, choose_target, row_weights, split_run
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.runs.target_sets import run_of_blocks
@@ -127,7 +128,45 @@ def count_batch(
 ) -> dict[int, Increment]:
     """Return the increments of a batch of sequences by region."""
     placement = replace(columns, splits=splits)
-    return dict(model_of(specification).count(blocks, specification, placement))
+    return divide_at_targets(dict(model_of(specification).count(blocks, specification, placement)), placement)
+
+
+_Form = TypeVar("_Form", bound=AnyRun)
+
+
+def divide_at_targets(runs: dict[int, _Form], placement: Placement) -> dict[int, _Form]:
+    """Divide the rows that have several regions, given runs by the own region of each row.
+
+    Parameters
+    ----------
+    runs : dict of int to RegionRun, PairRegionRun or PackedRegionRun
+        By region; not changed.
+    placement : Placement
+        Where connections belong.
+
+    Returns
+    -------
+    dict of int to RegionRun, PairRegionRun or PackedRegionRun
+        The same connections, each in its region.
+    """
+    for cut in placement.cuts():
+        if cut.region not in runs:
+            continue
+        runs = dict(runs)
+        whole = runs.pop(cut.region)
+        for region, upper in ((cut.region, False), (cut.following, True)):
+            part = split(whole, cut.pivot, cut.target, upper)
+            if not measure_run(part).empty:
+                runs[region] = cast(_Form, _add_alike(runs[region], part) if region in runs else part)
+    return runs
+
+
+def _add_alike(*runs: AnyRun) -> AnyRun:
+    """Return the sum of runs in their form; they are all packed, or none is."""
+    packed = [run for run in runs if isinstance(run, PackedRegionRun)]
+    return (
+        sum_runs(*packed) if packed else add_increments([run for run in runs if not isinstance(run, PackedRegionRun)])
+    )
 
 
 def count_column_usage(block: EncodedBlock) -> ColumnUsage:
@@ -173,7 +212,10 @@ def count_dense(
 ) -> dict[int, Increment]:
     """Return what `count_selected` returns for a batch of one sequence, from a dense tensor on a device."""
     chosen, placement = _selected(blocks, batch, number), replace(columns, splits=splits)
-    return dict(model_of(specification).count_dense(chosen, specification, placement, device))
+    increments: dict[int, Increment] = dict(
+        model_of(specification).count_dense(chosen, specification, placement, device)
+    )
+    return divide_at_targets(increments, placement)
 
 
 def _selected(blocks: Sequence[EncodedBlock], batch: npt.NDArray[np.int64], number: int) -> list[EncodedBlock]:
@@ -300,27 +342,45 @@ def decode(run: AnyRun) -> RegionRun:
 
 
 @takes_runs
-def find_pivot(*runs: AnyRun) -> int | None:
-    """Return the neuron at which a region is to be split, None for one that cannot be."""
+def find_pivot(*runs: AnyRun) -> tuple[int, int] | None:
+    """Return the neuron, and the target of a region of a single row or 0, at which a region is to be split.
+
+    None for one that cannot be: all its connections lead from one neuron to one other.
+    """
     tables = [run.connections for run in runs] + [run.neurons for run in runs]
-    return choose_pivot([row_weights(table) for table in tables])
+    weights = [row_weights(table) for table in tables]
+    pivot = choose_pivot(weights)
+    if pivot is not None:
+        return pivot, 0
+    target = choose_target(np.concatenate([_targets(run.connections) for run in runs]))
+    return None if target is None else (int(np.concatenate([source for source, _ in weights])[0]), target)
+
+
+def _targets(table: Run | PackedRun | PairTable) -> Integers:
+    """Return the neuron keys of the targets of connections or pairs."""
+    return table.targets() if isinstance(table, PairTable) else unpack_target(decode_table(table).target)[1]
 
 
 @takes_runs
-def split(run: AnyRun, pivot: int, upper: bool) -> AnyRun:
-    """Return the part of a run below a neuron, or the part from it on, in the form of the run."""
+def split(run: AnyRun, pivot: int, target: int, upper: bool) -> AnyRun:
+    """Return the part of a run below a neuron, or the part from it on, in the form of the run.
+
+    With a target other than 0, the connections of the neuron itself are divided there; all else of it is in the part
+    below.
+    """
     count_used([run])
+    neuron = pivot + (target > 0)
     if isinstance(run, PairRegionRun):
         return PairRegionRun(
-            run.connections.split(pivot, upper),
-            split_run(run.neurons, pivot, upper),
-            None if run.postings is None else split_run(run.postings, pivot, upper),
+            run.connections.split(pivot, upper, target),
+            split_run(run.neurons, neuron, upper),
+            None if run.postings is None else split_run(run.postings, neuron, upper),
         )
     whole = decode(run)
     part = RegionRun(
-        split_run(whole.connections, pivot, upper),
-        split_run(whole.neurons, pivot, upper),
-        None if whole.postings is None else split_run(whole.postings, pivot, upper),
+        split_run(whole.connections, pivot, upper, target),
+        split_run(whole.neurons, neuron, upper),
+        None if whole.postings is None else split_run(whole.postings, neuron, upper),
     )
     return pack_run(part) if isinstance(run, PackedRegionRun) else part
 

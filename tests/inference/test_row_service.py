@@ -38,19 +38,21 @@ from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.rows import service as row_service
 from giaann_dask.rows.cache import RowCache, RowStatistics
 from giaann_dask.rows.decoded import DecodedBlocks
-from giaann_dask.rows.messages import RowProjection
+from giaann_dask.rows.messages import OPERATION, RowProjection, RowRequest, RowResponse
 from giaann_dask.rows.regions import opened_bytes, rows_are_remote
 from giaann_dask.rows.remote import RegionKeys, RemoteRows
 from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.rows.service import install, select_rows
-from giaann_dask.rows.source import RunRows
+from giaann_dask.rows.source import RunRows, sum_rows
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import Row, Run
+from giaann_dask.runs.run import RegionRun, Row, Run, divide_rows
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.training.tasks import divide_at_targets
 
 ALL = st.none()
+GIANT = pack_neuron([11], 0).tolist()
 SEGMENTS = st.tuples(st.integers(0, 31), st.integers(0, 32)).map(lambda pair: (min(pair), max(pair)))
 TABLES = st.dictionaries(
     st.tuples(st.integers(0, 12), st.integers(0, 31), st.integers(0, 5)), st.integers(1, 1 << 20), max_size=60
@@ -90,7 +92,7 @@ def trimmed(row: Row | None, projection: RowProjection) -> Row | None:
 
 
 @settings(deadline=None)
-@given(TABLES, st.one_of(ALL, SEGMENTS), st.booleans(), st.integers(1, 400), st.integers(1, 9))
+@given(TABLES, st.one_of(ALL, SEGMENTS), st.booleans(), st.integers(64, 400), st.integers(1, 9))
 def test_an_answer_is_a_part_of_a_run(
     table: dict[tuple[int, int, int], int],
     segments: tuple[int, int] | None,
@@ -100,15 +102,21 @@ def test_an_answer_is_a_part_of_a_run(
 ) -> None:
     # Blocks of a run: its sources are divided at some of them.
     whole, neurons = table_run(table), pack_neuron(np.arange(13), 0)
-    projection, done = RowProjection(segments, strengths), 0
+    projection = RowProjection(segments, strengths)
     packed, decoded = pack(whole, 4), DecodedBlocks(lambda: False, block)
-    while done < len(neurons):
-        answer = select_rows(decoded.blocks("run", packed, neurons[done:]), neurons[done:], projection, limit)
-        assert answer.answered > 0
-        for neuron in neurons[done : done + answer.answered].tolist():
-            assert same(answer.rows.row(neuron), trimmed(whole.row(neuron), projection))
-        assert set(answer.rows.source.tolist()) <= set(neurons[done : done + answer.answered].tolist())
-        done += answer.answered
+    question: RowRequest | None = RowRequest("run", neurons)
+    answers: list[RowResponse] = []
+    while question is not None:
+        blocks = decoded.blocks("run", packed, question.neurons)
+        answer = select_rows(blocks, question, projection, limit)
+        assert answer.rows.nbytes - Run.empty().nbytes <= limit
+        assert answer.answered or len(answer.rows), "something comes with each"
+        question = question.after(answer)
+        answers.append(answer)
+    together = sum_rows([answer.rows for answer in answers])
+    assert sum(len(answer.rows) for answer in answers) == len(together), "each once"
+    for neuron in neurons.tolist():
+        assert same(together.row(neuron), trimmed(whole.row(neuron), projection))
 
 
 @settings(deadline=None)
@@ -139,7 +147,9 @@ def test_an_answer_that_fails_is_asked_for_again() -> None:
     assert hot.look_up("a", [1], ahead=False) == ({}, {})
 
 
-@pytest.mark.parametrize("wrong", [{"mode": "copied"}, {"replicated_share": 0}, {"cache_bytes": -1}, {"timeout_s": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"mode": "copied"}, {"replicated_share": 0}, {"cache_bytes": -1}, {"timeout_s": 0}, {"answer_bytes": 63}]
+)
 def test_impossible_options(wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         RowOptions(**wrong)
@@ -150,7 +160,12 @@ class Regions:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.placement = Placement(3).split(1, int(pack_neuron(7, 0)))
+        # A row is divided among three regions.
+        (giant, *_), placement = GIANT, Placement(3).split(1, int(pack_neuron(7, 0)))
+        for target in (20, 35):
+            last = placement.divided().get(giant, (placement.region_of(giant),))[-1]
+            placement = placement.split(last, giant, int(pack_neuron(target, 0)))
+        self.placement = placement
         tables = np.random.default_rng(5).integers(0, [40, 30, 50, 1000], (2, 4000, 4))
         halves = [{(a, s, b): n + 1 for a, s, b, n in half.tolist()} for half in tables]
         runs = [[self._part(table_run(half), region) for half in halves] for region in self.placement.live()]
@@ -167,13 +182,9 @@ class Regions:
         return [present[place % len(present)] for place in range(len(self.placement.live()))]
 
     def _part(self, run: Run, region: int) -> Run:
-        mine = np.flatnonzero(self.placement.regions_of(run.source) == region)
-        return merge_runs(
-            [
-                Run(run.source[i : i + 1], np.array([0, b - a]), run.target[a:b], run.strength[a:b])
-                for i, a, b in zip(mine, run.pointer[mine], run.pointer[mine + 1], strict=True)
-            ]
-        )
+        own = divide_rows(run, self.placement.regions_of(run.source))
+        parts = divide_at_targets({r: RegionRun(its, Run.empty()) for r, its in own.items()}, self.placement)
+        return parts[region].connections if region in parts else Run.empty()
 
     def asked(self, snapshot: str, **options: Any) -> RegionKeys:
         return RegionKeys(snapshot, self.keys, RowOptions(**options))
@@ -208,13 +219,31 @@ def test_any_asking_gets_the_same_rows(
     assert rows.figures.hits + rows.figures.awaited + rows.figures.misses == sum(len(set(w)) for w in wanted)
 
 
-def test_long_answers_come_in_parts(regions: Regions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_service, "ANSWER_BYTES", 1000)
-    rows = RemoteRows.of_client(regions.client, regions.placement, regions.asked("parts"))
+@pytest.mark.parametrize("limit", [256, 20_000])
+def test_long_answers_come_in_parts(regions: Regions, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """No message has more than the limit, whichever rows are asked for, and no more messages are sent than needed."""
+    sizes: list[tuple[int, int]] = []
+    (worker,) = regions.client.cluster.workers.values()
+    answer = worker.handlers[OPERATION]
+
+    async def measured(questions: Any, **more: Any) -> Any:
+        reply = await answer(questions, **more)
+        found = reply["answers"].data
+        sizes.append((sum(each.neurons.nbytes for each in questions), sum(each.rows.nbytes for each in found)))
+        return reply
+
+    monkeypatch.setitem(worker.handlers, OPERATION, measured)
+    rows = RemoteRows.of_client(regions.client, regions.placement, regions.asked(f"parts {limit}", answer_bytes=limit))
     found = rows.rows(regions.neurons)
     assert all(same(row, regions.rows.row(neuron)) for neuron, row in found.items())
-    assert rows.figures.rows == 2 * len(regions.neurons), "of two runs each"
-    assert rows.figures.requests > 3
+    assert rows.figures.requests == len(sizes)
+    assert max(max(pair) for pair in sizes) <= limit
+    assert rows.figures.received_bytes == sum(nbytes for _, nbytes in sizes)
+    # Of two runs each, and of the divided row two more parts.
+    assert rows.figures.rows == 2 * (len(regions.neurons) + 2)
+    # A connection takes 12 bytes.
+    least = rows.figures.received_bytes // limit
+    assert max(least, 2) <= rows.figures.requests <= 1.5 * least + 2
 
 
 def test_one_request_to_an_owner_however_many_rows(regions: Regions) -> None:
@@ -223,7 +252,7 @@ def test_one_request_to_an_owner_however_many_rows(regions: Regions) -> None:
         assert rows.row(regions.neurons[44]) is None
         rows.rows(regions.neurons)
     figures = rows.figures
-    assert (figures.requests, figures.rows, figures.retries) == (2, 90, 0), "of two runs each"
+    assert (figures.requests, figures.rows, figures.retries) == (2, 94, 0), "of two runs each"
     assert (figures.misses, figures.hits) == (45, 47)
     assert figures.hit_rate == pytest.approx(47 / 92)
     assert figures.received_bytes > sum(len(r.target) * 8 for n in regions.neurons if (r := regions.rows.row(n)))

@@ -95,10 +95,15 @@ def test_sums_do_not_depend_on_how_pairs_are_divided(
         assert as_dictionary(unpack(mixed.connections)) == expected
         if len(expected) == len(whole) and not tree:
             assert compact(*runs).connections.entries == pack(whole).entries
-        halves = [split(PairRegionRun(joined, none), pivot, upper) for upper in (False, True)]
-        both = [half.connections for half in halves]
-        assert {**as_dictionary(pair_run(both[:1])), **as_dictionary(pair_run(both[1:]))} == expected
-        assert (find_pivot(*runs) is None) == (joined.rows < 2)
+        place = find_pivot(*runs)
+        # A single row is divided by target.
+        assert (place is None) == (joined.rows < 2 and len(joined.neurons) < 2)
+        for where in ((pivot, 0), (pivot, 5 * 1_000_003), place or (pivot, 0)):
+            halves = [split(PairRegionRun(joined, none), *where, upper) for upper in (False, True)]
+            low, high = (as_dictionary(pair_run([half.connections])) for half in halves)
+            assert {**low, **high} == expected
+            assert len(low) + len(high) == len(expected)
+            assert place != where or all(half.connections.rows for half in halves)
 
 
 def _is_written(pair: Pair) -> bool:

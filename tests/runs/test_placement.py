@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,23 +15,25 @@ from giaann_dask.cluster import Roles, WorkerMemory, assign_regions
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.runs.column_placement import ColumnUsage, place_columns
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import pack
-from giaann_dask.runs.placement import UNASSIGNED, Placement, choose_pivot, row_weights, split_run
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.packing import PackedRegionRun, pack
+from giaann_dask.runs.pair_tables import PairRegionRun, PairRule, PairTable, pair_run
+from giaann_dask.runs.placement import UNASSIGNED, Placement, choose_pivot, choose_target, row_weights, split_run
+from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import PlacementKind
+from giaann_dask.training.tasks import AnyRun, decode, divide_at_targets
 
 neurons = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 40)), min_size=1, max_size=40).map(
     lambda pairs: np.unique(pack_neuron([c for c, _ in pairs], [f for _, f in pairs]))
 )
 
 
-def naive_region(placement: Placement, neuron: int) -> int:
+def naive_region(placement: Placement, neuron: int, target: int = 0) -> int:
     """Follow the splits one by one."""
     column = int(unpack_neuron(neuron)[0])
     region = int(placement.first_regions_of([column])[0])
     for number, split in enumerate(placement.splits):
         if split.region == region:
-            region = placement.first_regions + 2 * number + int(neuron >= split.pivot)
+            region = placement.first_regions + 2 * number + int((neuron, target) >= (split.pivot, split.target))
     return region
 
 
@@ -51,6 +56,78 @@ def test_splits_are_followed(data: st.DataObject, keys: np.ndarray, first: int) 
         # Every region begins in the column at its first key or at a pivot.
         expected = dict.fromkeys(naive_region(placement, key) for key in begins)
         assert placement.regions_of_column(column) == tuple(expected)
+
+
+POINTS = st.sets(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 6)), min_size=1, max_size=40)
+RULE = PairRule(3, 3, 5, 6, 2, 2, 4, False, np.arange(1, 9))
+
+
+def tables_of(points: list[tuple[int, int]]) -> tuple[PairTable, Run]:
+    """Connections of neurons to targets as pairs, two of each, and their sum."""
+    neuron, target = np.array(points).T
+    source, lengths = np.unique(neuron, return_counts=True)
+    known, place = np.unique(target, return_inverse=True)
+    keys = (np.repeat(place, 2) << RULE.target_shift | np.tile([1, 2], len(place))).astype(np.uint32)
+    table = PairTable(RULE, source, np.concatenate([[0], np.cumsum(2 * lengths)]), known, keys)
+    return table, pair_run([table])
+
+
+def connections_of(run: Run) -> list[tuple[int, ...]]:
+    source = np.repeat(run.source, np.diff(run.pointer))
+    return list(zip(source.tolist(), run.target.tolist(), run.strength.tolist(), strict=True))
+
+
+@examples(40)
+@given(data=st.data(), points=POINTS, first=st.integers(1, 3))
+def test_giant_rows_are_divided_by_target(data: st.DataObject, points: set[tuple[int, int, int]], first: int) -> None:
+    """Any splits, at neurons and at targets: every form of a run is divided as the splits say, one by one."""
+    placement = Placement(first)
+    ends = sorted((int(pack_neuron(column, feature)), target) for column, feature, target in points)
+    for _ in range(data.draw(st.integers(0, 6))):
+        region = data.draw(st.sampled_from(placement.live()))
+        inside = [end for end in ends if naive_region(placement, *end) == region]
+        if len(inside) > 1:
+            before, (neuron, target) = data.draw(st.sampled_from(list(pairwise(inside))))
+            within = before[0] == neuron or data.draw(st.booleans())
+            placement = placement.split(region, neuron, target if within else 0)
+    neurons = np.unique([neuron for neuron, _ in ends])
+    assert placement.regions_of(neurons).tolist() == [naive_region(placement, key) for key in neurons.tolist()]
+    group_of = {region: group for group in placement.groups() for region in group}
+    assert sorted(group_of) == list(placement.live())
+    assert placement.groups_of(neurons).tolist() == [
+        group_of[region][0] for region in placement.regions_of(neurons).tolist()
+    ]
+    for neuron in neurons.tolist():
+        regions = dict.fromkeys(naive_region(placement, neuron, target) for target in range(8))
+        assert placement.divided().get(neuron, (placement.region_of(neuron),)) == tuple(regions)
+        assert set(regions) <= set(group_of[placement.region_of(neuron)])
+        assert set(regions) <= set(placement.regions_of_column(int(unpack_neuron(neuron)[0])))
+    own: dict[int, list[tuple[int, int]]] = {}
+    for end in ends:
+        own.setdefault(placement.region_of(end[0]), []).append(end)
+    tables, run = {region: tables_of(its) for region, its in own.items()}, tables_of(ends)[1]
+    forms: tuple[Callable[[PairTable, Run], AnyRun], ...] = (
+        lambda _, its: RegionRun(its, its),
+        lambda _, its: PackedRegionRun(pack(its), pack(its), pack(its)),
+        lambda pairs, its: PairRegionRun(pairs, its),
+    )
+    for form in forms:
+        runs = {region: form(*both) for region, both in tables.items()}
+        divided = {region: decode(part) for region, part in divide_at_targets(runs, placement).items()}
+        for region, part in divided.items():
+            for source, target, _ in connections_of(part.connections):
+                assert naive_region(placement, source, target >> 7 & (1 << 51) - 1) == region
+            assert set(placement.regions_of(part.neurons.source).tolist()) <= {region}, "all else is in its own region"
+        for tables_of_one in zip(*(part[:2] for part in divided.values()), strict=True):
+            assert connections_of(merge_runs(tables_of_one)) == connections_of(run)
+            assert sum(map(len, tables_of_one)) == len(run), "each once"
+
+
+@given(st.lists(st.integers(0, 5), max_size=12))
+def test_a_target_leaves_connections_on_both_sides(targets: list[int]) -> None:
+    found = choose_target(np.array(targets, np.int64))
+    assert (found is None) == (len(set(targets)) < 2)
+    assert found is None or min(targets) < found <= max(targets)
 
 
 def make_run(keys: np.ndarray, sizes: list[int]) -> Run:

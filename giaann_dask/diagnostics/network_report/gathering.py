@@ -20,7 +20,7 @@ from giaann_dask.models.columns.prompts import word_and_column
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.store.ordered_connections import read_region
+from giaann_dask.store.ordered_connections import read_runs, runs_together
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -138,18 +138,18 @@ def gather(store: NetworkStore, reader: CommitReader, client: Client | None = No
 
 
 def count_region(path: str, commit: str, region: int) -> Figures:
-    """Count the connections of a region, as a task."""
+    """Count the connections of a region, or of a group of regions that have rows in common, as a task."""
     return _count(open_commit(path, commit), region)
 
 
 def _count(reader: CommitReader, region: int) -> Figures:
     specification = reader.manifest().specification
     columns = reader.manifest().concepts if specification.traits.columns else 0
-    return count_connections(read_region(reader, region), specification, columns)
+    return count_connections(read_runs(reader, runs_together(reader)[region]), specification, columns)
 
 
 def _parts(reader: CommitReader, client: Client | None) -> Iterator[Figures]:
-    live = list(reader.manifest().runs_by_region())
+    live = list(runs_together(reader))
     if client is None:
         yield from (_count(reader, region) for region in live)
         return

@@ -102,16 +102,25 @@ def read_tables(path: str, commit: str, held: HeldRuns = _STORED) -> PooledTable
     reader = open_commit(path, commit)
 
     def build() -> PooledTables:
-        regions = [partial(_open_region, place, held.get(region, ())) for region, place in region_places(reader)]
-        return build_tables(_read_ahead(regions), reader.saved_vocabulary().features[1:])
+        places = dict(region_places(reader))
+
+        def opening(group: tuple[int, ...]) -> Callable[[], Run]:
+            keys = [key for region in group for key in held.get(region, ())]
+            return partial(_open_group, [places[region] for region in group], keys)
+
+        groups = map(opening, reader.placement().groups())
+        return build_tables(_read_ahead([*groups]), reader.saved_vocabulary().features[1:])
 
     return open_tables(path, commit, reader.fingerprint, build)
 
 
-def _open_region(place: tuple[str, str, list[str]], keys: Sequence[str]) -> Run:
-    """Return the merged runs of a region, from the memory of workers if they have all of them."""
+def _open_group(places: Sequence[tuple[str, str, list[str]]], keys: Sequence[str]) -> Run:
+    """Return the merged runs of regions with rows in common, from the memory of workers if they have all of them."""
     found = fetch(keys)
-    return merge_region(*(found[key] for key in keys)) if keys and len(found) == len(keys) else open_region(*place)
+    if keys and len(found) == len(keys):
+        return merge_region(*(found[key] for key in keys))
+    path, commit, _ = places[0]
+    return open_region(path, commit, [identity for *_, runs in places for identity in runs])
 
 
 def _read_ahead(regions: Sequence[Callable[[], Run]]) -> Iterator[Run]:

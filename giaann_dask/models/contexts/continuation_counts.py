@@ -63,7 +63,7 @@ def region_repeats(counts: Run, placement: Placement) -> RegionRepeats:
     collect: Any = _collect
     small, repeated, own = collect(counts.source, counts.pointer, counts.target, counts.strength.astype(np.int64))
     repeats = _to_run(*repeated)
-    return RegionRepeats(divide_rows(repeats, placement.regions_of(repeats.source)), _to_run(*own), small)
+    return RegionRepeats(divide_rows(repeats, placement.groups_of(repeats.source)), _to_run(*own), small)
 
 
 def join_repeats(region: int, parts: Sequence[RegionRepeats], own: RegionRepeats) -> tuple[Run, Integers] | None:

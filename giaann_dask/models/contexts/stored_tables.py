@@ -158,7 +158,7 @@ class StoredTables:
 
     def _continuations(self, key: int, target: Integers, count: Integers) -> Integers:
         """Return after how many longer contexts each word of a context was counted, or how often without any."""
-        region = self._placement.region_of(key)
+        region = int(self._placement.groups_of([key])[0])
         with self._locks[region], reading(f"network {self._reader.path}"):
             if region not in self._repeats:
                 self._repeats[region] = self._reader.repeat_rows(region)
