@@ -5,7 +5,7 @@ The server is in `giaann_dask.serving`.
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,9 @@ from giaann_dask.local_files import local_path
 if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.models.generation_options import GenerationOptions
+    from giaann_dask.serving.models import ModelSource
     from giaann_dask.serving.serving_options import ServingOptions
+    from giaann_dask.store.commits import CommitReader
 
 
 _limits, _cluster = section("Limits"), section("Cluster")
@@ -63,8 +65,11 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
     "serving",
     _SERVING + "ServingOptions",
     "HTTP",
-    first=("host", "port", "api_key", "model_name", "timeout_s"),
-    settings={"api_key": {"envvar": "GIAANN_API_KEY", "show_envvar": True}},
+    first=("host", "port", "api_key", "writable", "write_key", "model_name", "timeout_s"),
+    settings={
+        "api_key": {"envvar": "GIAANN_API_KEY", "show_envvar": True},
+        "write_key": {"envvar": "GIAANN_WRITE_KEY", "show_envvar": True},
+    },
 )
 @options_of("limits", _SERVING + "Limits", "Limits", prefix="max")
 @options_of("queue", _SERVING + "QueueOptions", "Limits", prefix="max", first=("slots",))
@@ -102,6 +107,7 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     from giaann_dask.models import model_of
     from giaann_dask.models.generation_options import BatchOptions
     from giaann_dask.serving.app import build_app
+    from giaann_dask.serving.document_writer import DocumentWriter
     from giaann_dask.serving.models import Models
     from giaann_dask.serving.opening import EngineOpener, SharedClient
     from giaann_dask.serving.server import address_of, bind
@@ -121,27 +127,46 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
         workers=_compute_workers(values, cluster),
     )
     stores = [NetworkStore(place) for _, place in networks]
+    if options.writable and (len(stores) > 1 or values["commit"] is not None):
+        raise OptionError(
+            f"{parameter('writable')} with several networks or an older commit",
+            "the last commit of one",
+            "leave it out",
+        )
     commits = [store.open(values["commit"] or store.head()) for store in stores]
     # Before a cluster is started.
     for reader in commits:
         specification = reader.manifest().specification
         model_of(specification).require_fit(specification, generation)
     names = [options.model_name or networks[0][0], *(name for name, _ in networks[1:])]
+    writer: DocumentWriter | None = None
+
+    def source(reader: CommitReader, name: str | None) -> ModelSource:
+        return opener.source(reader, name, tuple if writer is None else writer.texts)
+
     models = Models(
-        [opener.source(reader, name) for name, reader in zip(names, commits, strict=True)],
-        budget=values["network_bytes"],
+        [source(reader, name) for name, reader in zip(names, commits, strict=True)], budget=values["network_bytes"]
     )
+    if options.writable:
+        writer = DocumentWriter(
+            stores[0].path,
+            clients,
+            lambda reader: models.renew(source(reader, models.default.name)),
+            keep_texts=options.keep_texts,
+        )
     with bind(options) as bound:
         shown: dict[str, Any] = {"url": address_of(bound), "model": models.default.name, "commit": commits[0].commit}
         if len(commits) > 1:
             shown["models"] = {source.name: source.commit for source in models.sources}
-        with closing(clients), closing(models):
+        with closing(clients), closing(models), nullcontext() if writer is None else closing(writer):
             # A signal interrupts it.
             with waiting("open the network"):
                 models.open_default()
+                if writer is not None:
+                    writer.recover()
             with stop_on_signals("finishing running requests") as stop:
                 run_server(
-                    build_app(models, options),
+                    build_app(models, options, writer),
                     bound,
                     options,
                     stop=stop,

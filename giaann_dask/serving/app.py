@@ -21,6 +21,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from giaann_dask.serving.completions import complete, unknown_model
+from giaann_dask.serving.document_writer import DocumentWriter
+from giaann_dask.serving.documents import DocumentHandlers
 from giaann_dask.serving.http_errors import HttpError, http_error_of
 from giaann_dask.serving.metrics import CONTENT_TYPE, Metrics
 from giaann_dask.serving.models import Models, ModelSource
@@ -32,6 +34,7 @@ _PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 # Paths without authentication; they show nothing of the network.
 _OPEN = {"/healthz", *_PAGE}
+_DOCUMENTS = "/v1/documents"
 _LOCAL_NAMES = {"localhost", "127.0.0.1", "[::1]"}
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -50,15 +53,17 @@ class Handlers:
         Networks that continue prompts.
     options : ServingOptions
         The key, limits and timeouts.
+    writer : DocumentWriter, optional
+        Knows which documents training sentences are of.
     """
 
-    def __init__(self, models: Models, options: ServingOptions) -> None:
+    def __init__(self, models: Models, options: ServingOptions, writer: DocumentWriter | None = None) -> None:
         self.metrics = Metrics()
-        self._models, self._options = models, options
+        self._models, self._options, self._writer = models, options, writer
         self._created = int(time.time())
         self._queue: RequestQueue | None = None
         self._check: asyncio.Task[str | None] | None = None
-        self.metrics.describe(models.default.name, models.default.commit)
+        self.describe()
         models.observe = self.metrics.open_s.observe
         self.metrics.watch("giaann_open_networks", "Networks that are open", lambda: len(models.open_names))
         self.metrics.watch("giaann_open_bytes", "Estimated bytes of open networks", lambda: models.open_bytes)
@@ -71,6 +76,10 @@ class Handlers:
             "Prompts that began again on another worker",
             lambda: models.statistics().regenerated,
         )
+
+    def describe(self) -> None:
+        """Set the labels of the metrics to the commit that predicts."""
+        self.metrics.describe(self._models.default.name, self._models.default.commit)
 
     @property
     def queue(self) -> RequestQueue:
@@ -97,7 +106,7 @@ class Handlers:
 
     async def sentences(self, http: Request) -> Response:
         """Handle ``POST /v1/sentences``."""
-        return await trace(http, self._models, self._options)
+        return await trace(http, self._models, self._options, self._writer)
 
     async def models(self, http: Request) -> Response:
         """Handle ``GET /v1/models``."""
@@ -156,7 +165,9 @@ class AuthMiddleware:
 
     def __init__(self, app: ASGIApp, options: ServingOptions, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
-        self._key = None if options.api_key is None else options.api_key.encode()
+        self._keys = [key.encode() for key in (options.api_key, options.write_key) if key is not None]
+        self._open = options.api_key is None
+        self._write_key = options.write_key.encode() if options.writable and options.write_key is not None else None
         self._names = {*_LOCAL_NAMES, options.host} if options.private and options.api_key is None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -197,17 +208,22 @@ class AuthMiddleware:
             message = "the host of the request is not this machine; expected localhost, or a server with a key"
             return HttpError(403, message, code="wrong_host")
         # Not the path of `http.url`, which the Host header is part of.
-        if self._key is None or http.scope["path"] in _OPEN:
+        path = http.scope["path"]
+        writes = self._write_key is not None and path.startswith(_DOCUMENTS) and http.method not in ("GET", "HEAD")
+        if not writes and (self._open or path in _OPEN):
             return None
         scheme, _, given = http.headers.get("authorization", "").partition(" ")
+        allowed = [self._write_key] if writes and self._write_key is not None else self._keys
+        matches = [hmac.compare_digest(given.strip(" ").encode("latin-1"), key) for key in allowed]
         # The name of a scheme is written in capitals or not (RFC 9110, 11.1).
-        if hmac.compare_digest(given.strip(" ").encode("latin-1"), self._key) and scheme.lower() == "bearer":
+        if any(matches) and scheme.lower() == "bearer":
             return None
-        message = "the API key is missing or wrong; expected the header Authorization: Bearer KEY"
+        key = "key for writing" if writes else "API key"
+        message = f"the {key} is missing or wrong; expected the header Authorization: Bearer KEY"
         return HttpError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
 
-def build_app(models: Models, options: ServingOptions | None = None) -> Starlette:
+def build_app(models: Models, options: ServingOptions | None = None, writer: DocumentWriter | None = None) -> Starlette:
     """Return the ASGI application of networks.
 
     Parameters
@@ -216,13 +232,16 @@ def build_app(models: Models, options: ServingOptions | None = None) -> Starlett
         The networks that continue prompts.
     options : ServingOptions, optional
         The key, limits and timeouts; host, port and connections are the server's.
+    writer : DocumentWriter, optional
+        Adds documents to the first network and removes them; by default nothing can be written.
     """
     chosen = options or ServingOptions()
-    handlers = Handlers(models, chosen)
+    handlers = Handlers(models, chosen, writer)
     routes = [
         Route("/v1/completions", handlers.completions, methods=["POST"]),
         Route("/v1/chat/completions", handlers.chat_completions, methods=["POST"]),
         Route("/v1/sentences", handlers.sentences, methods=["POST"]),
+        *([] if writer is None else _document_routes(DocumentHandlers(writer, chosen.limits, handlers.describe))),
         Route("/v1/models", handlers.models),
         Route("/v1/models/{name:path}", handlers.model),
         Route("/healthz", handlers.health),
@@ -238,6 +257,16 @@ def build_app(models: Models, options: ServingOptions | None = None) -> Starlett
     # Paths are exact: an address to go to instead would be made of the Host header.
     app.router.redirect_slashes = False
     return app
+
+
+def _document_routes(handlers: DocumentHandlers) -> list[Route]:
+    return [
+        Route(_DOCUMENTS, handlers.add, methods=["POST"]),
+        Route(_DOCUMENTS, handlers.all, methods=["GET"]),
+        Route(_DOCUMENTS + "/{id}", handlers.one, methods=["GET"]),
+        Route(_DOCUMENTS + "/{id}", handlers.remove, methods=["DELETE"]),
+        Route(_DOCUMENTS + "/{id}/certificate", handlers.certificate, methods=["GET"]),
+    ]
 
 
 def _page(name: str) -> Callable[[Request], Awaitable[Response]]:
@@ -272,4 +301,6 @@ def _host(http: Request) -> str:
 def _known(path: str) -> str:
     """Return the path as a label; paths that are not ours share one, so that labels stay few."""
     known = {"/v1/completions", "/v1/chat/completions", "/v1/sentences", "/v1/models", "/healthz", "/metrics", *_PAGE}
+    if path.startswith(_DOCUMENTS):
+        return _DOCUMENTS
     return path if path in known else "/v1/models/..." if path.startswith("/v1/models/") else "other"

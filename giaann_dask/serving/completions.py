@@ -285,6 +285,17 @@ async def read_body(http: Request, limit: int) -> bytes:
     if http.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         # Pages of other sites cannot send this type without being asked whether they may.
         raise HttpError(415, "the body is not declared as JSON; expected Content-Type: application/json")
+    return await read_bytes(http, limit)
+
+
+async def read_bytes(http: Request, limit: int) -> bytes:
+    """Return the body of a request of a limited length, of any type.
+
+    Raises
+    ------
+    HttpError
+        With status 413, or 415 where it is compressed.
+    """
     coding = http.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
         message = f"the body has the Content-Encoding {coding[:60]!r}; expected none: send it uncompressed"

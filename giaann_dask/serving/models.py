@@ -12,6 +12,7 @@ import gc
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
@@ -28,11 +29,13 @@ from giaann_dask.serving.engine import (
     CompletionOptions,
     EngineRequest,
     EngineStatistics,
+    PromptEvent,
     Report,
     closed_error,
 )
 from giaann_dask.serving.http_errors import busy
 from giaann_dask.store.commits import CommitReader
+from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.strings import escaped
 from giaann_dask.tracing.trace import TracedConnection, Tracer
 
@@ -40,6 +43,8 @@ from giaann_dask.tracing.trace import TracedConnection, Tracer
 _CHECK_S = 2.0
 # For a running check, or for an opening, when a network is closed.
 _CLOSE_S = 5.0
+# Between two looks whether prompts of a former commit have ended, and how long these may take.
+_IDLE_S, _LONGEST_S = 0.05, 3600.0
 _LOG = logging.getLogger(__name__)
 
 
@@ -82,6 +87,7 @@ class ModelSource:
         reader: CommitReader,
         opening: Callable[[], AbstractContextManager[CompletionEngine]],
         name: str | None = None,
+        texts: Callable[[], Sequence[Source]] = tuple,
     ) -> ModelSource:
         """Return a commit as a model of a server, named by default as the network's folder.
 
@@ -93,6 +99,8 @@ class ModelSource:
             See `ModelSource.opening`.
         name : str, optional
             Name of the model in requests.
+        texts : callable, optional
+            Returns where tracing looks for training text first.
         """
         specification = reader.manifest().specification
         return cls(
@@ -104,7 +112,7 @@ class ModelSource:
             subwords=specification.tokens == "subwords",
             nbytes=opened_bytes(reader),
             opening=opening,
-            tracer=partial(Tracer, reader) if specification.trace else None,
+            tracer=(lambda: Tracer(reader, texts())) if specification.trace else None,
         )
 
 
@@ -132,6 +140,8 @@ class ServedModel:
         self._lock, self._exchanging = threading.Lock(), threading.Lock()
         self._engine: CompletionEngine | None = None
         self._resources = ExitStack()
+        # Prompts that each engine continues, as one of a former commit is closed when it has none.
+        self._running: Counter[CompletionEngine] = Counter()
         # Counts of engines that are closed, and why there is no engine.
         self._counts, self._reason = EngineStatistics(), LOST
         # Set when the network is closed again; None while it is not open. The second one also while it is opened.
@@ -179,12 +189,54 @@ class ServedModel:
 
     def start(self, prompt: str, options: CompletionOptions, report: Report) -> EngineRequest:
         """Start to continue a prompt; see `CompletionEngine.start`."""
-        engine = self._engine
-        if engine is not None:
-            return engine.start(prompt, options, report)
-        request = EngineRequest(prompt, options, report)
-        request.end(closed_error(self._reason))
-        return request
+        with self._exchanging:
+            engine = self._engine
+            if engine is not None:
+                self._running[engine] += 1
+        if engine is None:
+            request = EngineRequest(prompt, options, report)
+            request.end(closed_error(self._reason))
+            return request
+        return engine.start(prompt, options, partial(self._report, engine, report))
+
+    def _report(self, engine: CompletionEngine, report: Report, event: PromptEvent | Exception | None) -> None:
+        """Pass on an event of a prompt, and count the prompt as ended with the last one."""
+        if event is None:
+            with self._exchanging:
+                self._running[engine] -= 1
+                self._running += Counter()
+        report(event)
+
+    def renew(self, source: ModelSource) -> None:
+        """Continue later prompts with another commit of the network; those that run end with theirs.
+
+        Raises
+        ------
+        GiaannError
+            If it cannot be opened; then the former commit predicts on.
+        """
+        with self._lock:
+            former, resources = None, ExitStack()
+            if self._closed is not None:
+                with ExitStack() as opened:
+                    engine = opened.enter_context(source.opening())
+                    with self._exchanging:
+                        former, resources = self._engine, self._resources
+                        self._engine, self._resources = engine, opened.pop_all()
+            with self._tracing:
+                self.source, self._tracer = source, None
+        if former is not None:
+            closing = (former, resources)
+            threading.Thread(target=self._close_idle, args=closing, name="former", daemon=True).start()
+
+    def _close_idle(self, engine: CompletionEngine, resources: ExitStack) -> None:
+        """Close the engine of a former commit when its prompts have ended; the target of a thread."""
+        deadline = time.monotonic() + _LONGEST_S
+        while self._running[engine] and time.monotonic() < deadline:
+            time.sleep(_IDLE_S)
+        with self._exchanging:
+            self._counts += engine.statistics()
+        resources.close()
 
     def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
         """Return connections, without their names, with the training sentences that built them; may read files."""
@@ -331,6 +383,10 @@ class Models:
     def __getitem__(self, name: str) -> ModelSource:
         """Return the network of a name."""
         return self._models[name].source
+
+    def renew(self, source: ModelSource) -> None:
+        """Predict with another commit of a network from now on; see `ServedModel.renew`."""
+        self._models[source.name].renew(source)
 
     @property
     def open_names(self) -> list[str]:

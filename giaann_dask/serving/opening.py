@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from giaann_dask.serving.engine import SERVED_BATCH, CompletionEngine, Engine
 from giaann_dask.serving.models import ModelSource
 from giaann_dask.serving.remote_engine import RemoteEngine
 from giaann_dask.store.commits import CommitReader
+from giaann_dask.text.memory_inputs import Source
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -145,6 +146,8 @@ class EngineOpener:
         ):
             yield engine
 
-    def source(self, reader: CommitReader, name: str | None = None) -> ModelSource:
-        """Return a commit as a model of the server, named by default as the network's folder."""
-        return ModelSource.of(reader, lambda: self.open(reader), name)
+    def source(
+        self, reader: CommitReader, name: str | None = None, texts: Callable[[], Sequence[Source]] = tuple
+    ) -> ModelSource:
+        """Return a commit as a model of the server; see `ModelSource.of`."""
+        return ModelSource.of(reader, lambda: self.open(reader), name, texts)

@@ -39,6 +39,10 @@ class Limits:
         Concept columns reported with a token.
     sentences : int
         Training sentences reported for a connection.
+    documents : int
+        Documents that are added, or listed, by a request.
+    document_bytes : int
+        Bytes of a request that adds documents.
 
     Raises
     ------
@@ -54,6 +58,8 @@ class Limits:
     candidates: int = 20
     columns: int = 50
     sentences: int = 50
+    documents: int = 1_000
+    document_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
         require_at_least(1, self, *vars(self))
@@ -101,6 +107,13 @@ class ServingOptions:
         Port; 0 takes any free one.
     api_key : str, optional
         Key that clients have to send; required where other machines can reach `host`.
+    writable : bool
+        Whether documents can be added to the network and removed from it, which `write_key` allows.
+    write_key : str, optional
+        Key that clients have to send to add and remove documents; it also allows all that `api_key` does.
+    keep_texts : bool
+        Whether the texts of documents are kept in a file beside the network. Without its text, a document can be
+        removed by a request that has the text.
     model_name : str, optional
         Name of the first model; that of the network's folder by default.
     timeout_s : float
@@ -130,6 +143,9 @@ class ServingOptions:
     host: str = "127.0.0.1"
     port: int = 8000
     api_key: str | None = None
+    writable: bool = False
+    write_key: str | None = None
+    keep_texts: bool = True
     model_name: str | None = None
     timeout_s: float = 60.0
     drain_s: float = 30.0
@@ -142,12 +158,19 @@ class ServingOptions:
         require_at_least(1, self, "connections")
         _require_positive(self, "timeout_s", "drain_s", "head_s")
         require_option(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
-        if self.api_key is not None and not _KEY.fullmatch(self.api_key):
-            # The key itself is not shown.
+        for name, key in (("api_key", self.api_key), ("write_key", self.write_key)):
+            if key is not None and not _KEY.fullmatch(key):
+                # The key itself is not shown.
+                raise OptionError(
+                    f"the key {parameter(name)} is empty or has white space, control or other than ASCII characters",
+                    "one word, without a line end",
+                    f"set {parameter(name)} to such a word",
+                )
+        if self.writable and (self.write_key is None or self.write_key == self.api_key):
             raise OptionError(
-                "the API key is empty or has white space, control or other than ASCII characters",
-                "one word, without a line end",
-                f"set {parameter('api_key')} to such a word",
+                f"{parameter('writable')} without a key of its own",
+                "a key that only writers have",
+                f"set GIAANN_WRITE_KEY or {parameter('write_key')}, to another key than {parameter('api_key')}",
             )
         from giaann_dask.text.strings import text_fault
 

@@ -11,9 +11,11 @@ from starlette.responses import JSONResponse, Response
 
 from giaann_dask.models.results import ConnectionKey, ContextPart
 from giaann_dask.serving.completions import read_body
+from giaann_dask.serving.document_writer import DocumentWriter
 from giaann_dask.serving.fields import read_integer, read_object, require_known, shown, wrong_field
 from giaann_dask.serving.models import Models
 from giaann_dask.serving.serving_options import Limits, ServingOptions
+from giaann_dask.tracing.trace import TracedSentence
 
 _NUMBERS = ("source", "target", "segment", "branch")
 _MOST = 1 << 63
@@ -67,8 +69,10 @@ def _is_whole(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value < _MOST
 
 
-async def trace(http: Request, models: Models, options: ServingOptions) -> Response:
-    """Answer a request for sentences.
+async def trace(
+    http: Request, models: Models, options: ServingOptions, writer: DocumentWriter | None = None
+) -> Response:
+    """Answer a request for sentences; of a writable network, with the ids of their documents.
 
     Raises
     ------
@@ -89,8 +93,17 @@ async def trace(http: Request, models: Models, options: ServingOptions) -> Respo
             found = await asyncio.to_thread(lease.model.trace, connections, sentences)
         finally:
             lease.release()
+    owners = {} if writer is None else await asyncio.to_thread(writer.table.owners)
     data = [
-        {"units": each.units, "sequences": each.sequences, "sentences": [asdict(one) for one in each.sentences]}
+        {
+            "units": each.units,
+            "sequences": each.sequences,
+            "sentences": [_described(one, owners.get(one.part)) for one in each.sentences],
+        }
         for each in found
     ]
     return JSONResponse({"object": "list", "data": data})
+
+
+def _described(sentence: TracedSentence, documents: list[str] | None) -> dict[str, Any]:
+    return {**asdict(sentence), **({} if documents is None else {"documents": documents})}

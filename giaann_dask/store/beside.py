@@ -22,6 +22,8 @@ from giaann_dask.store.places import StorePlace, answering
 
 HISTORY = ".history.jsonl"
 """Suffix of the file with the history of a network's jobs (`giaann_dask.workflows.history`)."""
+DOCUMENTS = ".documents.sqlite"
+"""Suffix of the file with the documents of a server (`giaann_dask.serving.document_table`)."""
 # Fields of its lines that name files or networks that were made of the network.
 _MADE = ("report", "to")
 _MOST = 1 << 28
@@ -120,12 +122,15 @@ def made_of(path: Path) -> list[str]:
     Returns
     -------
     list of str
-        Networks that were left or kept beside it, and the reports and copies in the history of its jobs that exist.
+        Networks that were left or kept beside it, the documents of a server, and the reports and copies in the history
+        of its jobs that exist.
     """
     if is_object_store(path):
         return []
     with suppress(OSError):
-        ours = re.compile(re.escape(path.name) + r"\.([a-z]+-[0-9a-f]{8}|reports)")
+        ours = re.compile(
+            re.escape(path.name) + rf"\.([a-z]+-[0-9a-f]{{8}}|reports)|{re.escape(path.name + DOCUMENTS)}"
+        )
         beside = [each for each in path.parent.iterdir() if ours.fullmatch(each.name)]
         lines = read_json_lines(path.with_name(path.name + HISTORY))
         named = {str(line[field]) for line in lines for field in _MADE if isinstance(line.get(field), str)}

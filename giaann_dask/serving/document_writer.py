@@ -1,0 +1,184 @@
+"""Add documents to a served network and subtract them exactly; each change is a commit that prompts see at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from giaann_dask.algebra.documents import identities_of
+from giaann_dask.api.algebra import forget
+from giaann_dask.api.text_options import TextOptions
+from giaann_dask.api.texts import as_sources, sources_of
+from giaann_dask.api.training import train
+from giaann_dask.errors import EmptyInputError
+from giaann_dask.serving.document_table import Document, DocumentTable
+from giaann_dask.serving.opening import SharedClient
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.text.memory_inputs import Source
+
+if TYPE_CHECKING:
+    from giaann_dask.algebra.certificates import RemovalReport
+
+
+class DocumentWriter:
+    """Writer of the documents of a network; one change at a time.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the network.
+    clients : SharedClient
+        Of the cluster that trains.
+    renew : callable
+        Called with each new commit, to predict with it.
+    keep_texts : bool
+        Whether the texts that are needed to subtract documents are kept.
+    """
+
+    def __init__(
+        self, path: Path, clients: SharedClient, renew: Callable[[CommitReader], None], *, keep_texts: bool = True
+    ) -> None:
+        self.table = DocumentTable(path)
+        self._path, self._clients, self._renew, self._keep_texts = path, clients, renew, keep_texts
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the table, after a running change."""
+        with self._lock:
+            self.table.close()
+
+    def recover(self) -> None:
+        """Complete or take back the changes in which an earlier server was interrupted.
+
+        A document whose text the network holds is stored; another one was never acknowledged. A removal is done again,
+        or taken back where the text of the document is not kept.
+        """
+        with self._lock:
+            held = {entry.identity.hex() for entry in self._head().ledger()}
+            for document in self.table.in_state("adding"):
+                if held.issuperset(document.parts):
+                    self.table.put([document], "stored")
+                else:
+                    self.table.remove([document.id])
+            for document in self.table.in_state("removing"):
+                if document.text is not None:
+                    self._subtract(document, document.text, purge=False)
+                elif held.issuperset(document.parts):
+                    self.table.put([document], "stored")
+                else:
+                    self.table.remove([document.id])
+
+    def add(self, texts: Sequence[tuple[str, str, dict[str, Any]]]) -> list[Document]:
+        """Train documents, and predict with them.
+
+        Parameters
+        ----------
+        texts : sequence of (str, str, dict)
+            Ids, texts and metadata. An id that is stored with the same text stays as it is.
+
+        Raises
+        ------
+        FileExistsError
+            If an id is stored with another text.
+        EmptyInputError
+            If a document has no sentence to train.
+        GiaannError
+            If they cannot be trained; then none of them is stored.
+        """
+        with self._lock:
+            reader = self._head()
+            documents = [self._document(reader, *each) for each in texts]
+            stored = [self.table.find(each.id) for each in documents]
+            for document, present in zip(documents, stored, strict=True):
+                if present is not None and present.parts != document.parts:
+                    raise FileExistsError(document.id)
+            new = [each for each, present in zip(documents, stored, strict=True) if present is None]
+            if new:
+                self._train(new, {name: text for name, text, _ in texts})
+            return [self.table.find(each.id) or each for each in documents]
+
+    def _train(self, documents: Sequence[Document], texts: dict[str, str]) -> None:
+        self.table.put(documents, "adding")
+        try:
+            inputs: list[Source] = [source for each in documents for source in as_sources([texts[each.id]])]
+            with self._clients.use() as client:
+                train(inputs, self._path, client=client, progress=False)
+        except BaseException:
+            held = {entry.identity.hex() for entry in self._head().ledger()}
+            self.table.remove([each.id for each in documents if not held.issuperset(each.parts)])
+            raise
+        self.table.put(documents, "stored")
+        self._renew(self._head())
+
+    def remove(self, document: Document, text: str, *, purge: bool) -> dict[str, Any] | None:
+        """Subtract a document, and predict without it; return the certificate.
+
+        None where another document has the same text, which therefore stays.
+
+        Parameters
+        ----------
+        document : Document
+            A stored one.
+        text : str
+            Its text.
+        purge : bool
+            Whether earlier commits, which hold it, are removed.
+
+        Raises
+        ------
+        GiaannError
+            If it cannot be subtracted; then it stays stored.
+        """
+        with self._lock:
+            owners = self.table.owners()
+            if any(len(owners.get(part, ())) > 1 for part in document.parts):
+                self.table.remove([document.id])
+                return None
+            self.table.put([document], "removing")
+            return self._subtract(document, text, purge=purge)
+
+    def _subtract(self, document: Document, text: str, *, purge: bool) -> dict[str, Any]:
+        try:
+            with self._clients.use() as client:
+                report: RemovalReport = forget(self._path, [text], client=client, purge=purge, progress=False)
+        except BaseException:
+            held = {entry.identity.hex() for entry in self._head().ledger()}
+            if held.issuperset(document.parts):
+                self.table.put([document], "stored")
+            raise
+        certificate = report.as_dict()
+        # Of this file the text is removed now.
+        certificate["elsewhere"] = [place for place in certificate["elsewhere"] if place != str(self.table.file)]
+        self.table.remove([document.id], certificate)
+        self._renew(self._head())
+        return certificate
+
+    def is_text_of(self, document: Document, text: str) -> bool:
+        """Return whether a text is that of a stored document."""
+        return self._parts(self._head(), text) == document.parts
+
+    def texts(self) -> list[Source]:
+        """Return the texts that are kept, in which tracing looks for training sentences."""
+        kept = [each.text for each in self.table.in_state("stored") if each.text is not None]
+        return [source for text in kept for source in as_sources([text])]
+
+    def _document(self, reader: CommitReader, name: str, text: str, metadata: dict[str, Any]) -> Document:
+        parts = self._parts(reader, text)
+        if not parts:
+            raise EmptyInputError(f"document {name!r} is empty", "some sentences")
+        kept = text if self._keep_texts else None
+        return Document(id=name, parts=parts, characters=len(text), text=kept, metadata=metadata)
+
+    def _parts(self, reader: CommitReader, text: str) -> tuple[str, ...]:
+        """Return the identities of a text's parts in the ledger."""
+        sources = as_sources([text])
+        lexicon = reader.tokenizer() or reader.ever_pos()
+        options = sources_of(reader.manifest().specification, TextOptions().fitting(sources), lexicon)
+        return tuple(sorted(identities_of(sources, options) or ()))
+
+    def _head(self) -> CommitReader:
+        store = NetworkStore(self._path)
+        return store.open(store.head())

@@ -1,0 +1,262 @@
+"""A server that learns and forgets documents: each change is an exact commit that prompts see at once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+from support.processes import Process, until
+from support.serving_engines import Collected
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.errors import OptionError, StoreWriteError
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
+from giaann_dask.serving.app import build_app
+from giaann_dask.serving.document_table import Document, DocumentTable
+from giaann_dask.serving.document_writer import DocumentWriter
+from giaann_dask.serving.engine import CompletionOptions
+from giaann_dask.serving.models import Models
+from giaann_dask.serving.opening import EngineOpener, SharedClient
+from giaann_dask.serving.serving_options import ServingOptions
+from giaann_dask.store.beside import DOCUMENTS
+
+WRITE = {"Authorization": "Bearer writer"}
+LANTERN = "The fisherman sold a lantern to the captain. The captain hung the lantern on the old ship."
+COIN = "The young baker found a silver coin in the river. The miller bought the coin from the baker."
+PATH = "/v1/documents"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    with gd.connect(workers=0) as client:
+        text = write_village(folder / "text.txt", 60, 1)
+        gd.train(text, folder / "net", client=client, profile="contexts", trace=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clients() -> Iterator[SharedClient]:
+    with closing(SharedClient(lambda: gd.connect(workers=0))) as shared:
+        yield shared
+
+
+@pytest.fixture
+def network(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained / "net", tmp_path / "net"))
+
+
+@contextmanager
+def serving(network: Path, clients: SharedClient, **options: Any) -> Iterator[tuple[TestClient, Models]]:
+    opener = EngineOpener(clients=clients, generation=GenerationOptions(), batch=BatchOptions(slots=2), workers=0)
+    chosen = ServingOptions(writable=True, write_key="writer", **options)
+    reader = gd.open(network)._reader
+    models = Models([opener.source(reader, texts=lambda: writer.texts())])
+    writer = DocumentWriter(
+        network, clients, lambda reader: models.renew(opener.source(reader, models.default.name, writer.texts)),
+        keep_texts=chosen.keep_texts,
+    )  # fmt: skip
+    with closing(writer), closing(models):
+        models.open_default()
+        writer.recover()
+        app = build_app(models, chosen, writer)
+        with TestClient(app, "http://127.0.0.1", raise_server_exceptions=False) as http:
+            yield http, models
+
+
+def test_a_document_is_learned_traced_and_forgotten(network: Path, clients: SharedClient) -> None:
+    before = gd.open(network).digest()
+    asked = {"prompt": "the captain hung the", "max_tokens": 1, "connections": 20}
+    with serving(network, clients) as (http, models):
+        first = http.post("/v1/completions", json=asked).json()["choices"][0]["text"]
+        assert first.strip() != "lantern"
+        added = http.post(PATH, json={"id": "ship", "text": LANTERN, "metadata": {"year": 1851}}, headers=WRITE)
+        assert added.status_code == 201, added.text
+        assert added.json()["metadata"] == {"year": 1851}
+        assert models.default.commit == gd.open(network).commit
+        choice = http.post("/v1/completions", json=asked).json()["choices"][0]
+        assert choice["text"].strip() == "lantern"
+        connections = [each["connection"] for each in choice["giaann"]["tokens"][0]["connections"]]
+        sentences = http.post("/v1/sentences", json={"connections": connections[:1]}).json()["data"][0]["sentences"]
+        assert {"documents": ["ship"], "text": LANTERN.split(". ")[1].lower()[:-1]}.items() <= {
+            "documents": sentences[0]["documents"],
+            "text": (sentences[0]["text"] or "").lower().rstrip(" ."),
+        }.items()
+        assert http.get(f"{PATH}/ship").json()["text"] == LANTERN
+        removed = http.request("DELETE", f"{PATH}/ship", headers=WRITE)
+        certificate = removed.json()["certificate"]
+        assert certificate["digest"] == before == gd.open(network).digest()
+        assert certificate["elsewhere"] == ["list of 1 texts"], "not the file of the documents, which lose it"
+        assert http.get(f"{PATH}/ship/certificate").json() == certificate
+        assert http.post("/v1/completions", json=asked).json()["choices"][0]["text"] == first
+        assert http.get(f"{PATH}/ship").status_code == 404
+        assert http.request("DELETE", f"{PATH}/ship", headers=WRITE).status_code == 404
+    assert LANTERN.encode() not in network.with_name(network.name + DOCUMENTS).read_bytes()
+
+
+def test_any_additions_and_removals_equal_one_training_on_what_is_left(
+    network: Path, trained: Path, clients: SharedClient, tmp_path: Path
+) -> None:
+    draws = Random(5)
+    texts = {f"d{number}": write_village(tmp_path / f"{number}.txt", 4, number).read_text() for number in range(9)}
+    left: set[str] = set()
+    with serving(network, clients) as (http, _):
+        for _ in range(3):
+            new = sorted(draws.sample(sorted(texts.keys() - left), 2))
+            lines = "\n".join(json.dumps({"id": name, "text": texts[name]}) for name in new)
+            headers = {**WRITE, "Content-Type": "application/x-ndjson"}
+            assert len(http.post(PATH, content=lines, headers=headers).json()["data"]) == 2
+            left.update(new)
+            gone = draws.choice(sorted(left))
+            assert http.request("DELETE", f"{PATH}/{gone}?purge=true", headers=WRITE).status_code == 200
+            left.discard(gone)
+        assert [each["id"] for each in http.get(PATH).json()["data"]] == sorted(left)
+        pages = http.get(f"{PATH}?limit=2").json()
+        assert pages["has_more"] is (len(left) > 2)
+    with clients.use() as client:
+        gd.train(trained / "text.txt", tmp_path / "apart", client=client, profile="contexts", trace=True)
+        apart = gd.train([texts[name] for name in sorted(left)], tmp_path / "apart", client=client)
+    assert gd.open(network).digest() == apart.digest()
+
+
+def test_what_is_wrong_changes_nothing(network: Path, clients: SharedClient) -> None:
+    before = gd.open(network).commit
+    with serving(network, clients, api_key="reader") as (http, _):
+        read = {"Authorization": "Bearer reader"}
+        assert http.get(PATH).status_code == 401
+        assert http.get(PATH, headers=read).status_code == http.get(PATH, headers=WRITE).status_code == 200
+        for headers in ({}, read, {"Authorization": "Bearer wrong"}):
+            assert http.post(PATH, json={"text": COIN}, headers=headers).status_code == 401
+            assert http.request("DELETE", f"{PATH}/coin", headers=headers).status_code == 401
+        wrong: tuple[tuple[int, Any], ...] = (
+            (400, {}),
+            (400, {"text": " "}),
+            (400, {"text": 3}),
+            (400, {"id": "a/b", "text": COIN}),
+            (400, {"text": COIN, "metadata": 3}),
+            (400, {"text": COIN, "more": 1}),
+        )
+        for status, body in wrong:
+            answer = http.post(PATH, json=body, headers=WRITE)
+            assert answer.status_code == status, answer.text
+            assert "expected" in answer.json()["error"]["message"]
+        assert http.post(PATH, content="x", headers={**WRITE, "Content-Type": "image/png"}).status_code == 415
+        assert gd.open(network).commit == before
+        assert http.get(PATH, headers=read).json()["data"] == []
+    with pytest.raises(OptionError, match="key"):
+        ServingOptions(writable=True)
+
+
+def test_an_id_has_one_text_and_a_text_may_have_several_ids(network: Path, clients: SharedClient) -> None:
+    with serving(network, clients, keep_texts=False) as (http, _):
+
+        def add(name: str, text: str) -> Any:
+            return http.post(f"{PATH}?id={name}", content=text, headers={**WRITE, "Content-Type": "text/plain"})
+
+        assert add("one", COIN).status_code == add("two", COIN).status_code == add("one", COIN).status_code == 201
+        assert add("one", LANTERN).status_code == 409
+        held = gd.open(network).digest()
+        assert http.get(f"{PATH}/one").json()["text"] is None
+        assert http.request("DELETE", f"{PATH}/one", headers=WRITE).status_code == 400, "its text is not kept"
+        assert http.request("DELETE", f"{PATH}/one", json={"text": LANTERN}, headers=WRITE).status_code == 400
+        removed = http.request("DELETE", f"{PATH}/one", json={"text": COIN}, headers=WRITE).json()
+        assert removed["certificate"] is None, "the other document has the same text"
+        assert gd.open(network).digest() == held
+        assert http.request("DELETE", f"{PATH}/two", json={"text": COIN}, headers=WRITE).json()["certificate"]
+        assert gd.open(network).digest() != held
+
+
+def test_prompts_end_with_the_commit_that_they_began_with(network: Path, clients: SharedClient) -> None:
+    with serving(network, clients) as (http, models):
+        (model,) = models._models.values()
+        engine = model._engine
+        assert engine is not None
+        prompt = Collected(model, "the captain", CompletionOptions(tokens=400))
+        assert http.post(PATH, json={"text": LANTERN}, headers=WRITE).status_code == 201
+        assert model._engine is not engine
+        assert len(prompt.result()) > 100
+        # Closed, as its last prompt has ended.
+        until(lambda: engine.health() is not None)
+
+
+def test_interrupted_changes_are_completed_or_taken_back(network: Path, clients: SharedClient) -> None:
+    """States of the table as a killed process leaves them, before and after its commit."""
+    before = gd.open(network).digest()
+    with serving(network, clients) as (http, _):
+        assert http.post(PATH, json={"id": "coin", "text": COIN}, headers=WRITE).status_code == 201
+    with closing(DocumentTable(network)) as table:
+        coin = table.find("coin")
+        assert coin is not None
+        never = Document(id="never", parts=("00" * 16,), characters=3, text="It was not committed.")
+        table.put([coin, never], "adding")
+    with serving(network, clients) as (http, _):
+        assert [each["id"] for each in http.get(PATH).json()["data"]] == ["coin"]
+    with closing(DocumentTable(network)) as table:
+        table.put([coin], "removing")
+    with serving(network, clients) as (http, models):
+        assert gd.open(network).digest() == before
+        assert models.default.commit == gd.open(network).commit
+        certificate = http.get(f"{PATH}/coin/certificate").json()
+    with closing(DocumentTable(network)) as table:
+        table.put([coin], "removing")
+    with serving(network, clients) as (http, _):
+        assert http.get(PATH).json()["data"] == []
+        assert http.get(f"{PATH}/coin/certificate").json()["digest"] == certificate["digest"] == before
+
+
+def test_the_table_says_what_is_wrong_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / f"net{DOCUMENTS}").write_text("no database, but some text that is long enough for a header" * 20)
+    with pytest.raises(StoreWriteError, match="not a database"):
+        DocumentTable(tmp_path / "net")
+    with closing(DocumentTable(tmp_path / "other")) as table:
+        table.put([Document(id="a", parts=("p",), characters=3, text="abc")], "adding")
+        assert table.find("a") is None
+        assert table.find("a", "adding") is not None
+        assert (tmp_path / f"other{DOCUMENTS}").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.cluster
+def test_a_killed_server_loses_no_answered_change(network: Path, trained: Path, tmp_path: Path) -> None:
+    options = ("--writable", "--write-key", "writer", "--workers", "0")
+    texts = {
+        f"d{number}": f"{LANTERN} The {name} sailed." for number, name in enumerate(["cook", "boy", "mate", "owl"])
+    }
+    answered: set[str] = set()
+    server = Process(network, *options)
+    killer = threading.Timer(0.0, server.process.kill)
+    try:
+        for name, text in texts.items():
+            if len(answered) == 2:
+                # Amid the third change.
+                killer = threading.Timer(0.1, server.process.kill)
+                killer.start()
+            body = {"id": name, "text": text}
+            if httpx.post(f"{server.url}{PATH}", json=body, headers=WRITE, timeout=60).status_code == 201:
+                answered.add(name)
+    except httpx.TransportError:
+        pass
+    finally:
+        killer.join()
+        server.process.communicate()
+    again = Process(network, *options)
+    try:
+        found = {each["id"] for each in httpx.get(f"{again.url}{PATH}", timeout=60).json()["data"]}
+        assert 2 <= len(answered) <= len(found)
+        assert answered <= found
+    finally:
+        again.process.terminate()
+        again.process.communicate(timeout=60)
+    with gd.connect(workers=0) as client:
+        gd.train(trained / "text.txt", tmp_path / "apart", client=client, profile="contexts", trace=True)
+        apart = gd.train([texts[name] for name in sorted(found)], tmp_path / "apart", client=client)
+    assert gd.open(network).digest() == apart.digest()
