@@ -69,6 +69,7 @@ def forget_documents(
     renumber: bool = False,
     purge: bool = False,
     certificate: Path | None = None,
+    digest: bool = True,
     observer: Observer = ignore,
 ) -> RemovalReport:
     """Subtract the text of inputs from a network and commit the result.
@@ -97,6 +98,8 @@ def forget_documents(
         cache folder here and on all workers.
     certificate : Path, optional
         File that the report is written to as JSON.
+    digest : bool
+        Whether the report has the digest of the network without the documents, which reads all of it; else empty.
     observer : callable, optional
         Notified of the training on the documents.
 
@@ -118,9 +121,10 @@ def forget_documents(
         report = _begun(kept, reader, inputs, sources)
         with scratch_place(store.path, "forget", held=True) as documents:
             if report is None:
-                report = _remove(
-                    client, store, reader, documents, (inputs, sources, texts), observer, renumber=renumber or purge
-                )
+                text = (inputs, sources, texts)
+                report = _remove(client, store, reader, documents, text, observer, renumber=renumber or purge)
+                if digest:
+                    report = replace(report, digest=digest_of(store.open(report.commit)))
                 if purge:
                     others = tuple(sorted(store.other_commits()))
                     report = replace(report, purged_commits=len(others), purged=others)
@@ -200,7 +204,7 @@ def _remove(
         connections=after.manifest().connections,
         purged_commits=0,
         digest_removed=digest_of(removed),
-        digest=digest_of(after),
+        digest="",
         elsewhere=_read_from(before, {entry.identity for entry in ledger}),
     )
 

@@ -118,6 +118,9 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     generation = _in_time(
         replace(values["generation"], inference=inference_rules(values, "prediction")), options.timeout_s
     )
+    if options.writable and generation.rows.mode == "auto":
+        # The rows of each new commit come from the runs that are in memory: only its new runs are read.
+        generation = replace(generation, rows=replace(generation.rows, mode="remote"))
     cluster = prepared(values["cluster"], LOCAL)
     clients = SharedClient(lambda: connect(options=cluster))
     opener = EngineOpener(

@@ -141,14 +141,15 @@ class DocumentTable:
         with self._changing() as database:
             database.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
-    def remove(self, names: Sequence[str], certificate: Mapping[str, Any] | None = None) -> None:
-        """Remove documents by their ids, and keep the certificate of their removal from the network."""
-        report = None if certificate is None else json.dumps(certificate)
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove documents by their ids."""
         with self._changing() as database:
             database.executemany("DELETE FROM documents WHERE id = ?", [(name,) for name in names])
-            if report is not None:
-                rows = [(name, report) for name in names]
-                database.executemany("INSERT OR REPLACE INTO certificates VALUES (?, ?)", rows)
+
+    def certify(self, name: str, certificate: Mapping[str, Any]) -> None:
+        """Keep the certificate of the removal of a document from the network, in place of an earlier one."""
+        with self._changing() as database:
+            database.execute("INSERT OR REPLACE INTO certificates VALUES (?, ?)", (name, json.dumps(certificate)))
 
     def certificate(self, name: str) -> dict[str, Any] | None:
         """Return the certificate of the last removal of a document of this id."""

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from giaann_dask.algebra.documents import identities_of
-from giaann_dask.api.algebra import forget
+from giaann_dask.algebra.removal import forget_documents
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import as_sources, sources_of
 from giaann_dask.api.training import train
-from giaann_dask.errors import EmptyInputError
+from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.errors import EmptyInputError, GiaannError
+from giaann_dask.models.exporting import digest_of
 from giaann_dask.serving.document_table import Document, DocumentTable
 from giaann_dask.serving.opening import SharedClient
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.memory_inputs import Source
 
-if TYPE_CHECKING:
-    from giaann_dask.algebra.certificates import RemovalReport
+_LOG = logging.getLogger(__name__)
 
 
 class DocumentWriter:
@@ -44,10 +47,12 @@ class DocumentWriter:
         self.table = DocumentTable(path)
         self._path, self._clients, self._renew, self._keep_texts = path, clients, renew, keep_texts
         self._lock = threading.Lock()
+        self._digests = ThreadPoolExecutor(1, "digest")
 
     def close(self) -> None:
-        """Close the table, after a running change."""
+        """Close the table, after a running change and the digests of certificates."""
         with self._lock:
+            self._digests.shutdown()
             self.table.close()
 
     def recover(self) -> None:
@@ -141,9 +146,11 @@ class DocumentWriter:
             return self._subtract(document, text, purge=purge)
 
     def _subtract(self, document: Document, text: str, *, purge: bool) -> dict[str, Any]:
+        store = NetworkStore(self._path)
+        inputs, options = self._sources(store.open(store.head()), text)
         try:
             with self._clients.use() as client:
-                report: RemovalReport = forget(self._path, [text], client=client, purge=purge, progress=False)
+                report = forget_documents(client, store, inputs, options, purge=purge, digest=False)
         except BaseException:
             held = {entry.identity.hex() for entry in self._head().ledger()}
             if held.issuperset(document.parts):
@@ -152,9 +159,24 @@ class DocumentWriter:
         certificate = report.as_dict()
         # Of this file the text is removed now.
         certificate["elsewhere"] = [place for place in certificate["elsewhere"] if place != str(self.table.file)]
-        self.table.remove([document.id], certificate)
-        self._renew(self._head())
+        self.table.certify(document.id, certificate)
+        self.table.remove([document.id])
+        after = self._head()
+        self._renew(after)
+        self._digests.submit(self._add_digest, document.id, after)
         return certificate
+
+    def _add_digest(self, name: str, reader: CommitReader) -> None:
+        """Add the digest of the network to a certificate; reading all of a large network takes a while."""
+        try:
+            digest = digest_of(reader)
+        except GiaannError as error:
+            # A later purge has removed the commit.
+            _LOG.warning("the certificate of document %r has no digest: %s", name, error)
+            return
+        kept = self.table.certificate(name)
+        if kept is not None and kept["commit"] == reader.commit:
+            self.table.certify(name, {**kept, "digest": digest})
 
     def is_text_of(self, document: Document, text: str) -> bool:
         """Return whether a text is that of a stored document."""
@@ -174,10 +196,13 @@ class DocumentWriter:
 
     def _parts(self, reader: CommitReader, text: str) -> tuple[str, ...]:
         """Return the identities of a text's parts in the ledger."""
-        sources = as_sources([text])
-        lexicon = reader.tokenizer() or reader.ever_pos()
-        options = sources_of(reader.manifest().specification, TextOptions().fitting(sources), lexicon)
-        return tuple(sorted(identities_of(sources, options) or ()))
+        return tuple(sorted(identities_of(*self._sources(reader, text)) or ()))
+
+    @staticmethod
+    def _sources(reader: CommitReader, text: str) -> tuple[Sequence[Source], SourceOptions]:
+        """Return a text as an input, and how it is read."""
+        inputs, lexicon = as_sources([text]), reader.tokenizer() or reader.ever_pos()
+        return inputs, sources_of(reader.manifest().specification, TextOptions().fitting(inputs), lexicon)
 
     def _head(self) -> CommitReader:
         store = NetworkStore(self._path)

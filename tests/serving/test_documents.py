@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import threading
@@ -25,10 +26,11 @@ from giaann_dask.serving.app import build_app
 from giaann_dask.serving.document_table import Document, DocumentTable
 from giaann_dask.serving.document_writer import DocumentWriter
 from giaann_dask.serving.engine import CompletionOptions
-from giaann_dask.serving.models import Models
-from giaann_dask.serving.opening import EngineOpener, SharedClient
+from giaann_dask.serving.models import Models, ModelSource
+from giaann_dask.serving.opening import EngineOpener, SharedClient, open_engine
 from giaann_dask.serving.serving_options import ServingOptions
 from giaann_dask.store.beside import DOCUMENTS
+from giaann_dask.store.network_store import NetworkStore
 
 WRITE = {"Authorization": "Bearer writer"}
 LANTERN = "The fisherman sold a lantern to the captain. The captain hung the lantern on the old ship."
@@ -60,8 +62,8 @@ def network(trained: Path, tmp_path: Path) -> Path:
 def serving(network: Path, clients: SharedClient, **options: Any) -> Iterator[tuple[TestClient, Models]]:
     opener = EngineOpener(clients=clients, generation=GenerationOptions(), batch=BatchOptions(slots=2), workers=0)
     chosen = ServingOptions(writable=True, write_key="writer", **options)
-    reader = gd.open(network)._reader
-    models = Models([opener.source(reader, texts=lambda: writer.texts())])
+    store = NetworkStore(network)
+    models = Models([opener.source(store.open(store.head()), texts=lambda: writer.texts())])
     writer = DocumentWriter(
         network, clients, lambda reader: models.renew(opener.source(reader, models.default.name, writer.texts)),
         keep_texts=chosen.keep_texts,
@@ -95,9 +97,10 @@ def test_a_document_is_learned_traced_and_forgotten(network: Path, clients: Shar
         assert http.get(f"{PATH}/ship").json()["text"] == LANTERN
         removed = http.request("DELETE", f"{PATH}/ship", headers=WRITE)
         certificate = removed.json()["certificate"]
-        assert certificate["digest"] == before == gd.open(network).digest()
+        until(lambda: http.get(f"{PATH}/ship/certificate").json()["digest"] == before)
+        assert gd.open(network).digest() == before
         assert certificate["elsewhere"] == ["list of 1 texts"], "not the file of the documents, which lose it"
-        assert http.get(f"{PATH}/ship/certificate").json() == certificate
+        assert http.get(f"{PATH}/ship/certificate").json() == {**certificate, "digest": before}
         assert http.post("/v1/completions", json=asked).json()["choices"][0]["text"] == first
         assert http.get(f"{PATH}/ship").status_code == 404
         assert http.request("DELETE", f"{PATH}/ship", headers=WRITE).status_code == 404
@@ -177,16 +180,23 @@ def test_an_id_has_one_text_and_a_text_may_have_several_ids(network: Path, clien
 
 
 def test_prompts_end_with_the_commit_that_they_began_with(network: Path, clients: SharedClient) -> None:
-    with serving(network, clients) as (http, models):
-        (model,) = models._models.values()
-        engine = model._engine
-        assert engine is not None
+    store, engines = NetworkStore(network), []
+    reader = store.open(store.head())
+
+    def source() -> ModelSource:
+        engine = open_engine(client, reader)
+        engines.append(engine)
+        return ModelSource.of(reader, lambda: closing(engine), "net")
+
+    with clients.use() as client, closing(Models([source()])) as models:
+        models.open_default()
+        model = asyncio.run(models.acquire("net", 1.0)).model
         prompt = Collected(model, "the captain", CompletionOptions(tokens=400))
-        assert http.post(PATH, json={"text": LANTERN}, headers=WRITE).status_code == 201
-        assert model._engine is not engine
+        models.renew(source())
         assert len(prompt.result()) > 100
         # Closed, as its last prompt has ended.
-        until(lambda: engine.health() is not None)
+        until(lambda: engines[0].health() is not None)
+        assert engines[1].health() is None
 
 
 def test_interrupted_changes_are_completed_or_taken_back(network: Path, clients: SharedClient) -> None:
@@ -206,12 +216,11 @@ def test_interrupted_changes_are_completed_or_taken_back(network: Path, clients:
     with serving(network, clients) as (http, models):
         assert gd.open(network).digest() == before
         assert models.default.commit == gd.open(network).commit
-        certificate = http.get(f"{PATH}/coin/certificate").json()
     with closing(DocumentTable(network)) as table:
         table.put([coin], "removing")
     with serving(network, clients) as (http, _):
         assert http.get(PATH).json()["data"] == []
-        assert http.get(f"{PATH}/coin/certificate").json()["digest"] == certificate["digest"] == before
+        until(lambda: http.get(f"{PATH}/coin/certificate").json()["digest"] == before)
 
 
 def test_the_table_says_what_is_wrong_with_its_file(tmp_path: Path) -> None:
