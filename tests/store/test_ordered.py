@@ -22,6 +22,7 @@ from giaann_dask.models.columns.export import connection_columns
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.packing import pack
+from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import writing
@@ -42,7 +43,8 @@ def reader_of(regions: dict[int, list[Run]]) -> Any:
         entries = runs[identity].entries
         return RowReader(lambda names: {name: entries[name] for name in names if name in entries})
 
-    return SimpleNamespace(path="network", manifest=lambda: manifest, rows=rows)
+    placement = Placement(max(regions, default=0) + 1)
+    return SimpleNamespace(path="network", manifest=lambda: manifest, placement=lambda: placement, rows=rows)
 
 
 def random_regions(seed: int, neurons: int, regions: int, wide: bool) -> dict[int, list[Run]]:
