@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from giaann_dask.api.islands import change_keys, create_island, join_island, merge_bundles, pack_bundle
     from giaann_dask.api.network import Network, open
     from giaann_dask.api.planning import plan
+    from giaann_dask.api.simulation import simulate
     from giaann_dask.api.text_options import TextOptions
     from giaann_dask.api.training import Training, encode, new_inputs, train
     from giaann_dask.cluster import ClusterOptions, roles_of, start_cluster
@@ -108,6 +109,7 @@ _MODULES = {
     "prune": "giaann_dask.api.algebra",
     "roles_of": "giaann_dask.cluster",
     "save_report": "giaann_dask.diagnostics.evaluation_report",
+    "simulate": "giaann_dask.api.simulation",
     "start_cluster": "giaann_dask.cluster",
     "train": "giaann_dask.api.training",
 }
@@ -166,6 +168,7 @@ __all__ = [
     "prune",
     "roles_of",
     "save_report",
+    "simulate",
     "start_cluster",
     "train",
 ]

@@ -27,6 +27,7 @@ from giaann_dask.cli.logs import escape_warnings
 from giaann_dask.cli.output import say
 from giaann_dask.cli.planning import plan
 from giaann_dask.cli.serving import serve
+from giaann_dask.cli.simulating import simulate
 from giaann_dask.cli.stopping import interrupt_on_signals
 from giaann_dask.cli.streams import OUTPUT, provide_streams
 from giaann_dask.cli.tokenizing import tokenizer
@@ -47,7 +48,7 @@ _SYSTEM_ERRORS = (
 
 for command in (
     *(add, branch, checkout, cluster, compact, compile_ahead, diff, digest, doctor, draw),
-    *(forget, index, island, job, log, persist, plan, prune, report, serve, tag, tokenizer, trace, unpersist),
+    *(forget, index, island, job, log, persist, plan, prune, report, serve, simulate, tag, tokenizer, trace, unpersist),
 ):
     giaann_dask.add_command(command)
 _NO_MEMORY = "the memory is not enough; expected more memory; close other programs, or raise the limit with ulimit -v"

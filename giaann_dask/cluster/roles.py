@@ -8,6 +8,7 @@ else runs the tasks of stages that devices compute (`devices`), and no others, u
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
@@ -184,13 +185,18 @@ def assign_regions(owners: Mapping[int, str], weights: Mapping[int, int], roles:
     memory = _available_memory(kept, weights, roles)
     quota = {worker: len(weights) * memory[worker] / sum(memory.values()) for worker in roles.storage}
     count = Counter(kept.values())
+    # A heap, so that thousands of regions are assigned to thousands of workers in milliseconds.
+    below = [(count[worker] - quota[worker], at, worker) for at, worker in enumerate(roles.storage)]
+    heapq.heapify(below)
+    for region in sorted(set(weights) - set(kept), key=lambda r: (-weights[r], r)):
+        _, at, worker = below[0]
+        kept[region] = worker
+        count[worker] += 1
+        heapq.heapreplace(below, (count[worker] - quota[worker], at, worker))
 
     def below_quota(workers: Iterable[str]) -> str:
         return max(workers, key=lambda worker: quota[worker] - count[worker])
 
-    for region in sorted(set(weights) - set(kept), key=lambda r: (-weights[r], r)):
-        kept[region] = below_quota(roles.storage)
-        count[kept[region]] += 1
     # A worker that joined later receives regions, the lightest first, until it is near its quota.
     while quota[receiver := below_quota(roles.storage)] - count[receiver] >= 1:
         sender = min(roles.storage, key=lambda worker: quota[worker] - count[worker])

@@ -32,6 +32,7 @@ RUN_ON_A_CLUSTER = {
     "encode",
     "train",
     "plan",
+    "simulate",
     "evaluate",
     "generate",
     "add",

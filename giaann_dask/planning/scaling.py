@@ -1,0 +1,221 @@
+"""Simulate a training on more and more workers, and find where more of them do not help any more, and why."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from giaann_dask.errors import require_option
+from giaann_dask.planning.costs import Configuration
+from giaann_dask.planning.hardware import Hardware
+from giaann_dask.planning.simulation import SimulatedTraining, SimulationOptions, simulate_training
+from giaann_dask.planning.workloads import Workload
+from giaann_dask.representations import Summarised, Summary
+from giaann_dask.training.training_options import Order
+
+# Efficiency at the knee.
+_KNEE = 0.5
+_ACCUMULATED = 8
+CHOSEN = "as chosen"
+
+
+class ScalingPoint(NamedTuple):
+    """Simulated training on a number of workers.
+
+    Attributes
+    ----------
+    variant : str
+        What differs from the chosen configuration.
+    workers : int
+        All workers.
+    at_once : int
+        Sequences that are trained at once, the description's B: a batch for each compute worker.
+    rate : float
+        Sequences per second.
+    efficiency : float
+        Rate of a compute worker, in that of the same on the fewest workers.
+    cause : str
+        What was used most.
+    training : SimulatedTraining
+        All figures.
+    """
+
+    variant: str
+    workers: int
+    at_once: int
+    rate: float
+    efficiency: float
+    cause: str
+    training: SimulatedTraining
+
+
+class Knee(NamedTuple):
+    """Number of sequences at once from which more workers are used by less than half.
+
+    Attributes
+    ----------
+    at_once : float
+        Sequences at once, between two simulated numbers.
+    cause : str
+        What was used most beyond.
+    """
+
+    at_once: float
+    cause: str
+
+
+@dataclass(frozen=True, repr=False)
+class ScalingReport(Summarised):
+    """Simulated trainings on more and more workers.
+
+    Attributes
+    ----------
+    points : tuple of ScalingPoint
+        Variant by variant, each by rising number of workers.
+    """
+
+    points: tuple[ScalingPoint, ...]
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Simulated variants, the chosen configuration first."""
+        return tuple(dict.fromkeys(point.variant for point in self.points))
+
+    def of(self, variant: str) -> list[ScalingPoint]:
+        """Return the points of a variant."""
+        return [point for point in self.points if point.variant == variant]
+
+    def knee(self, variant: str = CHOSEN) -> Knee | None:
+        """Return where the efficiency of a variant falls below a half; None where it does not."""
+        points = self.of(variant)
+        for before, after in pairwise(points):
+            if after.efficiency < _KNEE <= before.efficiency:
+                high, low = math.log(before.efficiency), math.log(after.efficiency)
+                part = (high - math.log(_KNEE)) / (high - low)
+                grown = math.log(after.at_once / before.at_once)
+                return Knee(before.at_once * math.exp(part * grown), after.cause)
+        return None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row of figures for each point."""
+        return [
+            {
+                **{name: getattr(point, name) for name in point._fields if name != "training"},
+                "tasks": point.training.tasks,
+                "messages": point.training.messages,
+                "shared_touches": point.training.shared_touches,
+                **{f"{tier}_bytes": nbytes for tier, nbytes in point.training.tier_bytes.items()},
+                "memory_bytes": point.training.memory_bytes,
+                "failures": point.training.failures,
+                "recounted": point.training.recounted,
+                **point.training.used,
+            }
+            for point in self.points
+        ]
+
+    def csv(self) -> str:
+        """Return the rows as comma-separated values."""
+        rows, text = self.rows(), io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        knees = {variant: self.knee(variant) for variant in self.variants}
+        return {"points": self.rows(), "knees": {name: knee and knee._asdict() for name, knee in knees.items()}}
+
+    def summary(self) -> Summary:
+        """Return the lines that represent the simulation."""
+        rows = []
+        for variant in self.variants:
+            knee = self.knee(variant)
+            lines = [
+                f"{point.workers:>6,} workers  B {point.at_once:>11,}  {point.rate:>12,.0f} sequences/s"
+                f"  {point.efficiency:>4.0%}  {point.cause}"
+                for point in self.of(variant)
+            ]
+            last = f"knee at B = {knee.at_once:,.0f}: {knee.cause}" if knee else "no knee"
+            rows.append((variant, "\n".join([*lines, last])))
+        return Summary("Simulation", rows)
+
+
+def resized(hardware: Hardware, workers: int) -> Hardware:
+    """Return hardware of about so many workers, of its kinds in the same proportion, one of each at least."""
+    total = sum(kind.count for kind in hardware.workers)
+    kinds = tuple(replace(kind, count=max(1, round(kind.count * workers / total))) for kind in hardware.workers)
+    return replace(hardware, workers=kinds)
+
+
+def alternatives(
+    configuration: Configuration, options: SimulationOptions
+) -> Iterator[tuple[str, Configuration, SimulationOptions]]:
+    """Yield what differs from a choice in one point: selection, placement, accumulation, exchange, sums of hosts."""
+    yield CHOSEN, configuration, options
+    orders: tuple[Order, ...] = ("random", "least-overlap")
+    for order in orders:
+        if order != configuration.order:
+            yield f"selection {order}", replace(configuration, order=order), options
+    if configuration.placement != "co-occurrence":
+        yield "placement co-occurrence", replace(configuration, placement="co-occurrence"), options
+    accumulate = _ACCUMULATED * configuration.accumulate
+    yield f"accumulate {accumulate}", replace(configuration, accumulate=accumulate), options
+    if configuration.exchange == "tasks":
+        yield "exchange workers", replace(configuration, exchange="workers"), options
+    else:
+        yield "exchange tasks", replace(configuration, exchange="tasks"), options
+    if not options.hierarchical:
+        yield "sums of hosts", configuration, replace(options, hierarchical=True)
+
+
+def simulate_scaling(
+    workload: Workload,
+    hardware: Hardware,
+    configuration: Configuration,
+    options: SimulationOptions,
+    sizes: Sequence[int],
+    *,
+    compare: bool = False,
+) -> ScalingReport:
+    """Simulate a training on some numbers of workers.
+
+    Parameters
+    ----------
+    workload : Workload
+        What is trained.
+    hardware : Hardware
+        Kinds of workers, whose number varies.
+    configuration : Configuration
+        How it is divided.
+    options : SimulationOptions
+        What is simulated.
+    sizes : sequence of int
+        Numbers of workers, ascending.
+    compare : bool
+        Whether alternatives are simulated, too.
+
+    Raises
+    ------
+    OptionError
+        If there are no sizes, or they are not ascending.
+    """
+    valid = bool(sizes) and list(sizes) == sorted(set(sizes)) and sizes[0] >= 1
+    require_option(valid, "sizes", tuple(sizes), "ascending numbers of workers")
+    points: list[ScalingPoint] = []
+    for variant, chosen, how in alternatives(configuration, options):
+        first = 0.0
+        for size in sizes:
+            found = simulate_training(workload, resized(hardware, size), chosen, how)
+            each = found.rate / found.compute_workers
+            first = first or each
+            at_once = found.compute_workers * chosen.batch_sequences
+            points.append(ScalingPoint(variant, found.workers, at_once, found.rate, each / first, found.cause, found))
+        if not compare:
+            break
+    return ScalingReport(tuple(points))

@@ -1,0 +1,289 @@
+"""Compose the rounds of a simulated training by the functions of training: rounds, selection, placement, owners.
+
+The sequences are those of a sample, drawn again where more are needed. Nothing is counted; bytes of increments are
+those that the growth of the sample says, in proportion to the pairs of tokens of the sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.cluster import Roles, WorkerMemory, assign_regions
+from giaann_dask.keys import Integers
+from giaann_dask.planning.costs import Configuration
+from giaann_dask.planning.growth import Growth
+from giaann_dask.planning.hardware import Hardware
+from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
+from giaann_dask.runs.placement import Placement
+from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.training.selection import ColumnTouches, touches_of
+from giaann_dask.training.tasks import assign, plan_rounds
+from giaann_dask.training.training_options import SelectionOptions
+
+Floats = npt.NDArray[np.float64]
+
+# Batches of more than one sequence that are composed; in wider rounds several workers have batches alike.
+_COMPOSED = 64
+# Weight of all regions.
+_WEIGHT = 1e9
+
+
+class BatchTable(NamedTuple):
+    """Composed batches, by the regions that they touch.
+
+    Attributes
+    ----------
+    sequences : ndarray
+        Sequences of each batch; int64.
+    cost : ndarray
+        Cost of counting each, in that of the mean sequence; float64.
+    offsets : ndarray
+        Batch b has the entries ``offsets[b]`` to ``offsets[b + 1]``; int64.
+    region, nbytes : ndarray
+        Touched regions, ascending within a batch, and bytes of the increment for each; int64 and float64.
+    """
+
+    sequences: Integers
+    cost: Floats
+    offsets: Integers
+    region: Integers
+    nbytes: Floats
+
+    def of(self, batches: Integers) -> BatchTable:
+        """Return some of the batches."""
+        counts = self.offsets[batches + 1] - self.offsets[batches]
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        entries = np.arange(offsets[-1]) + np.repeat(self.offsets[batches] - offsets[:-1], counts)
+        return BatchTable(
+            self.sequences[batches], self.cost[batches], offsets, self.region[entries], self.nbytes[entries]
+        )
+
+    @property
+    def batch(self) -> Integers:
+        """Batch of each entry."""
+        return np.repeat(np.arange(len(self.sequences)), np.diff(self.offsets))
+
+
+class ComposedRound(NamedTuple):
+    """Batches of a round, of which several may be alike.
+
+    Attributes
+    ----------
+    table : BatchTable
+        Different batches.
+    kind : ndarray
+        Which of these each batch of the round is; int64.
+    """
+
+    table: BatchTable
+    kind: Integers
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of the round."""
+        return int(self.table.sequences[self.kind].sum())
+
+    @property
+    def times(self) -> Integers:
+        """How many batches of the round are alike, for each entry of the table."""
+        counts: Integers = np.bincount(self.kind, minlength=len(self.table.sequences))[self.table.batch]
+        return counts
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes of its increments."""
+        return float(self.table.nbytes @ self.times)
+
+
+class PlacedColumns(NamedTuple):
+    """Where columns belong, of which those of large regions are divided by neuron.
+
+    Training splits a region for its bytes; here one is that has more than the share of a storage worker.
+
+    Attributes
+    ----------
+    placement : Placement
+        Before any split.
+    parts, first : ndarray
+        Parts of each region, and the number of the first of them; int64.
+    share : ndarray
+        Share of each part in the pairs of tokens; float64.
+    """
+
+    placement: Placement
+    parts: Integers
+    first: Integers
+    share: Floats
+
+    def regions_of(self, column: npt.NDArray[np.int32], seed: int) -> Integers:
+        """Return the part of each touch of a column, of which several touches have different neurons."""
+        region = self.placement.first_regions_of(column)
+        drawn = np.random.default_rng(seed).random(len(region))
+        numbers: Integers = self.first[region] + (drawn * self.parts[region]).astype(np.int64)
+        return numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """Sequences to be trained, and how they are placed.
+
+    Parameters
+    ----------
+    touches : ColumnTouches
+        Of the trained sequences of the sample.
+    usages : sequence of ColumnUsage
+        Of its columns, for the placements that need them.
+    growth : Growth
+        Of its network.
+    """
+
+    touches: ColumnTouches
+    usages: Sequence[ColumnUsage]
+    growth: Growth
+
+    @classmethod
+    def of(cls, blocks: Sequence[EncodedBlock], growth: Growth) -> Workload:
+        """Return the workload of encoded blocks."""
+        return cls(touches=touches_of(blocks), usages=[column_usage(block) for block in blocks], growth=growth)
+
+    def with_columns(self, columns: int, seed: int = 0) -> Workload:
+        """Return sequences of as many columns each, drawn from so many columns by Zipf's law.
+
+        Which columns occur together is lost, so placement by co-occurrence gains nothing.
+
+        Parameters
+        ----------
+        columns : int
+            Of the whole network.
+        seed : int
+            Of the draw.
+        """
+        frequency = np.sort(np.bincount(self.touches.column))[::-1]
+        ranks = np.arange(1, np.count_nonzero(frequency) + 1)
+        slope, _ = np.polyfit(np.log(ranks), np.log(frequency[: len(ranks)]), 1)
+        share = np.cumsum(np.arange(1, columns + 1) ** float(slope))
+        drawn = np.random.default_rng(seed).random(len(self.touches.column)) * share[-1]
+        column = np.minimum(np.searchsorted(share, drawn), columns - 1).astype(np.int32)
+        sequence = np.repeat(np.arange(len(self.touches)), np.diff(self.touches.offsets))
+        key = np.unique((sequence << 32) | column)
+        counts = np.bincount(key >> 32, minlength=len(self.touches))
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        touches = ColumnTouches(offsets, (key & 0xFFFFFFFF).astype(np.int32), self.touches.length)
+        return Workload(touches=touches, usages=(), growth=self.growth)
+
+    def place(self, configuration: Configuration, regions: int, storing: int) -> PlacedColumns:
+        """Return where columns belong, in so many regions before some are split among some storage workers."""
+        placement = place_columns(Placement(regions), self.usages, configuration.placement)
+        columns = np.diff(self.touches.offsets)
+        cost = np.repeat(self.touches.cost / np.maximum(columns, 1), columns)
+        load = np.bincount(placement.first_regions_of(self.touches.column), cost, minlength=regions)
+        share = load / max(float(load.sum()), 1.0)
+        parts = np.maximum(np.ceil(share * storing), 1).astype(np.int64)
+        return PlacedColumns(placement, parts, np.cumsum(parts) - parts, np.repeat(share / parts, parts))
+
+    def compose(
+        self, configuration: Configuration, placed: PlacedColumns, width: int, rounds: int | None, seed: int
+    ) -> Iterator[ComposedRound]:
+        """Yield the batches of each round, accumulated ones as one.
+
+        Parameters
+        ----------
+        configuration : Configuration
+            Size of batches, accumulation and selection.
+        placed : PlacedColumns
+            Where columns belong.
+        width : int
+            Compute workers.
+        rounds : int, optional
+            Rounds of drawn sequences; by default those of the sample, which is trained once.
+        seed : int
+            Of the sequences that are drawn, and of their order.
+        """
+        size, accumulate = configuration.batch_sequences, configuration.accumulate
+        if rounds is None:
+            for start in range(0, len(self.touches), width * accumulate * size):
+                chosen = np.arange(start, min(start + width * accumulate * size, len(self.touches)))
+                yield from self._rounds(_take(self.touches, chosen), configuration, placed, width, seed)
+            return
+        single = size == 1
+        composed = width if single else min(width, _COMPOSED)
+        drawn = self._draw(size * accumulate * composed * (rounds if single else 1), seed)
+        made = list(self._rounds(drawn, configuration, placed, composed, seed))
+        rng = np.random.default_rng(seed)
+        for number in range(rounds):
+            made_round = made[number % len(made)]
+            kinds = len(made_round.kind)
+            alike = rng.permutation(np.arange(width) % kinds) if kinds < width else made_round.kind
+            yield made_round._replace(kind=alike)
+
+    def _rounds(
+        self, touches: ColumnTouches, configuration: Configuration, placed: PlacedColumns, width: int, seed: int
+    ) -> Iterator[ComposedRound]:
+        """Yield the rounds that some sequences are divided into."""
+        size, accumulate = configuration.batch_sequences, configuration.accumulate
+        plan = plan_rounds(len(touches), -(-len(touches) // size), width * accumulate, size)
+        batch = assign(touches, plan, SelectionOptions(order=configuration.order, seed=seed))
+        sums = -(-plan.width // accumulate)
+        number_of = batch // plan.width * sums + batch % plan.width // accumulate
+        table = self._table(touches, number_of, plan.rounds * sums, placed, configuration)
+        for number in range(plan.rounds):
+            chosen = np.arange(number * sums, (number + 1) * sums)
+            chosen = chosen[table.sequences[chosen] > 0]
+            yield ComposedRound(table.of(chosen), np.arange(len(chosen)))
+
+    def _draw(self, count: int, seed: int) -> ColumnTouches:
+        """Return the first sequences of the sample, or where it has too few, some of it at random."""
+        total = len(self.touches)
+        chosen = np.arange(count) if count <= total else np.random.default_rng(seed).integers(total, size=count)
+        return _take(self.touches, chosen)
+
+    def _table(
+        self,
+        touches: ColumnTouches,
+        batch: Integers,
+        batches: int,
+        placed: PlacedColumns,
+        configuration: Configuration,
+    ) -> BatchTable:
+        """Return what each batch touches; a sequence's bytes are divided evenly among its columns."""
+        mean = float(self.touches.cost.mean())
+        sequences = np.bincount(batch, minlength=batches)
+        cost = np.bincount(batch, touches.cost / mean, minlength=batches).astype(np.float64)
+        typical = max(float(sequences.mean()), 1.0)
+        nbytes = self.growth.increment_bytes(configuration.order, typical) / typical
+        columns = np.diff(touches.offsets)
+        each = np.repeat(touches.cost / mean * nbytes / np.maximum(columns, 1), columns)
+        regions = len(placed.share)
+        key = np.repeat(batch, columns) * regions + placed.regions_of(touches.column, len(touches))
+        if batches * regions <= 4 * len(key):
+            summed = np.bincount(key, each, minlength=batches * regions).astype(np.float64)
+            touched = np.flatnonzero(summed)
+            summed = summed[touched]
+        else:
+            touched, inverse = np.unique(key, return_inverse=True)
+            summed = np.bincount(inverse, each).astype(np.float64)
+        offsets = np.searchsorted(touched, np.arange(batches + 1) * regions).astype(np.int64)
+        return BatchTable(sequences, cost, offsets, touched % regions, summed)
+
+
+def _take(touches: ColumnTouches, chosen: Integers) -> ColumnTouches:
+    """Return the touches of some sequences, in this order."""
+    counts = np.diff(touches.offsets)[chosen]
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    entries = np.arange(offsets[-1]) + np.repeat(touches.offsets[chosen] - offsets[:-1], counts)
+    return ColumnTouches(offsets, touches.column[entries], touches.length[chosen])
+
+
+def owners_of(hardware: Hardware, placed: PlacedColumns) -> Integers:
+    """Return the number of the worker that owns each region, as regions are assigned by memory."""
+    storing = [(number, place.kind) for number, place in enumerate(hardware.places()) if place.kind.stores]
+    names = tuple(f"{number:09d}" for number, _ in storing)
+    memory = {name: WorkerMemory(limit=kind.memory_bytes) for name, (_, kind) in zip(names, storing, strict=True)}
+    weights = dict(enumerate(np.rint(placed.share * _WEIGHT).astype(np.int64).tolist()))
+    owners = assign_regions({}, weights, Roles(names, (), memory=memory))
+    return np.array([int(owners[region]) for region in range(len(weights))], np.int64)

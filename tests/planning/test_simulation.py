@@ -1,0 +1,196 @@
+"""Simulations count every sequence once, load no link beyond its bandwidth, and find why more workers do not help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from giaann_dask.diagnostics.pictures.scaling import draw_scaling
+from giaann_dask.errors import OptionError
+from giaann_dask.planning.costs import Configuration
+from giaann_dask.planning.growth import measure_growth
+from giaann_dask.planning.hardware import Hardware, Link, Rates, WorkerKind
+from giaann_dask.planning.scaling import CHOSEN, ScalingReport, simulate_scaling
+from giaann_dask.planning.simulation import SimulatedTraining, SimulationOptions, simulate_training
+from giaann_dask.planning.workloads import Workload, owners_of
+from giaann_dask.spec import Specification
+from giaann_dask.text.random_blocks import random_block
+
+pytest.importorskip("simpy", reason="needs simpy (extra plan)")
+
+_ROUNDS = 6
+
+
+@pytest.fixture(scope="module")
+def workload() -> Workload:
+    blocks = [random_block(256, seed) for seed in (1, 2)]
+    return Workload.of(blocks, measure_growth(blocks, Specification(), 70_000))
+
+
+def _hardware(workers: int = 12, **fields: Any) -> Hardware:
+    kind = WorkerKind(name="node", count=workers, memory_bytes=16 << 30, per_host=2)
+    return Hardware(**{"workers": (kind,), "hosts_per_rack": 2, **fields})
+
+
+def _simulate(workload: Workload, hardware: Hardware | None = None, **fields: Any) -> SimulatedTraining:
+    names = Configuration.__dataclass_fields__
+    configuration = Configuration(**{name: value for name, value in fields.items() if name in names})
+    others = {name: value for name, value in fields.items() if name not in names}
+    options = SimulationOptions(**{"rounds": _ROUNDS, **others})
+    return simulate_training(workload, hardware or _hardware(), configuration, options)
+
+
+_CHOICES = {
+    "batch_sequences": st.sampled_from([1, 16]),
+    "accumulate": st.sampled_from([1, 3]),
+    "exchange": st.sampled_from(["tasks", "workers"]),
+    "order": st.sampled_from(["corpus", "random", "least-overlap"]),
+    "placement": st.sampled_from(["hash", "co-occurrence"]),
+    "hierarchical": st.booleans(),
+    "stragglers": st.sampled_from([0.0, 0.3]),
+    "commit_seconds": st.sampled_from([0.1, 60.0]),
+}
+
+
+@given(st.fixed_dictionaries(_CHOICES), st.sampled_from([0.02, 50_000.0]), st.integers(0, 99))
+def test_whatever_fails_each_sequence_is_counted_once_and_no_link_carries_more_than_it_can(
+    workload: Workload, fields: dict[str, Any], hours: float, seed: int
+) -> None:
+    hardware = _hardware(links={"rack": Link(bandwidth=1e7, latency=1e-3)})
+    kind = replace(hardware.workers[0], hours_between_failures=hours)
+    hardware = replace(hardware, workers=(kind,))
+    found = _simulate(workload, hardware, seed=seed, **fields)
+    wanted = 12 * fields["batch_sequences"] * fields["accumulate"] * _ROUNDS
+    assert found.sequences == wanted
+    assert found.digest == _simulate(workload, hardware, seed=seed, **fields).digest
+    last: dict[tuple[str, bool, int], float] = {}
+    for moved in found.transfers:
+        assert (moved.nbytes <= hardware.links[moved.tier].bandwidth * (moved.end - moved.begin) * (1 + 1e-9) + 1).all()
+        for link, begin, end in zip(moved.link.tolist(), moved.begin, moved.end, strict=True):
+            way = (moved.tier, moved.received, link)
+            assert begin >= last.get(way, 0.0)
+            last[way] = end
+    for tier in ("host", "rack", "site"):
+        ways = {
+            received: sum(m.nbytes.sum() for m in found.transfers if (m.tier, m.received) == (tier, received))
+            for received in (False, True)
+        }
+        assert ways[True] == pytest.approx(ways[False])
+
+
+def test_another_seed_has_other_events(workload: Workload) -> None:
+    assert len({_simulate(workload, seed=seed, stragglers=0.3).digest for seed in range(4)}) == 4
+
+
+def test_work_that_is_lost_is_done_again(workload: Workload) -> None:
+    kind = WorkerKind(name="node", count=4, memory_bytes=16 << 30, hours_between_failures=1e-3)
+    found = _simulate(workload, Hardware(workers=(kind,)), rounds=40, batch_sequences=64)
+    calm = _simulate(workload, _hardware(4), rounds=40, batch_sequences=64)
+    assert found.sequences == calm.sequences
+    assert found.failures > 0 < found.recounted
+    assert (calm.failures, calm.recounted) == (0, 0)
+    assert found.seconds > calm.seconds
+
+
+def _knee(workload: Workload, exchange: Any = "workers", **fields: Any) -> ScalingReport:
+    return simulate_scaling(
+        workload,
+        _hardware(**fields),
+        Configuration(batch_sequences=256, exchange=exchange),
+        SimulationOptions(rounds=3),
+        (2, 8, 32, 128),
+    )
+
+
+@pytest.mark.parametrize(
+    ("slower", "cause"),
+    [
+        ({"links": {"rack": Link(bandwidth=2e5)}}, "links of tier rack"),
+        ({"rates": Rates(tasks_per_s=60.0)}, "scheduler"),
+    ],
+)
+def test_the_knee_comes_earlier_where_something_is_slower_and_is_named(
+    workload: Workload, slower: dict[str, Any], cause: str
+) -> None:
+    quick = {"rates": Rates(tasks_per_s=1e6, task_s=1e-6), "links": {"rack": Link(bandwidth=2e8, latency=1e-6)}}
+    fast, slow = _knee(workload, **quick), _knee(workload, **{**quick, **slower})
+    early, late = slow.knee(), fast.knee()
+    assert early is not None
+    assert early.cause == cause
+    assert late is None or late.at_once > early.at_once
+    assert slow.points[-1].rate < fast.points[-1].rate
+
+
+def test_exchange_between_workers_has_tasks_in_proportion_to_workers(workload: Workload) -> None:
+    tasks = {
+        (exchange, workers): _simulate(
+            workload, _hardware(workers), batch_sequences=256, exchange=exchange, regions=workers, rounds=2
+        ).tasks
+        for exchange in ("tasks", "workers")
+        for workers in (16, 64)
+    }
+    assert tasks["workers", 64] / tasks["workers", 16] == pytest.approx(4, rel=0.15)
+    assert tasks["tasks", 64] / tasks["tasks", 16] > 10
+
+
+def test_placement_and_selection_are_those_of_training(workload: Workload) -> None:
+    shared = {
+        order: _simulate(workload, order=order, batch_sequences=1).shared_touches
+        for order in ("random", "least-overlap")
+    }
+    assert shared["least-overlap"] < shared["random"]
+    placed = workload.place(Configuration(), 64, 12)
+    owners = owners_of(_hardware(), placed)
+    assert np.bincount(owners, minlength=12).min() >= len(owners) // 12
+    assert placed.share.sum() == pytest.approx(1)
+    assert placed.share.max() <= 1 / 12 + 1e-9
+
+
+def test_sums_of_hosts_send_less_to_other_hosts(workload: Workload) -> None:
+    plain, summed = (_simulate(workload, batch_sequences=256, hierarchical=each) for each in (False, True))
+    assert summed.tier_bytes["rack"] < plain.tier_bytes["rack"]
+    assert summed.tier_bytes["host"] > plain.tier_bytes["host"]
+
+
+def test_slow_workers_and_full_memory_take_time(workload: Workload) -> None:
+    quick = {"batch_sequences": 256, "rounds": 12}
+    calm = _simulate(workload, **quick)
+    assert _simulate(workload, stragglers=0.5, slowdown=8.0, **quick).rate < calm.rate
+    full = _simulate(workload, network_bytes=12 << 40, **quick)
+    assert full.rate < calm.rate
+    assert full.memory_bytes > calm.memory_bytes + (1 << 39)
+
+
+def test_many_workers_are_a_few_events_each(workload: Workload) -> None:
+    found = _simulate(workload, _hardware(2000), rounds=2, exchange="workers")
+    assert found.compute_workers == 2000
+    assert found.events <= 2 * 2 * 2000 + 10
+
+
+def test_a_report_is_a_table_and_a_picture(workload: Workload) -> None:
+    report = simulate_scaling(
+        workload.with_columns(5000),
+        _hardware(),
+        Configuration(batch_sequences=16),
+        SimulationOptions(rounds=1),
+        (2, 4),
+        compare=True,
+    )
+    lines = report.csv().splitlines()
+    assert len(lines) == 1 + len(report.points) == 1 + 2 * len(report.variants)
+    assert report.variants[0] == CHOSEN
+    assert {"sums of hosts", "exchange workers", "selection random"} <= {*report.variants}
+    assert report.as_dict()["points"][0]["at_once"] == 32
+    assert "knee" in report.summary().text()
+    assert len(draw_scaling(report).axes) == 2
+
+
+@pytest.mark.parametrize("sizes", [(), (4, 2), (0, 1)])
+def test_sizes_that_are_not_ascending_are_refused(workload: Workload, sizes: tuple[int, ...]) -> None:
+    with pytest.raises(OptionError, match="ascending numbers of workers"):
+        simulate_scaling(workload, _hardware(), Configuration(), SimulationOptions(), sizes)
