@@ -20,7 +20,7 @@ from giaann_dask.planning.growth import measure_growth
 from giaann_dask.planning.hardware import Hardware
 from giaann_dask.planning.scaling import ScalingReport, simulate_scaling
 from giaann_dask.planning.simulation import SimulationOptions
-from giaann_dask.planning.workloads import Workload
+from giaann_dask.planning.workloads import SequenceSample
 from giaann_dask.spec import Specification
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -116,7 +116,7 @@ def read_workload(
     text: TextOptions | None = None,
     sequences: int | None = None,
     storage_options: Mapping[str, object] | None = None,
-) -> Workload:
+) -> SequenceSample:
     """Return the first sequences of a text as what is simulated; all of them by default."""
     read, chosen = read_inputs(inputs, text, storage_options)
     wanted, lexicon = decide_text(client, None, read, specification, chosen)
@@ -130,4 +130,4 @@ def read_workload(
         streamed.append(block)
         counted += block.mapping.sequences
     blocks = results([block.encoded for block in streamed])
-    return Workload.of(blocks, measure_growth(blocks, wanted, sum(block.characters for block in streamed)))
+    return SequenceSample.of(blocks, measure_growth(blocks, wanted, sum(block.characters for block in streamed)))

@@ -14,7 +14,7 @@ from giaann_dask.errors import require_option
 from giaann_dask.planning.costs import Configuration
 from giaann_dask.planning.hardware import Hardware
 from giaann_dask.planning.simulation import SimulatedTraining, SimulationOptions, simulate_training
-from giaann_dask.planning.workloads import Workload
+from giaann_dask.planning.workloads import SequenceSample
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.training.training_options import Order
 
@@ -175,7 +175,7 @@ def alternatives(
 
 
 def simulate_scaling(
-    workload: Workload,
+    workload: SequenceSample,
     hardware: Hardware,
     configuration: Configuration,
     options: SimulationOptions,
@@ -187,7 +187,7 @@ def simulate_scaling(
 
     Parameters
     ----------
-    workload : Workload
+    workload : SequenceSample
         What is trained.
     hardware : Hardware
         Kinds of workers, whose number varies.

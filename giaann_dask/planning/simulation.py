@@ -24,7 +24,7 @@ from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
 from giaann_dask.planning.costs import Configuration
 from giaann_dask.planning.hardware import Hardware, Tier
-from giaann_dask.planning.workloads import ComposedRound, Floats, Workload, owners_of
+from giaann_dask.planning.workloads import ComposedRound, Floats, SequenceSample, owners_of
 from giaann_dask.runs.merging import plan_compaction
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ class _Simulation:
     """State of one simulation."""
 
     def __init__(
-        self, workload: Workload, hardware: Hardware, configuration: Configuration, options: SimulationOptions
+        self, workload: SequenceSample, hardware: Hardware, configuration: Configuration, options: SimulationOptions
     ) -> None:
         simpy = import_optional("simpy", "plan")
         self._env: Environment = simpy.Environment()
@@ -853,13 +853,13 @@ def _rank_of(runs: Iterable[_Run]) -> int:
 
 
 def simulate_training(
-    workload: Workload, hardware: Hardware, configuration: Configuration, options: SimulationOptions
+    workload: SequenceSample, hardware: Hardware, configuration: Configuration, options: SimulationOptions
 ) -> SimulatedTraining:
     """Simulate how long a training takes.
 
     Parameters
     ----------
-    workload : Workload
+    workload : SequenceSample
         What is trained.
     hardware : Hardware
         Where.

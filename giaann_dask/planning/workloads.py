@@ -129,7 +129,7 @@ class PlacedColumns(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workload:
+class SequenceSample:
     """Sequences to be trained, and how they are placed.
 
     Parameters
@@ -147,11 +147,11 @@ class Workload:
     growth: Growth
 
     @classmethod
-    def of(cls, blocks: Sequence[EncodedBlock], growth: Growth) -> Workload:
+    def of(cls, blocks: Sequence[EncodedBlock], growth: Growth) -> SequenceSample:
         """Return the workload of encoded blocks."""
         return cls(touches=touches_of(blocks), usages=[column_usage(block) for block in blocks], growth=growth)
 
-    def with_columns(self, columns: int, seed: int = 0) -> Workload:
+    def with_columns(self, columns: int, seed: int = 0) -> SequenceSample:
         """Return sequences of as many columns each, drawn from so many columns by Zipf's law.
 
         Which columns occur together is lost, so placement by co-occurrence gains nothing.
@@ -174,7 +174,7 @@ class Workload:
         counts = np.bincount(key >> 32, minlength=len(self.touches))
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         touches = ColumnTouches(offsets, (key & 0xFFFFFFFF).astype(np.int32), self.touches.length)
-        return Workload(touches=touches, usages=(), growth=self.growth)
+        return SequenceSample(touches=touches, usages=(), growth=self.growth)
 
     def place(self, configuration: Configuration, regions: int, storing: int) -> PlacedColumns:
         """Return where columns belong, in so many regions before some are split among some storage workers."""

@@ -17,7 +17,7 @@ from giaann_dask.planning.growth import measure_growth
 from giaann_dask.planning.hardware import Hardware, Link, Rates, WorkerKind
 from giaann_dask.planning.scaling import CHOSEN, ScalingReport, simulate_scaling
 from giaann_dask.planning.simulation import SimulatedTraining, SimulationOptions, simulate_training
-from giaann_dask.planning.workloads import Workload, owners_of
+from giaann_dask.planning.workloads import SequenceSample, owners_of
 from giaann_dask.spec import Specification
 from giaann_dask.text.random_blocks import random_block
 
@@ -27,9 +27,9 @@ _ROUNDS = 6
 
 
 @pytest.fixture(scope="module")
-def workload() -> Workload:
+def workload() -> SequenceSample:
     blocks = [random_block(256, seed) for seed in (1, 2)]
-    return Workload.of(blocks, measure_growth(blocks, Specification(), 70_000))
+    return SequenceSample.of(blocks, measure_growth(blocks, Specification(), 70_000))
 
 
 def _hardware(workers: int = 12, **fields: Any) -> Hardware:
@@ -37,7 +37,7 @@ def _hardware(workers: int = 12, **fields: Any) -> Hardware:
     return Hardware(**{"workers": (kind,), "hosts_per_rack": 2, **fields})
 
 
-def _simulate(workload: Workload, hardware: Hardware | None = None, **fields: Any) -> SimulatedTraining:
+def _simulate(workload: SequenceSample, hardware: Hardware | None = None, **fields: Any) -> SimulatedTraining:
     names = Configuration.__dataclass_fields__
     configuration = Configuration(**{name: value for name, value in fields.items() if name in names})
     others = {name: value for name, value in fields.items() if name not in names}
@@ -59,7 +59,7 @@ _CHOICES = {
 
 @given(st.fixed_dictionaries(_CHOICES), st.sampled_from([0.02, 50_000.0]), st.integers(0, 99))
 def test_whatever_fails_each_sequence_is_counted_once_and_no_link_carries_more_than_it_can(
-    workload: Workload, fields: dict[str, Any], hours: float, seed: int
+    workload: SequenceSample, fields: dict[str, Any], hours: float, seed: int
 ) -> None:
     hardware = _hardware(links={"rack": Link(bandwidth=1e7, latency=1e-3)})
     kind = replace(hardware.workers[0], hours_between_failures=hours)
@@ -83,11 +83,11 @@ def test_whatever_fails_each_sequence_is_counted_once_and_no_link_carries_more_t
         assert ways[True] == pytest.approx(ways[False])
 
 
-def test_another_seed_has_other_events(workload: Workload) -> None:
+def test_another_seed_has_other_events(workload: SequenceSample) -> None:
     assert len({_simulate(workload, seed=seed, stragglers=0.3).digest for seed in range(4)}) == 4
 
 
-def test_work_that_is_lost_is_done_again(workload: Workload) -> None:
+def test_work_that_is_lost_is_done_again(workload: SequenceSample) -> None:
     kind = WorkerKind(name="node", count=4, memory_bytes=16 << 30, hours_between_failures=1e-3)
     found = _simulate(workload, Hardware(workers=(kind,)), rounds=40, batch_sequences=64)
     calm = _simulate(workload, _hardware(4), rounds=40, batch_sequences=64)
@@ -97,7 +97,7 @@ def test_work_that_is_lost_is_done_again(workload: Workload) -> None:
     assert found.seconds > calm.seconds
 
 
-def _knee(workload: Workload, exchange: Any = "workers", **fields: Any) -> ScalingReport:
+def _knee(workload: SequenceSample, exchange: Any = "workers", **fields: Any) -> ScalingReport:
     return simulate_scaling(
         workload,
         _hardware(**fields),
@@ -115,7 +115,7 @@ def _knee(workload: Workload, exchange: Any = "workers", **fields: Any) -> Scali
     ],
 )
 def test_the_knee_comes_earlier_where_something_is_slower_and_is_named(
-    workload: Workload, slower: dict[str, Any], cause: str
+    workload: SequenceSample, slower: dict[str, Any], cause: str
 ) -> None:
     quick = {"rates": Rates(tasks_per_s=1e6, task_s=1e-6), "links": {"rack": Link(bandwidth=2e8, latency=1e-6)}}
     fast, slow = _knee(workload, **quick), _knee(workload, **{**quick, **slower})
@@ -126,7 +126,7 @@ def test_the_knee_comes_earlier_where_something_is_slower_and_is_named(
     assert slow.points[-1].rate < fast.points[-1].rate
 
 
-def test_exchange_between_workers_has_tasks_in_proportion_to_workers(workload: Workload) -> None:
+def test_exchange_between_workers_has_tasks_in_proportion_to_workers(workload: SequenceSample) -> None:
     tasks = {
         (exchange, workers): _simulate(
             workload, _hardware(workers), batch_sequences=256, exchange=exchange, regions=workers, rounds=2
@@ -138,7 +138,7 @@ def test_exchange_between_workers_has_tasks_in_proportion_to_workers(workload: W
     assert tasks["tasks", 64] / tasks["tasks", 16] > 10
 
 
-def test_placement_and_selection_are_those_of_training(workload: Workload) -> None:
+def test_placement_and_selection_are_those_of_training(workload: SequenceSample) -> None:
     shared = {
         order: _simulate(workload, order=order, batch_sequences=1).shared_touches
         for order in ("random", "least-overlap")
@@ -151,13 +151,13 @@ def test_placement_and_selection_are_those_of_training(workload: Workload) -> No
     assert placed.share.max() <= 1 / 12 + 1e-9
 
 
-def test_sums_of_hosts_send_less_to_other_hosts(workload: Workload) -> None:
+def test_sums_of_hosts_send_less_to_other_hosts(workload: SequenceSample) -> None:
     plain, summed = (_simulate(workload, batch_sequences=256, hierarchical=each) for each in (False, True))
     assert summed.tier_bytes["rack"] < plain.tier_bytes["rack"]
     assert summed.tier_bytes["host"] > plain.tier_bytes["host"]
 
 
-def test_slow_workers_and_full_memory_take_time(workload: Workload) -> None:
+def test_slow_workers_and_full_memory_take_time(workload: SequenceSample) -> None:
     quick = {"batch_sequences": 256, "rounds": 12}
     calm = _simulate(workload, **quick)
     assert _simulate(workload, stragglers=0.5, slowdown=8.0, **quick).rate < calm.rate
@@ -166,13 +166,13 @@ def test_slow_workers_and_full_memory_take_time(workload: Workload) -> None:
     assert full.memory_bytes > calm.memory_bytes + (1 << 39)
 
 
-def test_many_workers_are_a_few_events_each(workload: Workload) -> None:
+def test_many_workers_are_a_few_events_each(workload: SequenceSample) -> None:
     found = _simulate(workload, _hardware(2000), rounds=2, exchange="workers")
     assert found.compute_workers == 2000
     assert found.events <= 2 * 2 * 2000 + 10
 
 
-def test_a_report_is_a_table_and_a_picture(workload: Workload) -> None:
+def test_a_report_is_a_table_and_a_picture(workload: SequenceSample) -> None:
     report = simulate_scaling(
         workload.with_columns(5000),
         _hardware(),
@@ -191,6 +191,6 @@ def test_a_report_is_a_table_and_a_picture(workload: Workload) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(), (4, 2), (0, 1)])
-def test_sizes_that_are_not_ascending_are_refused(workload: Workload, sizes: tuple[int, ...]) -> None:
+def test_sizes_that_are_not_ascending_are_refused(workload: SequenceSample, sizes: tuple[int, ...]) -> None:
     with pytest.raises(OptionError, match="ascending numbers of workers"):
         simulate_scaling(workload, _hardware(), Configuration(), SimulationOptions(), sizes)
