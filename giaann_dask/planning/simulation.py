@@ -94,7 +94,7 @@ class SimulationOptions:
 
 
 class Transfer(NamedTuple):
-    """What some links of a tier carried in one round.
+    """Bytes that some links of a tier carried in one round.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ class SimulatedTraining:
 
     @property
     def cause(self) -> str:
-        """What was used most, cores if they were; ``latency of rounds`` where nothing was used for half of the time."""
+        """Most used resource, cores if they were; ``latency of rounds`` where nothing was used for half of the time."""
         name = max(self.used, key=self.used.__getitem__)
         name = "cores" if self.used["cores"] >= _BUSY else name
         return name if self.used[name] >= 0.5 else "latency of rounds"
@@ -239,7 +239,7 @@ class _Pool:
         self.busy = np.zeros(len(places))
 
     def run(self, seconds: float, done: Callable[[int], None], worker: int | None = None) -> None:
-        """Do a job on a worker, or on any that computes; its end is told with the number of the worker."""
+        """Do a job on a worker, or on any that computes; call a function with the number of the worker at its end."""
         job = _Job(seconds, done)
         if worker is not None:
             self._own[worker].append(job)
@@ -341,7 +341,7 @@ class _Links:
 
 
 class _Traffic(NamedTuple):
-    """What the workers of a round send and receive, by the tier that it crosses; float64 by worker."""
+    """Bytes that the workers of a round send and receive, by the tier of link; float64 by worker."""
 
     sent: dict[Tier, Floats]
     received: dict[Tier, Floats]

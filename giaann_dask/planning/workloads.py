@@ -90,7 +90,7 @@ class ComposedRound(NamedTuple):
 
     @property
     def times(self) -> Integers:
-        """How many batches of the round are alike, for each entry of the table."""
+        """Number of batches of the round that are alike, for each entry of the table."""
         counts: Integers = np.bincount(self.kind, minlength=len(self.table.sequences))[self.table.batch]
         return counts
 
@@ -101,7 +101,7 @@ class ComposedRound(NamedTuple):
 
 
 class PlacedColumns(NamedTuple):
-    """Where columns belong, of which those of large regions are divided by neuron.
+    """Placement of columns, of which those of large regions are divided by neuron.
 
     Training splits a region for its bytes; here one is that has more than the share of a storage worker.
 
