@@ -16,6 +16,7 @@ from giaann_dask.planning.hardware import Hardware
 from giaann_dask.planning.simulation import SimulatedTraining, SimulationOptions, simulate_training
 from giaann_dask.planning.workloads import SequenceSample
 from giaann_dask.representations import Summarised, Summary
+from giaann_dask.training.exchange_rule import Exchange
 from giaann_dask.training.training_options import Order
 
 # Efficiency at the knee.
@@ -166,10 +167,10 @@ def alternatives(
         yield "placement co-occurrence", replace(configuration, placement="co-occurrence"), options
     accumulate = _ACCUMULATED * configuration.accumulate
     yield f"accumulate {accumulate}", replace(configuration, accumulate=accumulate), options
-    if configuration.exchange == "tasks":
-        yield "exchange workers", replace(configuration, exchange="workers"), options
-    else:
-        yield "exchange tasks", replace(configuration, exchange="tasks"), options
+    exchanges: tuple[Exchange, ...] = ("tasks", "workers")
+    for exchange in exchanges:
+        if exchange != configuration.exchange:
+            yield f"exchange {exchange}", replace(configuration, exchange=exchange), options
     if not options.hierarchical:
         yield "sums of hosts", configuration, replace(options, hierarchical=True)
 

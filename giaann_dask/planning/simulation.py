@@ -26,6 +26,7 @@ from giaann_dask.planning.costs import Configuration
 from giaann_dask.planning.hardware import Hardware, Tier
 from giaann_dask.planning.workloads import ComposedRound, Floats, SequenceSample, owners_of
 from giaann_dask.runs.merging import plan_compaction
+from giaann_dask.training.exchange_rule import RoundShape, choose_exchange
 
 if TYPE_CHECKING:
     from simpy import Environment, Event
@@ -252,6 +253,10 @@ class _Pool:
             self._fill(host)
             if not self._any:
                 return
+
+    def is_down(self, worker: int) -> bool:
+        """Return whether a worker is being started again."""
+        return worker in self._down
 
     def fail(self, worker: int, seconds: float) -> None:
         """Stop a worker for some time; what it was doing is done again, by itself or any."""
@@ -536,13 +541,21 @@ class _Simulation:
 
     def _round(self, number: int, batches: ComposedRound) -> Generator[Event, Any, None]:
         """Count the batches of a round, send their increments to the owners, and add them up there."""
-        rates, by_tasks = self._rates, self._configuration.exchange == "tasks"
+        rates = self._rates
         self._largest_round = max(self._largest_round, batches.nbytes)
         worker = yield from self._count(batches)
         self._log("counted", number)
         traffic = self._traffic(batches, worker)
         owners = np.flatnonzero(traffic.touched)
-        routes = int(traffic.messages.sum()) if by_tasks else len(worker)
+        shape = RoundShape(
+            batches=len(worker),
+            owners=max(len(owners), 1),
+            regions=max(int(traffic.touched.sum()), 1),
+            routes=int(traffic.messages.sum()),
+        )
+        # As in training, which does not know how long batches take.
+        by_tasks = choose_exchange(self._configuration.exchange, shape) == "tasks"
+        routes = shape.routes if by_tasks else len(worker)
         tasks = 1 + len(owners) + (int(traffic.touched.sum()) if by_tasks else len(owners)) + routes * (len(owners) > 1)
         self._tasks += tasks
         self._messages += int(traffic.messages.sum())
@@ -805,6 +818,8 @@ class _Simulation:
         while True:
             yield self._env.timeout(float(self._rng.exponential(1 / chance.sum())))
             worker = int(self._rng.choice(len(hours), p=chance / chance.sum()))
+            if self._pool.is_down(worker):
+                continue
             self._failures += 1
             self._log("failed", worker)
             self._pool.fail(worker, _RESTART_S)

@@ -88,9 +88,9 @@ def test_another_seed_has_other_events(workload: SequenceSample) -> None:
 
 
 def test_work_that_is_lost_is_done_again(workload: SequenceSample) -> None:
-    kind = WorkerKind(name="node", count=4, memory_bytes=16 << 30, hours_between_failures=1e-3)
-    found = _simulate(workload, Hardware(workers=(kind,)), rounds=40, batch_sequences=64)
-    calm = _simulate(workload, _hardware(4), rounds=40, batch_sequences=64)
+    kind = WorkerKind(name="node", count=4, memory_bytes=16 << 30, hours_between_failures=0.01)
+    found = _simulate(workload, Hardware(workers=(kind,)), rounds=200, batch_sequences=64)
+    calm = _simulate(workload, _hardware(4), rounds=200, batch_sequences=64)
     assert found.sequences == calm.sequences
     assert found.failures > 0 < found.recounted
     assert (calm.failures, calm.recounted) == (0, 0)
@@ -140,7 +140,7 @@ def test_exchange_between_workers_has_tasks_in_proportion_to_workers(workload: S
 
 def test_placement_and_selection_are_those_of_training(workload: SequenceSample) -> None:
     shared = {
-        order: _simulate(workload, order=order, batch_sequences=1).shared_touches
+        order: _simulate(workload, order=order, batch_sequences=1, regions=256).shared_touches
         for order in ("random", "least-overlap")
     }
     assert shared["least-overlap"] < shared["random"]
