@@ -26,7 +26,7 @@ _sample, _files = section("Sample"), section("Files")
 @click.command(cls=Command)
 @INPUTS
 @click.option("--hardware", type=FILE_PATH, metavar="FILE", help="TOML file that describes it.  [default: the cluster]")
-@click.option("--sizes", type=Items(int), default="10,30,100,300,1000,3000,10000", show_default=True, help="Workers.")
+@click.option("--sizes", type=Items(int), help="Workers.  [default: 10, 30, 100, and so on to 10,000]")
 @click.option("--compare", is_flag=True, help="Also simulate other selection, placement, accumulation and exchange.")
 @_files("--csv", "csv_file", type=FILE_PATH, metavar="FILE", help="Write all figures as comma-separated values.")
 @_files("--picture", type=FILE_PATH, metavar="FILE", help="Draw the curves, as .svg, .png or .pdf.")
@@ -45,7 +45,7 @@ _sample, _files = section("Sample"), section("Files")
 def simulate(
     inputs: tuple[str, ...],
     hardware: Path | None,
-    sizes: tuple[int, ...],
+    sizes: tuple[int, ...] | None,
     csv_file: Path | None,
     picture: Path | None,
     configuration: Configuration,
@@ -83,7 +83,7 @@ def simulate(
             inputs,
             client=client,
             hardware=hardware,
-            sizes=sizes,
+            **({} if sizes is None else {"sizes": sizes}),
             configuration=chosen,
             options=options,
             columns=values["columns"],
