@@ -66,6 +66,7 @@ def simulate(
     require_optional("simpy", "plan")
     where = prepared(cluster)
     from giaann_dask.api.cluster import connect
+    from giaann_dask.api.simulation import SIZES
     from giaann_dask.api.simulation import simulate as simulate_training
     from giaann_dask.diagnostics.pictures.files import SUFFIXES, check_suffix, save_figure
     from giaann_dask.diagnostics.pictures.scaling import draw_scaling
@@ -83,7 +84,7 @@ def simulate(
             inputs,
             client=client,
             hardware=hardware,
-            **({} if sizes is None else {"sizes": sizes}),
+            sizes=sizes or SIZES,
             configuration=chosen,
             options=options,
             columns=values["columns"],
