@@ -335,10 +335,10 @@ class Costs:
         return max(wanted, math.ceil(1.5 * decoded / max(limit, 1)))
 
     def _largest_region(self, configuration: Configuration, regions: int) -> float:
-        """Return the share of the largest region; those that are too large are split, down to a neuron."""
+        """Return the share of the largest region; those that are too large are split, rows of a neuron by target."""
         share = self.growth.region_share(configuration.placement, regions)
         limit = TrainingOptions().region_bytes / _DECODED * self.growth.connection_bytes
-        return max(min(share, max(limit / self.packed_bytes(), 1 / regions)), self.growth.largest_row, 1 / regions)
+        return max(min(share, limit / self.packed_bytes()), 1 / regions)
 
     def _busiest_worker(self, configuration: Configuration, regions: int) -> float:
         """Return the share of the storage worker with most of the connections, as regions are assigned."""
