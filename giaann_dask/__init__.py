@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
     from giaann_dask.models.words.stream import Context
     from giaann_dask.object_urls import place
+    from giaann_dask.planning.costs import TrainingConfiguration
     from giaann_dask.planning.hardware import Hardware
     from giaann_dask.planning.search import PlanTarget, TrainingPlan
+    from giaann_dask.planning.simulation import SimulationOptions
     from giaann_dask.rows.row_options import RowOptions
     from giaann_dask.spec import Specification
     from giaann_dask.store.corpus import EncodedCorpus
@@ -75,7 +77,6 @@ _MODULES = {
     "NetworkDifference": "giaann_dask.algebra.comparison",
     "PackOptions": "giaann_dask.islands.pack_options",
     "PackReport": "giaann_dask.islands.packing",
-    "TrainingPlan": "giaann_dask.planning.search",
     "PlanTarget": "giaann_dask.planning.search",
     "ReadOptions": "giaann_dask.text.read_options",
     "RemovalReport": "giaann_dask.algebra.certificates",
@@ -85,10 +86,13 @@ _MODULES = {
     "ScoringOptions": "giaann_dask.models.words.score_report",
     "SeenWords": "giaann_dask.models.words.counted_predictor",
     "SelectionOptions": "giaann_dask.training.training_options",
+    "SimulationOptions": "giaann_dask.planning.simulation",
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api.text_options",
-    "TrainingOptions": "giaann_dask.training.training_options",
     "Training": "giaann_dask.api.training",
+    "TrainingConfiguration": "giaann_dask.planning.costs",
+    "TrainingOptions": "giaann_dask.training.training_options",
+    "TrainingPlan": "giaann_dask.planning.search",
     "V2Settings": "giaann_dask.models.columns.v2.v2_options",
     "add": "giaann_dask.api.algebra",
     "change_keys": "giaann_dask.api.islands",
@@ -134,7 +138,6 @@ __all__ = [
     "NetworkDifference",
     "PackOptions",
     "PackReport",
-    "TrainingPlan",
     "PlanTarget",
     "ReadOptions",
     "RemovalReport",
@@ -144,10 +147,13 @@ __all__ = [
     "ScoringOptions",
     "SeenWords",
     "SelectionOptions",
+    "SimulationOptions",
     "Specification",
     "TextOptions",
     "Training",
+    "TrainingConfiguration",
     "TrainingOptions",
+    "TrainingPlan",
     "V2Settings",
     "add",
     "change_keys",

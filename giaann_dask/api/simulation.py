@@ -15,7 +15,7 @@ from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError, parameter, require_option
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.calibration import describe_cluster
-from giaann_dask.planning.costs import Configuration
+from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.growth import measure_growth
 from giaann_dask.planning.hardware import Hardware
 from giaann_dask.planning.scaling import ScalingReport, simulate_scaling
@@ -35,7 +35,7 @@ def simulate(
     client: ClientLike | None = None,
     hardware: Hardware | str | Path | None = None,
     sizes: Sequence[int] = SIZES,
-    configuration: Configuration | None = None,
+    configuration: TrainingConfiguration | None = None,
     options: SimulationOptions | None = None,
     columns: int | None = None,
     compare: bool = False,
@@ -60,7 +60,7 @@ def simulate(
         Kinds of workers, links and rates, or the TOML file of them. By default those of the connected cluster.
     sizes : sequence of int
         Numbers of workers, ascending; the kinds keep their proportion.
-    configuration : Configuration, optional
+    configuration : TrainingConfiguration, optional
         How training is divided.
     options : SimulationOptions, optional
         What is simulated; 8 rounds by default.
@@ -106,7 +106,7 @@ def simulate(
         described = described or describe_cluster(used)
     drawn = workload if columns is None else workload.with_columns(columns, how.seed)
     how = how if how.rounds is not None else replace(how, rounds=_ROUNDS)
-    return simulate_scaling(drawn, described, configuration or Configuration(), how, sizes, compare=compare)
+    return simulate_scaling(drawn, described, configuration or TrainingConfiguration(), how, sizes, compare=compare)
 
 
 def read_workload(

@@ -17,7 +17,7 @@ from giaann_dask.cli.specification_options import network_options, read_fields
 if TYPE_CHECKING:
     from giaann_dask.api.text_options import TextOptions
     from giaann_dask.cluster import ClusterOptions
-    from giaann_dask.planning.costs import Configuration
+    from giaann_dask.planning.costs import TrainingConfiguration
     from giaann_dask.planning.simulation import SimulationOptions
 
 _sample, _files = section("Sample"), section("Files")
@@ -32,7 +32,7 @@ _sample, _files = section("Sample"), section("Files")
 @_files("--picture", type=FILE_PATH, metavar="FILE", help="Draw the curves, as .svg, .png or .pdf.")
 @options_of(
     "configuration",
-    "giaann_dask.planning.costs.Configuration",
+    "giaann_dask.planning.costs.TrainingConfiguration",
     "Division",
     without=("regions", "placement"),
 )
@@ -48,7 +48,7 @@ def simulate(
     sizes: tuple[int, ...] | None,
     csv_file: Path | None,
     picture: Path | None,
-    configuration: Configuration,
+    configuration: TrainingConfiguration,
     options: SimulationOptions,
     text: TextOptions,
     cluster: ClusterOptions,

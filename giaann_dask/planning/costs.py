@@ -40,7 +40,7 @@ _MANY_ASSIGNED = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
+class TrainingConfiguration:
     """Division of a training into batches, rounds and regions.
 
     Parameters
@@ -119,7 +119,7 @@ class Estimate:
 
     Attributes
     ----------
-    configuration : Configuration
+    configuration : TrainingConfiguration
         How it is divided.
     limits : tuple of Limit
         The lowest first, which binds.
@@ -149,7 +149,7 @@ class Estimate:
         Latency of a generated token, and tokens of all prompts in a second.
     """
 
-    configuration: Configuration
+    configuration: TrainingConfiguration
     limits: tuple[Limit, ...]
     stages: Mapping[str, float]
     tier_bytes: Mapping[Tier, float]
@@ -268,7 +268,7 @@ class Costs:
         """Return the bytes of the whole network, packed."""
         return self.network_bytes or self.growth.packed_bytes.at(self.sequences)
 
-    def estimate(self, configuration: Configuration) -> Estimate:
+    def estimate(self, configuration: TrainingConfiguration) -> Estimate:
         """Return what the training costs in a configuration."""
         batch = min(configuration.batch_sequences, max(self.sequences / self.compute_workers, 1))
         sent = batch * configuration.accumulate
@@ -323,7 +323,7 @@ class Costs:
             tokens_per_s=tokens_per_s,
         )
 
-    def _regions(self, configuration: Configuration) -> int:
+    def _regions(self, configuration: TrainingConfiguration) -> int:
         """Return how many regions there are at the end: none is larger than a worker can add up."""
         connections = self.packed_bytes() / self.growth.connection_bytes
         decoded = _DECODED * connections
@@ -334,17 +334,17 @@ class Costs:
         wanted = min(configuration.regions, max(few, int(2 * decoded / _SMALL_REGION)))
         return max(wanted, math.ceil(1.5 * decoded / max(limit, 1)))
 
-    def _largest_region(self, configuration: Configuration, regions: int) -> float:
+    def _largest_region(self, configuration: TrainingConfiguration, regions: int) -> float:
         """Return the share of the largest region; those that are too large are split, rows of a neuron by target."""
         share = self.growth.region_share(configuration.placement, regions)
         limit = TrainingOptions().region_bytes / _DECODED * self.growth.connection_bytes
         return max(min(share, limit / self.packed_bytes()), 1 / regions)
 
-    def _busiest_worker(self, configuration: Configuration, regions: int) -> float:
+    def _busiest_worker(self, configuration: TrainingConfiguration, regions: int) -> float:
         """Return the share of the storage worker with most of the connections, as regions are assigned."""
         return _busiest_share(self.hardware.workers, regions, self._largest_region(configuration, regions))
 
-    def _round_tasks(self, configuration: Configuration, sent: float, regions: int) -> float:
+    def _round_tasks(self, configuration: TrainingConfiguration, sent: float, regions: int) -> float:
         """Return the tasks of a round, compaction included."""
         growth, width, owners = self.growth, self.compute_workers, self.storage_workers
         order, placement = configuration.order, configuration.placement
@@ -361,7 +361,7 @@ class Costs:
         accumulated = width * configuration.accumulate if configuration.accumulate > 1 else 0
         return accumulated + 2 * (order != "corpus") + expected_tasks(shape, exchange)
 
-    def _text_tasks(self, configuration: Configuration) -> float:
+    def _text_tasks(self, configuration: TrainingConfiguration) -> float:
         blocks = self.characters / TrainingOptions().block_characters
         blocks = blocks / _JOINED if blocks > _MANY_BLOCKS else max(blocks, 1)
         selected = configuration.order != "corpus" or configuration.batch_sequences * blocks < self.sequences
@@ -456,7 +456,7 @@ class Costs:
             if load > 0
         ]
 
-    def _latency_limit(self, configuration: Configuration, batch: float, nbytes: float) -> Limit:
+    def _latency_limit(self, configuration: TrainingConfiguration, batch: float, nbytes: float) -> Limit:
         """Return the limit of rounds, each of which takes some time, however little it has to do."""
         hardware, rates = self.hardware, self.hardware.rates
         shares = _tier_shares(hardware.workers, hardware.hosts_per_rack)
@@ -489,7 +489,7 @@ class Costs:
         return self.packed_bytes() / self.hardware.rates.merged_bytes_per_s / cores
 
     def _memory(
-        self, configuration: Configuration, sent: float, nbytes: float, busiest: float
+        self, configuration: TrainingConfiguration, sent: float, nbytes: float, busiest: float
     ) -> tuple[MemoryNeed, ...]:
         """Return the memory of the worker of each kind that needs most."""
         rates, growth = self.hardware.rates, self.growth

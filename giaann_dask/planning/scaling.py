@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from giaann_dask.errors import require_option
-from giaann_dask.planning.costs import Configuration
+from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.hardware import Hardware
 from giaann_dask.planning.simulation import SimulatedTraining, SimulationOptions, simulate_training
 from giaann_dask.planning.workloads import SequenceSample
@@ -155,8 +155,8 @@ def resized(hardware: Hardware, workers: int) -> Hardware:
 
 
 def alternatives(
-    configuration: Configuration, options: SimulationOptions
-) -> Iterator[tuple[str, Configuration, SimulationOptions]]:
+    configuration: TrainingConfiguration, options: SimulationOptions
+) -> Iterator[tuple[str, TrainingConfiguration, SimulationOptions]]:
     """Yield what differs from a choice in one point: selection, placement, accumulation, exchange, sums of hosts."""
     yield CHOSEN, configuration, options
     orders: tuple[Order, ...] = ("random", "least-overlap")
@@ -178,7 +178,7 @@ def alternatives(
 def simulate_scaling(
     workload: SequenceSample,
     hardware: Hardware,
-    configuration: Configuration,
+    configuration: TrainingConfiguration,
     options: SimulationOptions,
     sizes: Sequence[int],
     *,
@@ -192,7 +192,7 @@ def simulate_scaling(
         What is trained.
     hardware : Hardware
         Kinds of workers, whose number varies.
-    configuration : Configuration
+    configuration : TrainingConfiguration
         How it is divided.
     options : SimulationOptions
         What is simulated.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from giaann_dask.errors import HardwareTooSmallError, OptionError, parameter, require_at_least
 from giaann_dask.keywords import names_keywords
-from giaann_dask.planning.costs import Configuration, Costs, Estimate, with_roles
+from giaann_dask.planning.costs import Costs, Estimate, TrainingConfiguration, with_roles
 from giaann_dask.planning.growth import Growth, PowerLaw
 from giaann_dask.planning.hardware import Hardware
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
@@ -84,7 +84,7 @@ class PlanTarget:
 
 @dataclass(frozen=True, repr=False)
 class TrainingPlan(Summarised):
-    """Configuration of a training, and what it costs.
+    """TrainingConfiguration of a training, and what it costs.
 
     Attributes
     ----------
@@ -248,17 +248,17 @@ def search(costs: Costs, *, columns: float | None = None, command: str = "giaann
     )
 
 
-def _configurations(costs: Costs) -> Iterator[Configuration]:
+def _configurations(costs: Costs) -> Iterator[TrainingConfiguration]:
     """Yield the configurations that are tried, the default one first."""
     growth = costs.growth
     placements = [kind for kind in PLACEMENTS if kind in growth.placements]
     orders = [order for order in _ORDERS if order in growth.batches]
-    yield Configuration()
+    yield TrainingConfiguration()
     for values in itertools.product(_BATCH_SIZES, _ACCUMULATED, _IN_FLIGHT, orders, placements, _REGIONS, _WAYS):
         batch, accumulated, in_flight, order, placement, regions, exchange = values
         if accumulated > 1 and batch * accumulated > max(_BATCH_SIZES):
             continue
-        yield Configuration(
+        yield TrainingConfiguration(
             batch_sequences=batch,
             accumulate=accumulated,
             rounds_in_flight=in_flight,
@@ -271,7 +271,7 @@ def _configurations(costs: Costs) -> Iterator[Configuration]:
 
 def _seconds(estimate: Estimate) -> float:
     """Return the time by which configurations are compared: each option that is not the default has to gain some."""
-    default, chosen = vars(Configuration()), vars(estimate.configuration)
+    default, chosen = vars(TrainingConfiguration()), vars(estimate.configuration)
     return float(estimate.seconds * _GAIN ** sum(chosen[name] != value for name, value in default.items()))
 
 
@@ -280,9 +280,9 @@ def _lack(estimate: Estimate) -> float:
     return round(estimate.worst.nbytes / estimate.worst.kind.memory_bytes, 1)
 
 
-def _command(command: str, configuration: Configuration) -> str:
+def _command(command: str, configuration: TrainingConfiguration) -> str:
     """Return a command with the options that differ from the defaults."""
-    default = Configuration()
+    default = TrainingConfiguration()
     options = (
         ("batch_sequences", "--batch-sequences"),
         ("accumulate", "--accumulate"),

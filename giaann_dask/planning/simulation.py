@@ -22,7 +22,7 @@ from giaann_dask.errors import require_at_least, require_option
 from giaann_dask.keys import Integers
 from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
-from giaann_dask.planning.costs import Configuration
+from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.hardware import Hardware, Tier
 from giaann_dask.planning.workloads import ComposedRound, Floats, SequenceSample, owners_of
 from giaann_dask.runs.merging import plan_compaction
@@ -364,7 +364,11 @@ class _Simulation:
     """State of one simulation."""
 
     def __init__(
-        self, workload: SequenceSample, hardware: Hardware, configuration: Configuration, options: SimulationOptions
+        self,
+        workload: SequenceSample,
+        hardware: Hardware,
+        configuration: TrainingConfiguration,
+        options: SimulationOptions,
     ) -> None:
         simpy = import_optional("simpy", "plan")
         self._env: Environment = simpy.Environment()
@@ -868,7 +872,7 @@ def _rank_of(runs: Iterable[_Run]) -> int:
 
 
 def simulate_training(
-    workload: SequenceSample, hardware: Hardware, configuration: Configuration, options: SimulationOptions
+    workload: SequenceSample, hardware: Hardware, configuration: TrainingConfiguration, options: SimulationOptions
 ) -> SimulatedTraining:
     """Simulate how long a training takes.
 
@@ -878,7 +882,7 @@ def simulate_training(
         What is trained.
     hardware : Hardware
         Where.
-    configuration : Configuration
+    configuration : TrainingConfiguration
         How it is divided; there are at least as many regions as storage workers.
     options : SimulationOptions
         What is simulated.

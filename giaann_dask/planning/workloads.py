@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from giaann_dask.cluster import Roles, WorkerMemory, assign_regions
 from giaann_dask.keys import Integers
-from giaann_dask.planning.costs import Configuration
+from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.growth import Growth
 from giaann_dask.planning.hardware import Hardware
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
@@ -176,7 +176,7 @@ class SequenceSample:
         touches = ColumnTouches(offsets, (key & 0xFFFFFFFF).astype(np.int32), self.touches.length)
         return SequenceSample(touches=touches, usages=(), growth=self.growth)
 
-    def place(self, configuration: Configuration, regions: int, storing: int) -> PlacedColumns:
+    def place(self, configuration: TrainingConfiguration, regions: int, storing: int) -> PlacedColumns:
         """Return where columns belong, in so many regions before some are split among some storage workers."""
         placement = place_columns(Placement(regions), self.usages, configuration.placement)
         columns = np.diff(self.touches.offsets)
@@ -187,13 +187,13 @@ class SequenceSample:
         return PlacedColumns(placement, parts, np.cumsum(parts) - parts, np.repeat(share / parts, parts))
 
     def compose(
-        self, configuration: Configuration, placed: PlacedColumns, width: int, rounds: int | None, seed: int
+        self, configuration: TrainingConfiguration, placed: PlacedColumns, width: int, rounds: int | None, seed: int
     ) -> Iterator[ComposedRound]:
         """Yield the batches of each round, accumulated ones as one.
 
         Parameters
         ----------
-        configuration : Configuration
+        configuration : TrainingConfiguration
             Size of batches, accumulation and selection.
         placed : PlacedColumns
             Where columns belong.
@@ -222,7 +222,7 @@ class SequenceSample:
             yield made_round._replace(kind=alike)
 
     def _rounds(
-        self, touches: ColumnTouches, configuration: Configuration, placed: PlacedColumns, width: int, seed: int
+        self, touches: ColumnTouches, configuration: TrainingConfiguration, placed: PlacedColumns, width: int, seed: int
     ) -> Iterator[ComposedRound]:
         """Yield the rounds that some sequences are divided into."""
         size, accumulate = configuration.batch_sequences, configuration.accumulate
@@ -248,7 +248,7 @@ class SequenceSample:
         batch: Integers,
         batches: int,
         placed: PlacedColumns,
-        configuration: Configuration,
+        configuration: TrainingConfiguration,
     ) -> BatchTable:
         """Return what each batch touches; a sequence's bytes are divided evenly among its columns."""
         mean = float(self.touches.cost.mean())

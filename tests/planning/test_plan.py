@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from giaann_dask.errors import EmptyInputError, HardwareTooSmallError, OptionError
-from giaann_dask.planning.costs import Configuration, Costs, commit_interval, with_roles
+from giaann_dask.planning.costs import Costs, TrainingConfiguration, commit_interval, with_roles
 from giaann_dask.planning.growth import Growth, PowerLaw, measure_growth
 from giaann_dask.planning.hardware import Hardware, Link, Rates, WorkerKind
 from giaann_dask.planning.search import PlanTarget, search
@@ -17,6 +17,7 @@ from giaann_dask.training import tasks
 from giaann_dask.training.training_options import TrainingOptions
 
 _SEQUENCES = 512
+DEFAULT = TrainingConfiguration()
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,7 @@ def test_a_sample_that_is_too_small_is_refused() -> None:
     ],
 )
 def test_the_limit_that_binds_is_named(growth: Growth, changed: dict[str, object], binding: str) -> None:
-    estimate = _costs(growth, _hardware(**changed)).estimate(Configuration())
+    estimate = _costs(growth, _hardware(**changed)).estimate(TrainingConfiguration())
     assert estimate.binding.name == binding
     assert estimate.rate <= min(limit.rate for limit in estimate.limits)
     assert estimate.binding.moved_by
@@ -92,7 +93,9 @@ def test_the_limit_that_binds_is_named(growth: Growth, changed: dict[str, object
 
 def test_more_bandwidth_moves_the_limit_and_the_workers_that_saturate_it(growth: Growth) -> None:
     slow, fast = (
-        _costs(growth, with_roles(_hardware(links={"rack": Link(bandwidth=rate)}), 0.5)).estimate(Configuration())
+        _costs(growth, with_roles(_hardware(links={"rack": Link(bandwidth=rate)}), 0.5)).estimate(
+            TrainingConfiguration()
+        )
         for rate in (1e6, 4e6)
     )
     assert fast.rate == pytest.approx(4 * slow.rate)
@@ -103,10 +106,11 @@ def test_more_bandwidth_moves_the_limit_and_the_workers_that_saturate_it(growth:
 
 def test_small_batches_cost_tasks_and_an_exchange_between_workers_saves_them(growth: Growth) -> None:
     costs = _costs(growth, sequences=1e5)
-    large, small = (costs.estimate(Configuration(batch_sequences=size, regions=1024)) for size in (8192, 1))
+    large, small = (costs.estimate(TrainingConfiguration(batch_sequences=size, regions=1024)) for size in (8192, 1))
     assert small.tasks > 100 * large.tasks
     by_tasks, by_workers = (
-        costs.estimate(Configuration(batch_sequences=256, regions=1024, exchange=way)) for way in ("tasks", "workers")
+        costs.estimate(TrainingConfiguration(batch_sequences=256, regions=1024, exchange=way))
+        for way in ("tasks", "workers")
     )
     assert by_workers.tasks < by_tasks.tasks / 2
 
@@ -130,7 +134,7 @@ def test_what_does_not_fit_is_refused_with_both_sizes(growth: Growth) -> None:
 def test_a_plan_says_how_to_train_so_and_why(growth: Growth) -> None:
     plan = search(_costs(growth, _hardware(rates=Rates(tasks_per_s=1.0))), command="giaann-dask train a.txt")
     plan.require_fit()
-    others = [_costs(growth, plan.hardware).estimate(Configuration())]
+    others = [_costs(growth, plan.hardware).estimate(TrainingConfiguration())]
     assert all(plan.estimate.seconds <= other.seconds for other in others)
     assert plan.command.startswith("giaann-dask train a.txt --")
     chosen = plan.options(TrainingOptions(commit_seconds=5))

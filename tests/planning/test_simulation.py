@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from giaann_dask.diagnostics.pictures.scaling import draw_scaling
 from giaann_dask.errors import OptionError
-from giaann_dask.planning.costs import Configuration
+from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.growth import measure_growth
 from giaann_dask.planning.hardware import Hardware, Link, Rates, WorkerKind
 from giaann_dask.planning.scaling import CHOSEN, ScalingReport, simulate_scaling
@@ -38,8 +38,8 @@ def _hardware(workers: int = 12, **fields: Any) -> Hardware:
 
 
 def _simulate(workload: SequenceSample, hardware: Hardware | None = None, **fields: Any) -> SimulatedTraining:
-    names = Configuration.__dataclass_fields__
-    configuration = Configuration(**{name: value for name, value in fields.items() if name in names})
+    names = TrainingConfiguration.__dataclass_fields__
+    configuration = TrainingConfiguration(**{name: value for name, value in fields.items() if name in names})
     others = {name: value for name, value in fields.items() if name not in names}
     options = SimulationOptions(**{"rounds": _ROUNDS, **others})
     return simulate_training(workload, hardware or _hardware(), configuration, options)
@@ -101,7 +101,7 @@ def _knee(workload: SequenceSample, exchange: Any = "workers", **fields: Any) ->
     return simulate_scaling(
         workload,
         _hardware(**fields),
-        Configuration(batch_sequences=256, exchange=exchange),
+        TrainingConfiguration(batch_sequences=256, exchange=exchange),
         SimulationOptions(rounds=3),
         (2, 8, 32, 128),
     )
@@ -144,7 +144,7 @@ def test_placement_and_selection_are_those_of_training(workload: SequenceSample)
         for order in ("random", "least-overlap")
     }
     assert shared["least-overlap"] < shared["random"]
-    placed = workload.place(Configuration(), 64, 12)
+    placed = workload.place(TrainingConfiguration(), 64, 12)
     owners = owners_of(_hardware(), placed)
     assert np.bincount(owners, minlength=12).min() >= len(owners) // 12
     assert placed.share.sum() == pytest.approx(1)
@@ -176,7 +176,7 @@ def test_a_report_is_a_table_and_a_picture(workload: SequenceSample) -> None:
     report = simulate_scaling(
         workload.with_columns(5000),
         _hardware(),
-        Configuration(batch_sequences=16),
+        TrainingConfiguration(batch_sequences=16),
         SimulationOptions(rounds=1),
         (2, 4),
         compare=True,
@@ -193,4 +193,4 @@ def test_a_report_is_a_table_and_a_picture(workload: SequenceSample) -> None:
 @pytest.mark.parametrize("sizes", [(), (4, 2), (0, 1)])
 def test_sizes_that_are_not_ascending_are_refused(workload: SequenceSample, sizes: tuple[int, ...]) -> None:
     with pytest.raises(OptionError, match="ascending numbers of workers"):
-        simulate_scaling(workload, _hardware(), Configuration(), SimulationOptions(), sizes)
+        simulate_scaling(workload, _hardware(), TrainingConfiguration(), SimulationOptions(), sizes)
