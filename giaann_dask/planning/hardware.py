@@ -25,6 +25,7 @@ from giaann_dask.errors import (
     require_one_of,
     require_option,
 )
+from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import read_utf8
 
 WorkerRole = Literal["both", "storage", "compute"]
@@ -267,6 +268,7 @@ class WorkerPlace(NamedTuple):
         return "host" if self.host == other.host else "rack" if self.rack == other.rack else "site"
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
     """Workers, the links between them, and the rates of this software on them.

@@ -86,6 +86,7 @@ async def _ping(client: Client, worker: str, within_s: float) -> None:
 
     comm = await client.rpc.connect(worker, timeout=within_s)
     try:
-        await send_recv(comm, op=OPERATION, questions=to_serialize([]), projection=to_serialize(RowProjection()))
+        message = {"op": OPERATION, "questions": to_serialize([]), "projection": to_serialize(RowProjection())}
+        await send_recv(comm, **message, limit=0)
     finally:
         client.rpc.reuse(worker, comm)

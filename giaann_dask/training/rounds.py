@@ -57,8 +57,6 @@ class Rounds:
         What a batch computes.
     options : TrainingOptions
         Its mode and selection, and how many batches are accumulated.
-    finish_oldest : callable
-        Integrates the oldest round in flight and calls `finish`.
 
     Attributes
     ----------
@@ -66,21 +64,16 @@ class Rounds:
         Columns of the rounds in flight, where sequences train one by one.
     """
 
-    def __init__(
-        self,
-        regions: Regions,
-        specification: Specification,
-        options: TrainingOptions,
-        finish_oldest: Callable[[], None],
-    ) -> None:
+    def __init__(self, regions: Regions, specification: Specification, options: TrainingOptions) -> None:
         self._regions = regions
         self._specification = specification
         self._options = options
         self._selection = options.ordered_selection
-        self._finish_oldest = finish_oldest
         self.locks = ColumnLocks()
 
-    def submit(self, batches: Sequence[Sequence[StreamedBlock]], plan: RoundPlan) -> Iterator[Round]:
+    def submit(
+        self, batches: Sequence[Sequence[StreamedBlock]], plan: RoundPlan, finish_oldest: Callable[[], None]
+    ) -> Iterator[Round]:
         """Submit the tasks of the rounds that some blocks are divided into, one per iteration.
 
         Parameters
@@ -89,6 +82,8 @@ class Rounds:
             Whole blocks joined into batches; in corpus order each is one ``count_batch`` task of a single round.
         plan : RoundPlan
             Rounds and batches.
+        finish_oldest : callable
+            Integrates the oldest round in flight and calls `finish`.
 
         Yields
         ------
@@ -100,7 +95,7 @@ class Rounds:
         self._regions.assign_owners()
         self._place([block.encoded for block in blocks])
         if self._options.published:
-            yield from self._submit_single(blocks, plan)
+            yield from self._submit_single(blocks, plan, finish_oldest)
             return
         selection = None if joined else self._select(blocks, plan)[0]
         total = sum(block.mapping.sequences for block in blocks)
@@ -122,7 +117,9 @@ class Rounds:
         """Release the columns of a round that has been integrated."""
         self.locks.release(done.columns)
 
-    def _submit_single(self, blocks: tuple[StreamedBlock, ...], plan: RoundPlan) -> Iterator[Round]:
+    def _submit_single(
+        self, blocks: tuple[StreamedBlock, ...], plan: RoundPlan, finish_oldest: Callable[[], None]
+    ) -> Iterator[Round]:
         """Submit a round for each trained sequence of some blocks, as soon as it has the locks of its columns."""
         selection, touches = self._select(blocks, plan)
         batch, *parts = results([selection, *touches])
@@ -134,7 +131,7 @@ class Rounds:
             columns: frozenset[int] = frozenset()
             if len(order):
                 columns = frozenset(every.column[slice(*every.offsets[order[number] : order[number] + 2])].tolist())
-            self.locks.acquire(columns, self._finish_oldest)
+            self.locks.acquire(columns, finish_oldest)
             if number:
                 self._regions.assign_owners()
             with self._regions.tasks.submitter.together():

@@ -191,7 +191,7 @@ class Trainer:
         self._budgets = BudgetPolicy(self._regions, target.specification, options)
         if target.reader is not None:
             load_regions(target.reader, self._regions)
-        self._rounds = Rounds(self._regions, target.specification, options, self._integrate)
+        self._rounds = Rounds(self._regions, target.specification, options)
         self._in_flight: deque[tuple[Round, Snapshot | None]] = deque()
         self._schedule = CommitSchedule(options)
         self._figures = TrainingFigures()
@@ -231,7 +231,7 @@ class Trainer:
             self._client, self._contents.vocabulary, sources, self._stream_options(), self._contents.ledger
         )
         for batches in self._compose(map(self._masked, stream.blocks(inputs))):
-            for submitted in self._rounds.submit(batches, self._plan_rounds(batches)):
+            for submitted in self._rounds.submit(batches, self._plan_rounds(batches), self._integrate):
                 self._regions.integrate(leave=max(1, self._rounds_in_flight()) if self._options.published else 1)
                 # Other rounds keep no references, so that runs are released as soon as compaction has added them up.
                 snapshot = self._regions.snapshot() if self._schedule.is_due(submitted) else None

@@ -146,7 +146,7 @@ def test_every_command_that_reads_a_network_takes_a_reference(network: gd.Networ
                 yield name, {each for param in command.params for each in param.opts}, {p.name for p in command.params}
 
     # These write, or name references as NETWORK@REF; the doctor looks at the last commit, and islands exchange it.
-    others = {"train", "forget", "compact", "checkout", "nightly", "add", "diff", "doctor", "index"}
+    others = {"train", "forget", "compact", "checkout", "nightly", "add", "diff", "doctor", "index", "unpersist"}
     others |= {"create", "join", "pack", "merge"}
     reading = {
         name: options

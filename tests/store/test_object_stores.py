@@ -452,6 +452,8 @@ PLACES = {
     "island join": "a.island s3://none/b",
     "island pack": "s3://none/a s3://none/a.txt --island a.island --key key --out bundle",
     "island merge": "s3://none/a bundle --island a.island",
+    "plan": "s3://none/a.txt",
+    "simulate": "s3://none/a.txt",
     "job backup": "--network s3://none/a --to s3://none/b",
     "job compare": "--train s3://none/a.txt --evaluate s3://none/b.txt --tagger lexicon --output compared",
     "job nightly": "--network s3://none/a --text s3://none/a.txt",
@@ -466,8 +468,9 @@ PLACES = {
     "trace": "s3://none/a miller",
     "train": "s3://none/a.txt --network s3://none/a",
 }
-# The doctor finds what is wrong instead; the others name only files of this machine.
+# The doctor finds what is wrong instead, two need a running cluster; the others name only files of this machine.
 WITHOUT = {"cluster", "cluster stop", "compile", "doctor", "island key", "island keys", "island show"}
+WITHOUT |= {"persist", "unpersist"}
 
 
 def names_of_commands(group: click.Group, before: str = "") -> Iterator[str]:
