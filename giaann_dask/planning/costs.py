@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from giaann_dask.cluster import Roles, WorkerMemory, assign_regions, region_budget
 from giaann_dask.errors import require_at_least, require_one_of
+from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.growth import Growth
 from giaann_dask.planning.hardware import TIERS, Hardware, Tier, WorkerKind
 from giaann_dask.runs.placement import FIRST_REGIONS
@@ -39,6 +40,7 @@ _OPENED_SHARE = 1 / 4
 _MANY_ASSIGNED = 1 << 16
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfiguration:
     """Division of a training into batches, rounds and regions.
