@@ -104,11 +104,22 @@ def open_prompt_regions(client: Client, reader: CommitReader, options: RowOption
         If the cluster does not respond in time.
     """
     runs = held_runs(client, reader) if options.mode == "auto" else {}
-    if runs:
+    if runs and _keeps_clients_apart(client, reader):
         return _requested(client, reader, options, runs)
     if options.mode == "auto" and not rows_are_remote(client, reader, options):
         return None
     return open_regions(client, reader, options)
+
+
+def _keeps_clients_apart(client: Client, reader: CommitReader) -> bool:
+    """Return whether a task's client outlives this one, or the network is persisted.
+
+    Workers in this process take its client as their own, and keep it when it is closed.
+    """
+    from giaann_dask.cluster.persistence import is_published
+
+    in_process = str(client.scheduler.address).startswith("inproc://")
+    return not in_process or is_published(client, str(reader.path))
 
 
 def _requested(
