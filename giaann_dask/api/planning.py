@@ -36,13 +36,16 @@ from giaann_dask.training.training_report import TrainingReport
 if TYPE_CHECKING:
     from distributed import Client
 
+    from giaann_dask.text.ever_pos import EverPos
+    from giaann_dask.text.tokenizer import SubwordTokenizer
+
 _LOG = logging.getLogger(__name__)
 SAMPLE = 10_000
 # Sequences of the two trainings of a calibration, of which the last one is measured.
 _TRAINED = (500, 8000)
 
 
-class _Sample(NamedTuple):
+class TextSample(NamedTuple):
     """Encoded beginning of a text.
 
     Attributes
@@ -135,11 +138,12 @@ def plan(
     described = Hardware.read(Path(hardware)) if isinstance(hardware, str | Path) else hardware
     wanted = target or PlanTarget()
     with use_client(client) as used:
-        sample = _sample(used, read, specification, chosen, sample_sequences)
+        decided = decide_text(used, None, read, specification, chosen)
+        sample = encode_sample(used, read, decided, chosen, sample_sequences)
         found = describe_cluster(used)
         if calibrate:
             # The first time, workers load what they need for it.
-            sample = _sample(used, read, specification, chosen, sample_sequences)
+            sample = encode_sample(used, read, decided, chosen, sample_sequences)
             found = _calibrate(used, sample, found, read, chosen)
     # Without a link between hosts, those of the description count.
     described = described or found
@@ -178,23 +182,41 @@ def choose_options(
     return specification, found.options(options)
 
 
-def _sample(
-    client: Client, inputs: Sequence[Source], specification: Specification | None, text: TextOptions, sequences: int
-) -> _Sample:
-    """Encode the beginning of a text on the cluster."""
-    wanted, lexicon = decide_text(client, None, inputs, specification, text)
+def encode_sample(
+    client: Client,
+    inputs: Sequence[Source],
+    decided: tuple[Specification, EverPos | SubwordTokenizer],
+    text: TextOptions,
+    sequences: int | None,
+) -> TextSample:
+    """Encode the beginning of a text on the cluster.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    inputs : sequence of str or MemoryInput
+        The text.
+    decided : tuple
+        Specification and lexicon, from `giaann_dask.api.texts.decide_text`.
+    text : TextOptions
+        How it is tagged.
+    sequences : int or None
+        Sequences after which no further block is read; None reads all.
+    """
+    wanted, lexicon = decided
     vocabulary = _TimedVocabulary()
     stream = EncodingStream(client, vocabulary, sources_of(wanted, text, lexicon), StreamOptions(words=False))
     streamed, counted, whole = [], 0, True
     # Whole blocks, of which it is known how long their text is.
     for block in stream.blocks(inputs):
-        if counted >= sequences:
+        if sequences is not None and counted >= sequences:
             whole = False
             break
         streamed.append(block)
         counted += block.mapping.sequences
     blocks: list[EncodedBlock] = results([block.encoded for block in streamed])
-    return _Sample(
+    return TextSample(
         specification=wanted,
         blocks=blocks,
         characters=sum(block.characters for block in streamed),
@@ -218,7 +240,7 @@ class _TimedVocabulary(Vocabulary):
 
 
 def _calibrate(
-    client: Client, sample: _Sample, hardware: Hardware, inputs: Sequence[Source], text: TextOptions
+    client: Client, sample: TextSample, hardware: Hardware, inputs: Sequence[Source], text: TextOptions
 ) -> Hardware:
     """Measure a cluster, keep its rates, and return it with these."""
     trained: dict[str, float] = {}
@@ -238,7 +260,7 @@ def _calibrate(
 
 
 def _measure_training(
-    client: Client, folder: Path, inputs: Sequence[Source], sample: _Sample, text: TextOptions
+    client: Client, folder: Path, inputs: Sequence[Source], sample: TextSample, text: TextOptions
 ) -> dict[str, float]:
     """Return rates of a training, and how long its commit takes without packing and writing; a first one warms up."""
     commits: list[Committed] = []

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from giaann_dask.api.cluster import ClientLike, use_client
+from giaann_dask.api.planning import SAMPLE, encode_sample
 from giaann_dask.api.text_options import TextOptions
-from giaann_dask.api.texts import Inputs, decide_text, read_inputs, sources_of
-from giaann_dask.cluster import results
-from giaann_dask.encoding.stream import EncodingStream, StreamOptions
+from giaann_dask.api.texts import Inputs, decide_text, read_inputs
 from giaann_dask.errors import OptionError, parameter, require_option
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.calibration import describe_cluster
@@ -22,7 +21,6 @@ from giaann_dask.planning.scaling import ScalingReport, simulate_scaling
 from giaann_dask.planning.simulation import SimulationOptions
 from giaann_dask.planning.workloads import SequenceSample
 from giaann_dask.spec import Specification
-from giaann_dask.text.vocabulary import Vocabulary
 
 SIZES = (10, 30, 100, 300, 1000, 3000, 10_000)
 _ROUNDS = 8
@@ -41,7 +39,7 @@ def simulate(
     compare: bool = False,
     specification: Specification | None = None,
     text: TextOptions | None = None,
-    sample_sequences: int = 10_000,
+    sample_sequences: int = SAMPLE,
     storage_options: Mapping[str, object] | None = None,
     **keywords: Any,
 ) -> ScalingReport:
@@ -122,12 +120,5 @@ def read_workload(
     wanted, lexicon = decide_text(client, None, read, specification, chosen)
     if not wanted.traits.columns:
         raise OptionError(f"{parameter('profile')} is {wanted.profile!r}", "a profile with columns", "leave it out")
-    stream = EncodingStream(client, Vocabulary(), sources_of(wanted, chosen, lexicon), StreamOptions(words=False))
-    streamed, counted = [], 0
-    for block in stream.blocks(read):
-        if sequences is not None and counted >= sequences:
-            break
-        streamed.append(block)
-        counted += block.mapping.sequences
-    blocks = results([block.encoded for block in streamed])
-    return SequenceSample.of(blocks, measure_growth(blocks, wanted, sum(block.characters for block in streamed)))
+    sample = encode_sample(client, read, (wanted, lexicon), chosen, sequences)
+    return SequenceSample.of(sample.blocks, measure_growth(sample.blocks, wanted, sample.characters))

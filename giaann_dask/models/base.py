@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from giaann_dask.encoding.sources import SourceOptions
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
+    from giaann_dask.rows.regions import RegionHandles
 
 # Names, and the place among them of every value, -1 for none.
 NameTable: TypeAlias = tuple[Sequence[str], npt.NDArray[np.integer[Any]]]
@@ -268,6 +269,13 @@ class WorkerOpening:
     health: Callable[[float], str | None] = lambda within_s: None
     lost: Callable[[], bool] = lambda: False
     where: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def over(
+        cls, regions: RegionHandles, task: Callable[..., Predictor], arguments: tuple[object, ...]
+    ) -> WorkerOpening:
+        """Return the opening by a task of regions on workers, which stay there as long as it exists."""
+        return cls(task, arguments, health=regions.health, lost=regions.lost, where=regions.submit_kwargs)
 
 
 @dataclass(frozen=True, kw_only=True)

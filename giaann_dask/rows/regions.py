@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from giaann_dask.cluster import query_scheduler, roles_of, task_key, wait_all
+from giaann_dask.cluster import Roles, query_scheduler, roles_of, task_key, wait_all
 from giaann_dask.cluster.regions import held_runs, merge_region, submit_by_region, submit_runs
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
@@ -89,7 +89,7 @@ def open_regions(client: Client, reader: CommitReader, options: RowOptions) -> R
         return RegionHandles(client, tuple(submit_by_region(client, reader, merge_region, **where)), None, where)
     runs = submit_runs(client, reader, **roles.storing())
     wait_all([future for its in runs.values() for future in its])
-    return _requested(client, reader, options, runs)
+    return _requested(client, reader, options, runs, roles)
 
 
 def open_prompt_regions(client: Client, reader: CommitReader, options: RowOptions) -> RegionHandles | None:
@@ -105,7 +105,7 @@ def open_prompt_regions(client: Client, reader: CommitReader, options: RowOption
     """
     runs = held_runs(client, reader) if options.mode == "auto" else {}
     if runs and _keeps_clients_apart(client, reader):
-        return _requested(client, reader, options, runs)
+        return _requested(client, reader, options, runs, roles_of(client))
     if options.mode == "auto" and not rows_are_remote(client, reader, options):
         return None
     return open_regions(client, reader, options)
@@ -123,7 +123,7 @@ def _keeps_clients_apart(client: Client, reader: CommitReader) -> bool:
 
 
 def _requested(
-    client: Client, reader: CommitReader, options: RowOptions, runs: Mapping[int, Sequence[Future]]
+    client: Client, reader: CommitReader, options: RowOptions, runs: Mapping[int, Sequence[Future]], roles: Roles
 ) -> RegionHandles:
     """Return regions whose rows tasks request from the workers that have the runs."""
     from giaann_dask.cluster.worker_services import remove_service
@@ -133,7 +133,7 @@ def _requested(
     keys = {region: tuple(str(future.key) for future in its) for region, its in runs.items()}
     snapshot = RegionKeys(f"{reader.path} {reader.commit}", keys, options)
     futures = tuple(future for its in runs.values() for future in its)
-    handles = RegionHandles(client, futures, snapshot, roles_of(client).computing())
+    handles = RegionHandles(client, futures, snapshot, roles.computing())
     weakref.finalize(handles, remove_service, client, user).atexit = False
     return handles
 

@@ -62,7 +62,7 @@ class DocumentWriter:
         or taken back where the text of the document is not kept.
         """
         with self._lock:
-            held = {entry.identity.hex() for entry in self._head().ledger()}
+            held = self._held()
             for document in self.table.in_state("adding"):
                 if held.issuperset(document.parts):
                     self.table.put([document], "stored")
@@ -112,7 +112,7 @@ class DocumentWriter:
             with self._clients.use() as client:
                 train(inputs, self._path, client=client, progress=False)
         except BaseException:
-            held = {entry.identity.hex() for entry in self._head().ledger()}
+            held = self._held()
             self.table.remove([each.id for each in documents if not held.issuperset(each.parts)])
             raise
         self.table.put(documents, "stored")
@@ -152,8 +152,7 @@ class DocumentWriter:
             with self._clients.use() as client:
                 report = forget_documents(client, store, inputs, options, purge=purge, digest=False)
         except BaseException:
-            held = {entry.identity.hex() for entry in self._head().ledger()}
-            if held.issuperset(document.parts):
+            if self._held().issuperset(document.parts):
                 self.table.put([document], "stored")
             raise
         certificate = report.as_dict()
@@ -203,6 +202,10 @@ class DocumentWriter:
         """Return a text as an input, and how it is read."""
         inputs, lexicon = as_sources([text]), reader.tokenizer() or reader.ever_pos()
         return inputs, sources_of(reader.manifest().specification, TextOptions().fitting(inputs), lexicon)
+
+    def _held(self) -> set[str]:
+        """Return the identities of the parts of text that the network holds."""
+        return {entry.identity.hex() for entry in self._head().ledger()}
 
     def _head(self) -> CommitReader:
         store = NetworkStore(self._path)

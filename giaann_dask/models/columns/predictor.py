@@ -217,13 +217,8 @@ def _on_workers(
     handle = CommitHandle(client, reader, regions)
     kinds = fitting_rules(handle.specification, options.inference).auxiliary
     flags, projection = handle.flags(kinds), _projection(reader, options)
-    return WorkerOpening(
-        columns_from_regions,
-        (str(reader.path), reader.commit, handle.regions.argument, projection, kinds, flags),
-        health=handle.regions.health,
-        lost=handle.regions.lost,
-        where=handle.regions.submit_kwargs,
-    )
+    arguments = (str(reader.path), reader.commit, regions.argument, projection, kinds, flags)
+    return WorkerOpening.over(regions, columns_from_regions, arguments)
 
 
 def columns_for_prompt(client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:

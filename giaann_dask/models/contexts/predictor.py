@@ -207,13 +207,7 @@ def contexts_for_prompt(client: Client, reader: CommitReader, options: RowOption
     handle = open_prompt_regions(client, reader, options)
     if handle is None or handle.keys is None:
         return WorkerOpening(contexts_from_rows, place_of(reader))
-    return WorkerOpening(
-        contexts_from_rows,
-        (*place_of(reader), handle.argument),
-        health=handle.health,
-        lost=handle.lost,
-        where=handle.submit_kwargs,
-    )
+    return WorkerOpening.over(handle, contexts_from_rows, (*place_of(reader), handle.argument))
 
 
 def contexts_from_rows(path: str, commit: str, regions: RegionKeys | None = None) -> ContextsPredictor:

@@ -149,10 +149,5 @@ class CountedModel(WordModel):
 
 def _on_workers(reader: CommitReader, regions: RegionHandles) -> WorkerOpening:
     """Return how tasks open a commit whose regions are on workers."""
-    return WorkerOpening(
-        counted_from_regions,
-        (str(reader.path), reader.commit, regions.argument),
-        where=regions.submit_kwargs,
-        health=regions.health,
-        lost=regions.lost,
-    )
+    arguments = (str(reader.path), reader.commit, regions.argument)
+    return WorkerOpening.over(regions, counted_from_regions, arguments)
