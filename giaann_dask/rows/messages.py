@@ -89,6 +89,7 @@ def bounded(requests: Iterable[RowRequest], limit: int) -> list[RowRequest]:
 
     Examples
     --------
+    >>> import numpy as np
     >>> [len(each.neurons) for each in bounded([RowRequest(key, np.arange(20)) for key in "abcd"], 192)]
     [8, 8, 8]
     """
