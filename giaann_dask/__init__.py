@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
     from giaann_dask.models.words.stream import Context
     from giaann_dask.object_urls import place
-    from giaann_dask.planning.costs import TrainingConfiguration
     from giaann_dask.planning.hardware import Hardware
     from giaann_dask.planning.search import PlanTarget, TrainingPlan
     from giaann_dask.planning.simulation import SimulationOptions
@@ -90,7 +89,6 @@ _MODULES = {
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api.text_options",
     "Training": "giaann_dask.api.training",
-    "TrainingConfiguration": "giaann_dask.planning.costs",
     "TrainingOptions": "giaann_dask.training.training_options",
     "TrainingPlan": "giaann_dask.planning.search",
     "V2Settings": "giaann_dask.models.columns.v2.v2_options",
@@ -151,7 +149,6 @@ __all__ = [
     "Specification",
     "TextOptions",
     "Training",
-    "TrainingConfiguration",
     "TrainingOptions",
     "TrainingPlan",
     "V2Settings",

@@ -59,7 +59,7 @@ def simulate(
     sizes : sequence of int
         Numbers of workers, ascending; the kinds keep their proportion.
     configuration : TrainingConfiguration, optional
-        How training is divided.
+        How training is divided (`giaann_dask.planning.costs`).
     options : SimulationOptions, optional
         What is simulated; 8 rounds by default.
     columns : int, optional
@@ -75,7 +75,7 @@ def simulate(
     storage_options : mapping of str to str or bool, optional
         How the object stores of URLs among these arguments are reached.
     **keywords
-        Fields of `configuration`, `options`, `specification` and `text`, by their names.
+        Fields of `options`, `specification` and `text`, by their names.
 
     Returns
     -------
@@ -90,8 +90,10 @@ def simulate(
     --------
     >>> import giaann_dask as gd
     >>> from giaann_dask.data import sample_text
+    >>> from giaann_dask.planning.costs import TrainingConfiguration
+    >>> small = TrainingConfiguration(batch_sequences=16)
     >>> with gd.connect(workers=0) as client:
-    ...     found = gd.simulate(sample_text(), client=client, sizes=(1, 4), rounds=2, batch_sequences=16)
+    ...     found = gd.simulate(sample_text(), client=client, sizes=(1, 4), rounds=2, configuration=small)
     >>> [point.at_once for point in found.points]
     [16, 64]
     """
