@@ -24,6 +24,7 @@ from support.indexed_networks import assert_index_agrees
 from support.plain_training import arrays
 from support.random_sums import random_specifications, random_texts
 from support.serving_engines import parts_of
+from support.stored_networks import reader_of
 
 import giaann_dask as gd
 from giaann_dask.algebra.removal import subtract
@@ -179,7 +180,7 @@ def test_forgetting_equals_never_having_trained(
     assert report.digest == trained["without second"].digest()
     assert report.digest_removed == trained["second"].digest()
     assert (report.sequences, report.commit_before) == (trained["second"].manifest.sequences, before)
-    assert len(report.parts) == len(network._reader.ledger()) - len(after._reader.ledger())
+    assert len(report.parts) == len(reader_of(network).ledger()) - len(reader_of(after).ledger())
     names = (after.manifest.concepts, after.manifest.features)
     fewest = trained["without second"].manifest
     if renumber:
@@ -319,7 +320,7 @@ def test_who_has_the_text_can_recompute_a_certificate(
     text = gd.TextOptions(tagger=said["tagger"] or None)
     again = gd.train(files, tmp_path / "again", client=client, specification=rule, text=text)
     assert again.digest() == said["digest_removed"]
-    assert said["ever_pos"] == again._reader.ever_pos().identity()
+    assert said["ever_pos"] == reader_of(again).ever_pos().identity()
     assert [part.identity for part in again.text_parts()] == said["parts"]
 
 
@@ -431,8 +432,8 @@ def test_text_that_networks_share_is_counted_once(profile: str, client: Client, 
     assert together.digest() == whole.digest()
     assert together.manifest.sequences == whole.manifest.sequences
     assert together.manifest.tokens == whole.manifest.tokens
-    assert {*together._reader.ledger()} == {*whole._reader.ledger()}
-    assert_index_agrees(together._reader)
+    assert {*reader_of(together).ledger()} == {*reader_of(whole).ledger()}
+    assert_index_agrees(reader_of(together))
     assert [each.name for each in together.path.parent.iterdir()] == ["sum"]
     if profile == "contexts":
         # It can be subtracted like any other sum.
@@ -453,7 +454,7 @@ def test_text_that_networks_share_is_counted_once(profile: str, client: Client, 
 @only_contexts
 def test_differences_of_contexts_are_named(trained: dict[str, gd.Network], client: Client) -> None:
     difference = gd.diff(trained["first"], trained["all"], client=client, largest=400)
-    words = set(trained["all"]._reader.vocabulary().features)
+    words = set(reader_of(trained["all"]).vocabulary().features)
     kinds = {kind.name: len(kind.parts) for kind in CONTEXTS}
     seen = set()
     for each in difference.largest:
@@ -523,7 +524,7 @@ def test_sums_are_commutative_and_associative_and_forgetting_inverts_them(
     again = gd.add([parts[last], gd.open(total.path)], folder / "again", client=client)
     assert again.digest() == whole.digest()
     if rule.trace:
-        assert_index_agrees(again._reader)
+        assert_index_agrees(reader_of(again))
 
 
 @given(
@@ -687,13 +688,13 @@ def test_documents_are_named_by_their_identity(client: Client, tmp_path: Path) -
     both = gd.train(gd.Files(map(str, files)), tmp_path / "both", client=client, specification=rule)
     alone = gd.train(files[0], tmp_path / "alone", client=client, specification=rule)
     plain = gd.train(DOCUMENTS[:1], tmp_path / "plain", client=client, profile="contexts")
-    identity = both._reader.ledger()[-1].identity.hex()
+    identity = reader_of(both).ledger()[-1].identity.hex()
     sentence = alone.trace(" ".join(DOCUMENTS[0].split()[:4]), max_tokens=1).tokens[0].connections[0].sentences[0]
-    assert sentence.part == alone._reader.ledger()[0].identity.hex()
+    assert sentence.part == reader_of(alone).ledger()[0].identity.hex()
     for network, named, reason in (
         (both, [identity, str(files[0])], "1 identities and 1 inputs"),
         (both, ["ab" * 16], "holds no part of text with the identity abab"),
-        (plain, [plain._reader.ledger()[0].identity.hex()], "no place is known of"),
+        (plain, [reader_of(plain).ledger()[0].identity.hex()], "no place is known of"),
     ):
         with pytest.raises(OptionError, match=reason):
             gd.forget(network, gd.Files(named), client=client)

@@ -12,6 +12,7 @@ import pytest
 from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
+from support.stored_networks import reader_of
 
 import giaann_dask as gd
 from giaann_dask.algebra.pruning import count_strengths, lowest_strength, prune_runs
@@ -44,7 +45,7 @@ def whole(request: pytest.FixtureRequest, client: Client, tmp_path_factory: pyte
 
 
 def connections(network: gd.Network) -> dict[tuple[int, int], int]:
-    run = read_whole(network._reader)
+    run = read_whole(reader_of(network))
     source = np.repeat(run.source, np.diff(run.pointer))
     return dict(zip(zip(source.tolist(), run.target.tolist(), strict=True), run.strength.tolist(), strict=True))
 

@@ -20,6 +20,7 @@ from support.fault_plans import Kill, kills_of
 from support.hostile_matrix import CASES, chance, repeated_by
 from support.indexed_networks import stored
 from support.plain_training import arrays
+from support.stored_networks import reader_of
 from support.training_commands import slow_command
 from support.village import write_village
 
@@ -57,7 +58,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 
 def postings_of(network: gd.Network) -> list[bytes]:
-    return arrays(stored(network._reader).postings)
+    return arrays(stored(reader_of(network)).postings)
 
 
 def chain(number: int) -> tuple[Kill, ...]:

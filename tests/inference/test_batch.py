@@ -23,6 +23,7 @@ from support.golden_steps import (
     split_rows,
 )
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, random_prompts, random_run
+from support.stored_networks import reader_of
 from support.village import write_village
 
 import giaann_dask as gd
@@ -293,8 +294,8 @@ def test_an_evaluation_of_batches_is_that_one_by_one(
     village_network: gd.Network, feed: Any, kept: dict[str, Any]
 ) -> None:
     block, flags = village_block(village_network)
-    regions = [open_region(*place) for _, place in region_places(village_network._reader)]
-    placement, specification = village_network._reader.placement(), village_network.manifest.specification
+    regions = [open_region(*place) for _, place in region_places(reader_of(village_network))]
+    placement, specification = reader_of(village_network).placement(), village_network.manifest.specification
     rule = PredictionRule(specification=specification, options=InferenceOptions(feed=feed), **kept)
     expected = infer(block, (3, 40), flags, placement, regions, rule)
     records = StepRecords(block, rule.ranks, probability=rule.probability)
@@ -317,7 +318,7 @@ def test_an_evaluation_of_batches_is_that_one_by_one(
 
 def village_block(network: gd.Network) -> tuple[EncodedBlock, FlagTable]:
     """Encode other sentences with a network's dictionaries."""
-    reader = network._reader
+    reader = reader_of(network)
     vocabulary = reader.saved_vocabulary()
     specification = reader.manifest().specification
     sources = SourceOptions.of(specification, tagger="lexicon", lexicon=reader.ever_pos(), reading=ReadOptions())

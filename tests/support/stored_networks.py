@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from giaann_dask.api.network import Network
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitContent
 from giaann_dask.store.manifest import Manifest, StoredRun
-from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.network_store import CommitReader, NetworkStore
 from giaann_dask.store.run_io import write_run
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry
@@ -20,6 +21,11 @@ from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.tasks import pack_run
 
 RUNS = ("00000.00000000-00000000", "00001.00000000-00000000", "00001.00000001-00000001")
+
+
+def reader_of(network: Network) -> CommitReader:
+    """Open the commit of a network as the store has it."""
+    return NetworkStore(network.path).open(network.commit)
 
 
 def create_network(path: Path) -> NetworkStore:

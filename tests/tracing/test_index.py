@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.indexed_networks import assert_index_agrees
 from support.plain_training import sentences
+from support.stored_networks import reader_of
 from support.summed_increments import connect_summed
 from support.tagged_tokens import EVER, OPTIONS
 
@@ -125,21 +126,21 @@ def test_index_follows_the_network(profile: str, client: Client, tmp_path: Path)
             some = gd.TrainingOptions(batch_sequences=10, max_sequences=15)
             gd.train([text], path, client=client, specification=rules, options=some)
         parts.append(gd.train([text], path, client=client, specification=rules))
-    assert_index_agrees(parts[0]._reader)
+    assert_index_agrees(reader_of(parts[0]))
     alone = gd.train([DOCUMENTS[0]], tmp_path / "alone", client=client, specification=plain)
     assert parts[0].digest() == alone.digest()
     whole = gd.add(parts, tmp_path / "sum", client=client)
-    assert_index_agrees(whole._reader)
+    assert_index_agrees(reader_of(whole))
     with pytest.raises(SpecificationError, match="has an index of its sequences"):
         gd.add([parts[1], alone], tmp_path / "none", client=client)
     gd.forget(whole, [DOCUMENTS[1]], client=client, renumber=True)
     rest = gd.open(whole.path)
-    assert_index_agrees(rest._reader)
+    assert_index_agrees(reader_of(rest))
     assert rest.digest() == parts[0].digest()
     again = gd.train([DOCUMENTS[1]], whole.path, client=client)
     compact_network(client, again._store)
     compacted = gd.open(again.path)
-    assert_index_agrees(compacted._reader)
+    assert_index_agrees(reader_of(compacted))
     assert {run.index_bytes > 0 for run in compacted.manifest.runs} == {True}
     assert compacted.describe()["index"]["bytes"] <= compacted.describe()["index"]["network_bytes"]
     with pytest.raises(OptionError, match="has no index"):
@@ -162,7 +163,7 @@ def test_an_index_made_afterwards_is_that_of_training_with_it(
     # In another order where the network does not depend on it, and with text that it was not trained on.
     given = files if flags == "history" and profile == "v1" else [files[2], other, files[0], files[1]]
     indexed = gd.index(plain, given, client=client)
-    assert_index_agrees(indexed._reader)
+    assert_index_agrees(reader_of(indexed))
     assert indexed.digest() == plain.digest() == traced.digest()
     assert indexed.commits()[0][1].endswith("with an index")
     options = {"max_tokens": 3, "sentences": 100, "client": client}
@@ -173,7 +174,7 @@ def test_an_index_made_afterwards_is_that_of_training_with_it(
     # Later training extends it, and need not name it.
     later = gd.train(other, indexed.path, client=client, specification=rule)
     assert later.manifest.sequences == plain.manifest.sequences + 1
-    assert_index_agrees(later._reader)
+    assert_index_agrees(reader_of(later))
 
 
 def test_an_index_of_other_text_is_refused(client: Client, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from distributed import Client
+from support.stored_networks import reader_of
 
 import giaann_dask as gd
 from giaann_dask.cli import run
@@ -59,7 +60,8 @@ def network(client: Client, files: list[Path]) -> gd.Network:
 def test_shares_add_up_to_the_stored_strength(network: gd.Network, files: list[Path]) -> None:
     continuation = network.generate(PROMPT, max_tokens=2)
     trace = continuation.trace(sentences=10_000)
-    runs = [unpack(network._reader.run(run.identity).connections) for run in network.manifest.runs]
+    reader = reader_of(network)
+    runs = [unpack(reader.run(run.identity).connections) for run in network.manifest.runs]
     whole = merge_runs(runs)
     texts = {
         str(files[0]): {1: document(TEXT.split("\n\n")[::2])},
@@ -162,7 +164,7 @@ def test_engine_names_connections_and_traces_them(network: gd.Network, client: C
     from giaann_dask.models.base import TokenEvent
     from giaann_dask.serving.completion_deltas import reason_as_dict
 
-    engine = open_engine(client, network._reader)
+    engine = open_engine(client, reader_of(network))
     try:
         parts = parts_of(engine, PROMPT, CompletionOptions(tokens=1, connections=3))
         (token,) = [part.token for part in parts if isinstance(part, TokenEvent) and part.token is not None]
@@ -171,7 +173,7 @@ def test_engine_names_connections_and_traces_them(network: gd.Network, client: C
         keys, sentences = read_trace_request(body, Limits())
         assert keys == [reason.connection for reason in token.reasons]
         expected = network.trace(PROMPT, max_tokens=1, sentences=1).tokens[0].connections[:3]
-        found = ServedModel(ModelSource.of(network._reader, lambda: nullcontext(engine))).trace(keys, sentences)
+        found = ServedModel(ModelSource.of(reader_of(network), lambda: nullcontext(engine))).trace(keys, sentences)
         assert [each.sentences for each in found] == [each.sentences for each in expected]
     finally:
         engine.close()
@@ -185,7 +187,7 @@ def test_what_cannot_be_traced_is_refused(network: gd.Network) -> None:
         network.generate(PROMPT, max_tokens=1, explain=False).trace()
     with pytest.raises(OptionError, match="without its reasons"):
         Continuation(("a",), (), None, "commit").trace()
-    assert TraceIndex(network._reader).postings(12345).sequence.tolist() == []
+    assert TraceIndex(reader_of(network)).postings(12345).sequence.tolist() == []
 
 
 def test_tokens_that_no_connection_has_decided(client: Client, tmp_path: Path) -> None:
