@@ -20,6 +20,7 @@ import pandas as pd
 import pytest
 import zarr
 from distributed import Client, futures_of, wait
+from support.stored_networks import reader_of
 
 import giaann_dask as gd
 from giaann_dask.cluster.regions import region_holders
@@ -41,7 +42,6 @@ from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import read_whole
 from giaann_dask.store.manifest import Manifest, StoredRun
-from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.text.names import Names
 
@@ -87,10 +87,6 @@ def network(networks: dict[str, gd.Network]) -> gd.Network:
 @pytest.fixture(scope="module")
 def table(network: gd.Network) -> ConnectionTable:
     return network.table()
-
-
-def reader_of(network: gd.Network) -> CommitReader:
-    return NetworkStore(network.path).open(network.commit)
 
 
 def fields_of(values: Any, chosen: Any = slice(None)) -> dict[str, tuple[np.dtype[Any], bytes]]:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.stored_networks import reader_of
 from support.village import write_village
 
 import giaann_dask as gd
@@ -159,7 +160,7 @@ def test_a_network_without_columns_is_not_drawn(networks: Networks) -> None:
 def test_a_task_counts_what_is_counted_here(networks: Networks) -> None:
     register()
     network = networks["v1"]
-    reader = NetworkStore(network.path).open(network.commit)
+    reader = reader_of(network)
     parts = [count_region(str(network.path), network.commit, region) for region in reader.placement().live()]
     assert values(add_figures(parts)) == values(gather(NetworkStore(network.path), reader).figures)
 

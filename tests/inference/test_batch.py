@@ -294,8 +294,9 @@ def test_an_evaluation_of_batches_is_that_one_by_one(
     village_network: gd.Network, feed: Any, kept: dict[str, Any]
 ) -> None:
     block, flags = village_block(village_network)
-    regions = [open_region(*place) for _, place in region_places(reader_of(village_network))]
-    placement, specification = reader_of(village_network).placement(), village_network.manifest.specification
+    reader = reader_of(village_network)
+    regions = [open_region(*place) for _, place in region_places(reader)]
+    placement, specification = reader.placement(), village_network.manifest.specification
     rule = PredictionRule(specification=specification, options=InferenceOptions(feed=feed), **kept)
     expected = infer(block, (3, 40), flags, placement, regions, rule)
     records = StepRecords(block, rule.ranks, probability=rule.probability)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from support.serving_engines import parts_of, served
+from support.stored_networks import reader_of
 from support.village import write_village
 
 import giaann_dask as gd
@@ -32,7 +33,6 @@ from giaann_dask.serving.logprobs import prompt_logprobs
 from giaann_dask.serving.opening import open_engine
 from giaann_dask.serving.requests import read_request
 from giaann_dask.serving.serving_options import Limits
-from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.splitting import sentence_ended
 
 PROMPT = "The zyx miller went home. The miller carried the"
@@ -48,7 +48,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
 
 @pytest.fixture(scope="module")
 def opened(network: gd.Network) -> ContextsPredictor:
-    return ContextsPredictor(NetworkStore(network.path).open(network.commit))
+    return ContextsPredictor(reader_of(network))
 
 
 def drawn(temperature: float, seed: int, **options: int) -> gd.GenerationOptions:
@@ -191,7 +191,7 @@ def test_without_a_seed_every_text_is_another_and_its_seed_is_told(
 
 
 def test_choices_of_a_request_differ_and_are_made_again_by_their_seeds(network: gd.Network) -> None:
-    reader = NetworkStore(network.path).open(network.commit)
+    reader = reader_of(network)
     with gd.connect(workers=0) as client:
         engine = open_engine(client, reader)
 
@@ -231,7 +231,7 @@ def test_choices_of_a_request_differ_and_are_made_again_by_their_seeds(network: 
 
 
 def test_serving(network: gd.Network) -> None:
-    reader, options = NetworkStore(network.path).open(network.commit), drawn(0.7, 5, max_tokens=8)
+    reader, options = reader_of(network), drawn(0.7, 5, max_tokens=8)
     body = {"prompt": PROMPT, "max_tokens": 8, "candidates": 2, "temperature": 0.7, "seed": 5}
     asked = read_request(json.dumps(body).encode(), Limits(), draws=True).options
     with gd.connect(workers=0) as client:

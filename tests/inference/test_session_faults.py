@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from distributed import Client, Worker
 from support.processes import until
+from support.stored_networks import reader_of
 from support.village import ADJECTIVES, NOUNS, VERBS, write_village
 
 import giaann_dask as gd
@@ -30,7 +31,6 @@ from giaann_dask.predict.sessions import ContinuationStream
 from giaann_dask.rows.messages import NAME, OPERATION
 from giaann_dask.rows.remote import RemoteRows
 from giaann_dask.rows.row_options import RowOptions
-from giaann_dask.store.network_store import NetworkStore
 
 PROMPTS = [f"the {a} {n} {v} the" for a, n, v in zip(ADJECTIVES * 2, NOUNS, VERBS * 2, strict=False)]
 OPTIONS = GenerationOptions(max_tokens=12, reasons=0)
@@ -45,7 +45,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[gd.Network, list[Co
     small = gd.TrainingOptions(region_bytes=60_000, hot_bytes=0)
     with gd.connect(workers=0) as client:
         network = gd.train(write_village(folder / "a.txt", 600), folder / "net", client=client, options=small)
-    assert len(NetworkStore(network.path).open(network.commit).placement().live()) > 4
+    assert len(reader_of(network).placement().live()) > 4
     return network, list(network.sessions(PROMPTS, options=OPTIONS).continuations())
 
 

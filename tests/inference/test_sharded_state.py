@@ -24,6 +24,7 @@ from support.examples import examples
 from support.golden_steps import SYN_FOLDER, Follower, follow
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, random_run
 from support.serving_engines import parts_of
+from support.stored_networks import reader_of
 from support.v2_records import V2Network
 from support.village import write_village
 
@@ -46,7 +47,6 @@ from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.opening import open_engine
-from giaann_dask.store.network_store import NetworkStore
 
 
 class WatchedStates(ShardedState):
@@ -217,7 +217,7 @@ def test_a_server_that_may_hold_little_says_the_same(tmp_path: Path) -> None:
     prompt, wanted = "the old miller carried the", CompletionOptions(tokens=6, columns=2)
     with gd.connect(workers=0) as client:
         network = gd.train(write_village(tmp_path / "a.txt", 200), tmp_path / "net", client=client)
-        reader = NetworkStore(network.path).open(network.commit)
+        reader = reader_of(network)
         found = []
         for limits in (StateOptions(), StateOptions(state_bytes=2000)):
             with closing(open_engine(client, reader, batch=gd.BatchOptions(state=limits))) as engine:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.stored_networks import reader_of
 from support.village import write_village
 
 import giaann_dask as gd
@@ -40,10 +41,6 @@ from giaann_dask.training.training_options import TrainingOptions
 BEST = gd.Specification(profile="contexts", regions=3)
 PROMPT = "The old miller carried the flour to the baker. The zyx"
 KINDS = range(1, 20)
-
-
-def reader_of(network: gd.Network) -> CommitReader:
-    return NetworkStore(network.path).open(network.commit)
 
 
 @pytest.fixture(scope="module")

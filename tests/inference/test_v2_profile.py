@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from support.conformance import read_json
+from support.stored_networks import reader_of
 
 import giaann_dask as gd
-from giaann_dask.store.network_store import NetworkStore
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_the_flags_of_subwords_change_with_the_text(trained: gd.Network) -> None
     from giaann_dask.models.columns.flags import FlagChange, changed_flags, flags_of
     from giaann_dask.text.vocabulary import Vocabulary
 
-    saved = NetworkStore(trained.path).open(trained.commit).saved_vocabulary()
+    saved = reader_of(trained).saved_vocabulary()
     assert flags_of(saved).delimiter_since is None
     before = Vocabulary(["a", "b"], ["", "a", "b"], (), [-1, -1, 3], delimiter_since=[-1, 2, -1])
     after = Vocabulary(["a", "b"], ["", "a", "b"], (), [-1, 7, 3], delimiter_since=[-1, 2, 6])

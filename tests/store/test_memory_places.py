@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from distributed import Client
 from support.conflicts import RULE, TEXTS, interrupted
+from support.stored_networks import reader_of
 
 import giaann_dask as gd
 from giaann_dask.cli import run
@@ -18,7 +19,6 @@ from giaann_dask.object_urls import ObjectPath
 from giaann_dask.store import memory_places
 from giaann_dask.store.corpus import is_corpus
 from giaann_dask.store.locking import LockToken, locked, require_place
-from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import StorePlace
 
 pytest.importorskip("obstore", reason="needs obstore")
@@ -90,7 +90,7 @@ def test_a_commit_that_came_second_is_added_to_the_first(rule: dict[str, Any], c
     assert export(network, tmp_path, "memory") == export(local, tmp_path, "folder")
     assert "with the work of another process" in network.log()[0].message
     assert [network.manifest.by_status, network.manifest.tokens] == [local.manifest.by_status, local.manifest.tokens]
-    reader = NetworkStore(network.path).open(network.commit)
+    reader = reader_of(network)
     assert [(each.sequences, each.complete) for each in reader.ledger()] == [(2, True), (1, True)]
     origins = reader.origins()
     assert (origins and origins.ranges) == (rule.get("trace") and [(0, 0, 1), (1, 0, 1), (0, 1, 1)])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.stored_networks import reader_of
 from support.village import write_village
 
 import giaann_dask as gd
@@ -21,7 +22,6 @@ from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.columns.v2.v2_options import V2Options, V2Settings
 from giaann_dask.rows.source import AuxiliaryRows, RunRows
 from giaann_dask.runs.run import Run
-from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.attachments import Attachments, attach, similar_spellings
 
 EVERY = ("pos", "lemma", "neighbours")
@@ -108,7 +108,7 @@ def test_evaluation_task_and_session_use_auxiliary_neurons(tmp_path: Path) -> No
             found[name] = network.evaluate(other, client=client, options=options)
         wanted = gd.GenerationOptions(max_tokens=4, inference=V2Settings(auxiliary=EVERY, feed="prediction"))
         task = network.generate(prompt, client=client, options=wanted)
-        reader = NetworkStore(network.path).open(network.commit)
+        reader = reader_of(network)
         here = open_flags_with(reader, flags_of(reader.saved_vocabulary()), ("neighbours",)).auxiliary
         there = submit_flags(client, reader, ("neighbours",)).result(60).auxiliary
     assert here is not None

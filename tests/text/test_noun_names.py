@@ -13,12 +13,12 @@ from lm_eval.api.instance import Instance
 from starlette.testclient import TestClient
 from support.examples import examples
 from support.serving_engines import served
+from support.stored_networks import reader_of
 
 import giaann_dask as gd
 from giaann_dask.api.lm_eval import GiaannLM
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.opening import open_engine
-from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.block_building import BlockBuilder, merge_nouns
 from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.ever_pos import EverPos
@@ -114,7 +114,7 @@ def test_similar_words_are_those_of_the_text(network: gd.Network) -> None:
 
 
 def test_a_server_writes_and_stops_at_them(network: gd.Network) -> None:
-    reader = NetworkStore(network.path).open(network.commit)
+    reader = reader_of(network)
     with gd.connect(workers=0) as client:
         engine = open_engine(client, reader, options(network))
     body = {"prompt": PROMPT, "max_tokens": 8, "candidates": 2, "stop": "open_file", "echo": True}

@@ -164,7 +164,8 @@ def test_engine_names_connections_and_traces_them(network: gd.Network, client: C
     from giaann_dask.models.base import TokenEvent
     from giaann_dask.serving.completion_deltas import reason_as_dict
 
-    engine = open_engine(client, reader_of(network))
+    reader = reader_of(network)
+    engine = open_engine(client, reader)
     try:
         parts = parts_of(engine, PROMPT, CompletionOptions(tokens=1, connections=3))
         (token,) = [part.token for part in parts if isinstance(part, TokenEvent) and part.token is not None]
@@ -173,7 +174,7 @@ def test_engine_names_connections_and_traces_them(network: gd.Network, client: C
         keys, sentences = read_trace_request(body, Limits())
         assert keys == [reason.connection for reason in token.reasons]
         expected = network.trace(PROMPT, max_tokens=1, sentences=1).tokens[0].connections[:3]
-        found = ServedModel(ModelSource.of(reader_of(network), lambda: nullcontext(engine))).trace(keys, sentences)
+        found = ServedModel(ModelSource.of(reader, lambda: nullcontext(engine))).trace(keys, sentences)
         assert [each.sentences for each in found] == [each.sentences for each in expected]
     finally:
         engine.close()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from distributed import Client
+from support.stored_networks import reader_of
 
 import giaann_dask as gd
 from giaann_dask.diagnostics.network_report.gathering import gather
@@ -34,7 +35,7 @@ class Pair(NamedTuple):
     more: Path
 
     def readers(self) -> list[CommitReader]:
-        return [NetworkStore(each.path).open(each.commit) for each in self[:2]]
+        return [reader_of(each) for each in self[:2]]
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from distributed import Client, wait
 from support.processes import until
+from support.stored_networks import reader_of
 from support.village import write_village
 
 import giaann_dask as gd
@@ -27,7 +28,6 @@ from giaann_dask.models.contexts.commit_tables import place_of, read_tables
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.training import data_moves, region_tasks, trainer
@@ -360,7 +360,7 @@ def test_tables_are_built_on_one_worker_from_the_runs_of_all(tmp_path: Path) -> 
     assert fetched > 0
     with gd.connect(workers=0) as client:
         assert network.score(text, client=client).scores.log_probability.tobytes() == scores.log_probability.tobytes()
-        reader = NetworkStore(network.path).open(network.commit)
+        reader = reader_of(network)
         gone = dict.fromkeys(range(4), ("open_run-gone",))
         tables, stored = (read_tables(*place_of(reader), *held) for held in ((gone,), ()))
     assert [tables.word.tobytes(), tables.evidence.tobytes()] == [stored.word.tobytes(), stored.evidence.tobytes()]
