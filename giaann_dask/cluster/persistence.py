@@ -6,9 +6,9 @@ memory manager moves runs when workers join or leave. Does not cover: opening ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed import Client, Future, Scheduler
 from distributed.active_memory_manager import ActiveMemoryManagerPolicy
@@ -115,6 +115,14 @@ def _described(client: Client, name: str) -> PersistedCommit:
     return PersistedCommit(network=name[len(_PREFIX) :], commit=data["commit"], runs=len(keys), workers=workers)
 
 
+class _Assigned(NamedTuple):
+    """Owners of regions, and the runs and workers among which they were assigned."""
+
+    owners: Mapping[int, str]
+    regions: Mapping[str, int]
+    workers: Set[str]
+
+
 class OwnerBalance(ActiveMemoryManagerPolicy):  # type: ignore[misc]
     """Move published runs to the workers that own their regions after workers have joined or left.
 
@@ -122,28 +130,41 @@ class OwnerBalance(ActiveMemoryManagerPolicy):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
-        # Region of each run by name of the dataset and key; owners as of the last time.
+        # Region of each run by name of the dataset and key.
         self.regions: dict[str, dict[str, int]] = {}
-        self._owners: dict[str, dict[int, str]] = {}
+        self._assigned: dict[str, _Assigned] = {}
 
     def run(self) -> Iterator[Suggestion]:
         """Suggest copies at new owners, and the removal of those elsewhere; called by Dask every two seconds."""
         scheduler = self.manager.scheduler
         published = scheduler.extensions["publish"].datasets
         self.regions = {name: regions for name, regions in self.regions.items() if name in published}
-        if not self.regions:
-            return
-        roles = roles_among(scheduler.identity(n_workers=-1)["workers"])
+        self._assigned = {name: assigned for name, assigned in self._assigned.items() if name in self.regions}
         for name, regions in self.regions.items():
-            there = [(ts, region) for key, region in regions.items() if (ts := scheduler.tasks.get(key)) is not None]
-            holders = {region: ws.address for ts, region in there for ws in ts.who_has or ()}
-            weights: dict[int, int] = {}
-            for ts, region in there:
-                weights[region] = weights.get(region, 0) + ts.nbytes
-            owners = assign_regions(self._owners.get(name, holders), weights, roles)
-            self._owners = {**self._owners, name: owners}
-            for ts, region in there:
+            runs = [(ts, region) for key, region in regions.items() if (ts := scheduler.tasks.get(key)) is not None]
+            owners = self._owners(name, runs)
+            for ts, region in runs:
                 yield from _suggestions(ts, scheduler.workers.get(owners.get(region)))
+
+    def _owners(self, name: str, runs: Sequence[tuple[Any, int]]) -> Mapping[int, str]:
+        """Return the owners of the regions of a dataset; they are assigned when its runs or the workers change."""
+        scheduler, regions = self.manager.scheduler, self.regions[name]
+        known = self._assigned.get(name)
+        if known is not None and known.regions is regions and known.workers == scheduler.workers.keys():
+            return known.owners
+        weights = dict.fromkeys(regions.values(), 0)
+        for ts, region in runs:
+            weights[region] += max(ts.nbytes, 0)
+        before = (
+            {region: ws.address for ts, region in runs for ws in ts.who_has or ()} if known is None else known.owners
+        )
+        # It describes every worker.
+        roles = roles_among(scheduler.identity(n_workers=-1)["workers"])
+        owners = assign_regions(before, weights, roles)
+        # Until all runs are there, the sizes that decide are not known.
+        if all(ts.who_has for ts, _ in runs):
+            self._assigned[name] = _Assigned(owners, regions, frozenset(scheduler.workers))
+        return owners
 
 
 def _suggestions(ts: Any, owner: Any) -> Iterator[Suggestion]:

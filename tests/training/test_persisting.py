@@ -7,7 +7,8 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from distributed import Client, LocalCluster
@@ -15,7 +16,7 @@ from support.processes import until
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.cluster.persistence import PersistedCommit, is_published, published_commits
+from giaann_dask.cluster.persistence import OwnerBalance, PersistedCommit, is_published, published_commits
 from giaann_dask.store.commits import CommitReader
 
 PROMPT = "The old miller carried the flour"
@@ -101,3 +102,38 @@ def test_runs_follow_the_workers(tmp_path: Path) -> None:
             # For a moment two workers have a run that moves.
             until(lambda: len(persisted(client).workers) == 3 and persisted(client).nbytes == before.nbytes)
             assert is_published(client, str(network.path))
+
+
+class Holder(NamedTuple):
+    """Worker, as a scheduler knows it."""
+
+    address: str
+
+
+def test_owners_are_assigned_when_workers_or_runs_change() -> None:
+    asked: list[int] = []
+    workers = {address: Holder(address) for address in "ab"}
+
+    def identity(n_workers: int) -> dict[str, Any]:
+        asked.append(n_workers)
+        return {"workers": {address: {} for address in workers}}
+
+    runs = {f"run {number}": SimpleNamespace(nbytes=5, who_has={workers["a"]}) for number in range(4)}
+    scheduler = SimpleNamespace(
+        extensions={"publish": SimpleNamespace(datasets={"net"})}, tasks=runs, workers=workers, identity=identity
+    )
+    balance = OwnerBalance()
+    balance.manager = SimpleNamespace(scheduler=scheduler)
+    balance.regions = {"net": {key: number for number, key in enumerate(runs)}}
+
+    def moved() -> set[str]:
+        return {address for _, _, to in balance.run() for address in (each.address for each in to)}
+
+    assert moved() == moved() == {"b"}, "until runs are where they belong"
+    assert len(asked) == 1
+    workers["c"] = Holder("c")
+    assert moved() == {"b", "c"}
+    assert len(asked) == 2
+    balance.regions = {"net": dict.fromkeys(runs, 0)}
+    list(balance.run())
+    assert len(asked) == 3
