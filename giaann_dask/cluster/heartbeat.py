@@ -6,6 +6,7 @@ depend on the load. `giaann_dask.rows` counts, and `giaann_dask.diagnostics.moni
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 
 from distributed import Worker
@@ -29,7 +30,7 @@ def bucket_names() -> list[str]:
 
 
 class RowServiceMetrics:
-    """Counters of the row requests and row responses of a worker; used on the event loop of a worker only.
+    """Counters of the row requests and row responses of a worker; safe to use from several threads.
 
     Attributes
     ----------
@@ -48,15 +49,18 @@ class RowServiceMetrics:
     def __init__(self) -> None:
         names = ("row_requests", "row_rows", "row_bytes", "row_seconds", "asked_requests", "asked_seconds")
         self.counts: dict[str, float] = dict.fromkeys((*names, *bucket_names()), 0)
+        self._lock = threading.Lock()
 
     def answered(self, *, rows: int, nbytes: int, seconds: float) -> None:
         """Count a response to a row request."""
         bucket = f"row_seconds_{bisect_left(ROW_BOUNDS_S, seconds)}"
-        for name, more in (("requests", 1), ("rows", rows), ("bytes", nbytes), ("seconds", seconds)):
-            self.counts[f"row_{name}"] += more
-        self.counts[bucket] += 1
+        with self._lock:
+            for name, more in (("requests", 1), ("rows", rows), ("bytes", nbytes), ("seconds", seconds)):
+                self.counts[f"row_{name}"] += more
+            self.counts[bucket] += 1
 
     def asked(self, seconds: float) -> None:
         """Count a row request of this worker that has been answered."""
-        self.counts["asked_requests"] += 1
-        self.counts["asked_seconds"] += seconds
+        with self._lock:
+            self.counts["asked_requests"] += 1
+            self.counts["asked_seconds"] += seconds

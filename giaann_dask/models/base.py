@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from giaann_dask.encoding.sources import SourceOptions
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
+    from giaann_dask.rows.cache import RowStatistics
     from giaann_dask.rows.regions import RegionHandles
 
 # Names, and the place among them of every value, -1 for none.
@@ -210,6 +211,11 @@ class Predictor(Protocol):
     @property
     def has_probabilities(self) -> bool:
         """Whether words have probabilities, by which they can be drawn."""
+        ...  # pragma: no cover
+
+    @property
+    def row_figures(self) -> RowStatistics | None:
+        """Rows that were requested of workers so far; None where none are."""
         ...  # pragma: no cover
 
     @property

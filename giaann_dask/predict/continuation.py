@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.models.results import GeneratedToken
 from giaann_dask.representations import Summarised, Summary
+from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.text.detokenizer import detokenize
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ class Continuation(Summarised):
         What the words were drawn with, given or random; None where nothing was drawn.
     network : str
         Folder or URL of the network; empty where that is not known.
+    rows : RowStatistics or None
+        Rows that were requested of workers, with the bytes that stayed on the worker that predicts and those that moved
+        there; None where none were.
     """
 
     prompt: tuple[str, ...]
@@ -48,6 +52,7 @@ class Continuation(Summarised):
     subwords: bool = False
     seed: int | None = None
     network: str = field(default="", compare=False)
+    rows: RowStatistics | None = field(default=None, compare=False)
 
     @property
     def text(self) -> str:
@@ -56,12 +61,13 @@ class Continuation(Summarised):
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
-        values = {**asdict(self), "text": self.text}
+        rows = None if self.rows is None else self.rows.as_dict()
+        values = {**asdict(self), "text": self.text, "rows": rows}
         del values["network"]
         for token in values["tokens"]:
             for reason in token["reasons"]:
                 del reason["connection"]
-        there = {"subwords": self.subwords, "seed": self.seed is not None}
+        there = {"subwords": self.subwords, "seed": self.seed is not None, "rows": rows is not None}
         return {name: item for name, item in values.items() if there.get(name, True)}
 
     def trace(self, *, sentences: int = 3, texts: Sequence[Source] = ()) -> Trace:
@@ -99,9 +105,10 @@ class Continuation(Summarised):
         reasons = [(token.word, token.reasons_line()) for token in self.tokens if token.reasons]
         ended = () if self.stop is None else (("stopped", f"after {len(self.tokens)} tokens: {self.stop}"),)
         drawn = () if self.seed is None else (("seed", str(self.seed)),)
+        asked = () if self.rows is None else (("rows asked for", self.rows.line()),)
         prompt = detokenize(((word, "") for word in self.prompt), self.subwords)
         return Summary(
-            "Continuation", (("prompt", prompt), ("text", self.text or "(nothing)"), *reasons, *ended, *drawn)
+            "Continuation", (("prompt", prompt), ("text", self.text or "(nothing)"), *reasons, *ended, *drawn, *asked)
         )
 
     def lines(self, explain: bool = False) -> list[str]:
@@ -110,6 +117,8 @@ class Continuation(Summarised):
         if explain:
             for token in self.tokens:
                 shown.extend(token.lines())
+            if self.rows is not None:
+                shown.append(f"(rows asked for: {self.rows.line()})")
         if self.seed is not None:
             shown.append(f"(drawn with --seed {self.seed}, which draws the same again)")
         if self.stop is not None:

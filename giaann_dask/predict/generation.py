@@ -64,8 +64,11 @@ def continue_in_task(
 
 def continue_prompt(opened: Predictor, prompt: str, options: GenerationOptions) -> Continuation:
     """Continue a prompt as a batch of one, with an opened commit."""
+    before = opened.row_figures
     try:
         with one_thread(), Sessions(opened, [prompt], options=options, batch=BatchOptions(slots=1)) as session:
-            return next(session.continuations())
+            found = next(session.continuations())
+        rows = opened.row_figures
+        return found if before is None or rows is None else replace(found, rows=rows - before)
     finally:
         opened.release()

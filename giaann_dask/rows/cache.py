@@ -34,6 +34,8 @@ class RowStatistics:
         Rows that they were asked for.
     received_bytes : int
         Bytes of the arrays in their answers; those of the worker itself, which cross no network, included.
+    local_bytes : int
+        Bytes of the arrays in the answers of the worker itself.
     retries : int
         Regions asked for again, because their owner was gone, busy for too long, or no longer had them.
     hits : int
@@ -47,6 +49,7 @@ class RowStatistics:
     requests: int = 0
     rows: int = 0
     received_bytes: int = 0
+    local_bytes: int = 0
     retries: int = 0
     hits: int = 0
     awaited: int = 0
@@ -58,24 +61,34 @@ class RowStatistics:
         wanted = self.hits + self.awaited + self.misses
         return self.hits / wanted if wanted else 0.0
 
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes of the arrays that other workers have sent."""
+        return self.received_bytes - self.local_bytes
+
     def __add__(self, other: RowStatistics) -> RowStatistics:
         """Return the figures of both."""
         return RowStatistics(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
+    def __sub__(self, other: RowStatistics) -> RowStatistics:
+        """Return what was counted since other figures."""
+        return RowStatistics(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values, the hit rate among them."""
-        return {**asdict(self), "hit_rate": self.hit_rate}
+        """Return JSON-ready values, the hit rate and the bytes moved among them."""
+        return {**asdict(self), "moved_bytes": self.moved_bytes, "hit_rate": self.hit_rate}
 
     def line(self) -> str:
         """Return the figures for a person.
 
         Examples
         --------
-        >>> RowStatistics(requests=2, rows=30, received_bytes=4096, hits=3, misses=1).line()
-        '30 in 2 requests, 4.0 KiB, 75.0 % of those wanted were kept here'
+        >>> RowStatistics(requests=2, rows=30, received_bytes=4096, local_bytes=1024, hits=3, misses=1).line()
+        '30 in 2 requests, 1.0 KiB stayed, 3.0 KiB moved, 75.0 % of those wanted were kept here'
         """
         kept = f"{100 * self.hit_rate:.1f} % of those wanted were kept here"
-        return f"{self.rows:,} in {self.requests:,} requests, {format_bytes(self.received_bytes)}, {kept}"
+        stayed, moved = format_bytes(self.local_bytes), format_bytes(self.moved_bytes)
+        return f"{self.rows:,} in {self.requests:,} requests, {stayed} stayed, {moved} moved, {kept}"
 
 
 class RowCounter:
@@ -176,6 +189,11 @@ class RowCache:
                 self._keep(snapshot, rows)
 
         answer.add_done_callback(take)
+
+    def keep(self, snapshot: str, rows: Rows) -> None:
+        """Keep rows that were read here."""
+        with self._lock:
+            self._keep(snapshot, rows)
 
     def _keep(self, snapshot: str, rows: Rows) -> None:
         for neuron, row in rows.items():

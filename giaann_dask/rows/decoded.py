@@ -54,6 +54,12 @@ class _OpenRun:
         first = source[begin]
         return cls(packed, reader, first, np.append(first[1:], source[-1:] + 1))
 
+    def blocks_of(self, neurons: Integers) -> dict[int, int]:
+        """Return the blocks that may have rows of ascending neurons, and how many of these come before the next one."""
+        place = np.searchsorted(self.first, neurons, side="right") - 1
+        blocks = np.unique(place[place >= 0])
+        return dict(zip(blocks.tolist(), np.searchsorted(place, blocks, side="right").tolist(), strict=True))
+
     def decode(self, block: int) -> Run:
         """Decode a block."""
         run = self.reader.between(int(self.first[block]), int(self.ends[block]))
@@ -112,11 +118,25 @@ class DecodedBlocks:
         """
         with self._lock:
             opened = self._opened(key, packed)
-        place = np.searchsorted(opened.first, neurons, side="right") - 1
-        for block in np.unique(place[place >= 0]).tolist():
+        for block, behind in opened.blocks_of(neurons).items():
             with self._lock:
                 run = self._block(key, opened, block)
-            yield int(np.searchsorted(place, block, side="right")), run
+            yield behind, run
+
+    def opened(self, key: str) -> PackedRun | None:
+        """Return a run that has been opened, given the key of the task whose result it is; None for another one."""
+        opened = self._open.get(key)
+        return None if opened is None else opened.packed
+
+    def has(self, key: str, neurons: Integers) -> bool:
+        """Return whether the blocks of an opened run are there that `blocks` yields; False while one is decoded."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            opened = self._open.get(key)
+            return opened is not None and all((key, block) in self._blocks for block in opened.blocks_of(neurons))
+        finally:
+            self._lock.release()
 
     def keep_only(self, held: Container[str]) -> None:
         """Forget what was decoded of runs that the worker does not hold any more, given the keys of its results."""

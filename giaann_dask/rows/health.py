@@ -82,11 +82,10 @@ async def _answering(client: Client, workers: Iterable[str], within_s: float) ->
 
 async def _ping(client: Client, worker: str, within_s: float) -> None:
     from distributed.core import send_recv
-    from distributed.protocol import to_serialize
 
     comm = await client.rpc.connect(worker, timeout=within_s)
     try:
-        message = {"op": OPERATION, "questions": to_serialize([]), "projection": to_serialize(RowProjection())}
+        message = {"op": OPERATION, "questions": [], "projection": RowProjection().as_message()}
         await send_recv(comm, **message, limit=0)
     finally:
         client.rpc.reuse(worker, comm)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future as Answer
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -105,6 +105,7 @@ class RemoteRows(RowSource):
         # Those that did not answer the last time; another holder is asked first, where there is one.
         self._unresponsive: set[str] = set()
         keys = [key for its in regions.keys.values() for key in its]
+        self._on_worker = isinstance(home, distributed.Worker)
         self._kept = isinstance(home, distributed.Client) and all(key in home.futures for key in keys)
         self._counter = RowCounter()
         hot.budget = regions.options.cache_bytes
@@ -187,6 +188,11 @@ class RemoteRows(RowSource):
         missing = [neuron for neuron in distinct if neuron not in found and neuron not in answers]
         if not ahead:
             self._counter.count(hits=len(found), awaited=len(answers), misses=len(missing))
+        if missing and self._on_worker:
+            here = self._read_here(np.sort(np.array(missing, np.int64)))
+            self._hot.keep(self._snapshot, here)
+            found.update(here)
+            missing = [neuron for neuron in missing if neuron not in here]
         if missing:
             self._require_connected()
             loop = self._home.loop.asyncio_loop
@@ -243,13 +249,51 @@ class RemoteRows(RowSource):
                 self._require_kept()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LAST_PAUSE_S)
+        return self._joined(neurons, parts, answered)
+
+    def _read_here(self, neurons: Integers) -> Rows:
+        """Return the rows that this worker has decoded, of ascending neurons; called in a task."""
+        service = self._home.extensions.get(NAME)
+        parts = {} if service is None else self._by_region(neurons)
+        answered: dict[str, list[Run]] = {}
+        for region, its in parts.items():
+            questions = [RowRequest(key, its) for key in self._regions.keys[region]]
+            responses = service.read(questions, self._trim)
+            if responses is None:
+                # A row may be divided, and one part of it here.
+                neurons = np.setdiff1d(neurons, its)
+                continue
+            answered |= {q.key: [response.rows] for q, response in zip(questions, responses, strict=True)}
+            self._count(responses, own=True)
+        here = {region: np.intersect1d(its, neurons) for region, its in parts.items()}
+        return self._joined(neurons, here, answered)
+
+    def _joined(self, neurons: Integers, parts: Mapping[int, Integers], answered: Mapping[str, Sequence[Run]]) -> Rows:
+        """Return the rows of neurons from the answers for the runs of their regions."""
         held: dict[int, list[Row]] = {neuron: [] for neuron in neurons.tolist()}
+        # Of several, one that is kept must not keep the whole answer in memory.
+        alone = len(held) == 1
         for r, its in parts.items():
+            if not len(its):
+                continue
             summed = sum_rows([piece for key in self._regions.keys[r] for piece in answered[key]])
             for neuron in its.tolist():
                 if (row := summed.row(neuron)) is not None:
-                    held[neuron].append(_copied(row))
+                    held[neuron].append(row if alone and row.target.flags.aligned else _copied(row))
         return {neuron: rows[0] if len(rows) == 1 else join_row(rows) for neuron, rows in held.items()}
+
+    def _count(self, responses: Collection[RowResponse], *, own: bool, requests: int = 1, retries: int = 0) -> None:
+        """Count the answers of one worker, which may be this one."""
+        nbytes = sum(response.rows.nbytes for response in responses)
+        figures = RowStatistics(
+            requests=requests,
+            rows=sum(response.answered for response in responses),
+            received_bytes=nbytes,
+            local_bytes=nbytes if own else 0,
+            retries=retries,
+        )
+        for counter in (self._hot, self._counter):
+            counter.count(**asdict(figures))
 
     def _by_region(self, neurons: Integers) -> dict[int, Integers]:
         """Return ascending neurons by the regions that have parts of their rows."""
@@ -269,7 +313,7 @@ class RemoteRows(RowSource):
                 having: dict[str, list[str]] = await asyncio.wait_for(call, self._regions.options.request_s)
             except OSError:
                 having = {}
-            own = self._home.address if isinstance(self._home, distributed.Worker) else None
+            own = self._home.address if self._on_worker else None
             for key in unknown:
                 if every := having.get(key):
                     self._owners[key] = min(every, key=lambda one: (one in self._unresponsive, one != own, one))
@@ -287,42 +331,36 @@ class RemoteRows(RowSource):
         began = time.perf_counter()
         try:
             call = self._call(owner, questions)
-            reply = await asyncio.wait_for(call, self._regions.options.request_s)
+            answers = await asyncio.wait_for(call, self._regions.options.request_s)
+            answered = True
             self._unresponsive.discard(owner)
-            if isinstance(self._home, distributed.Worker):
+            if self._on_worker:
                 self._home.extensions[NAME].times.asked(time.perf_counter() - began)
         except OSError:
-            reply = None
+            answers, answered = [None] * len(keys), False
             # Of its other runs too, so that a worker that is gone is waited for once.
             self._owners = {key: one for key, one in self._owners.items() if one != owner}
             self._unresponsive.add(owner)
-        answers: list[RowResponse | None] = reply["answers"] if reply else [None] * len(keys)
         found = {key: answer for key, answer in zip(keys, answers, strict=True) if answer is not None}
         for key in set(keys) - set(found):
             self._owners.pop(key, None)
-        figures = RowStatistics(
-            requests=1 if reply else 0,
-            rows=sum(answer.answered for answer in found.values()),
-            received_bytes=sum(answer.rows.nbytes for answer in found.values()),
-            retries=len(keys) - len(found),
-        )
-        for counter in (self._hot, self._counter):
-            counter.count(**asdict(figures))
+        own = self._on_worker and owner == self._home.address
+        self._count(found.values(), own=own, requests=int(answered), retries=len(keys) - len(found))
         return found
 
-    async def _call(self, owner: str, questions: list[RowRequest]) -> dict[str, Any] | None:
+    async def _call(self, owner: str, questions: list[RowRequest]) -> list[RowResponse | None]:
         limit = self._regions.options.answer_bytes
-        if isinstance(self._home, distributed.Worker) and owner == self._home.address:
-            reply: dict[str, Any] = await self._home.extensions[NAME].answer(questions, self._trim, limit)
-            return {"answers": reply["answers"].data}
-        from distributed.protocol import to_serialize
-
+        if self._on_worker and owner == self._home.address:
+            own: list[RowResponse | None] = await self._home.extensions[NAME].respond(questions, self._trim, limit)
+            return own
         from giaann_dask.cluster.worker_services import send_message
 
-        asked = {"questions": to_serialize(questions), "projection": to_serialize(self._trim), "limit": limit}
+        asked = [question.as_message() for question in questions]
+        message = {"op": OPERATION, "questions": asked, "projection": self._trim.as_message(), "limit": limit}
         connect_s = min(_CONNECT_S, self._regions.options.request_s)
-        answered: dict[str, Any] | None = await send_message(self._home, owner, connect_s, {"op": OPERATION, **asked})
-        return answered
+        reply = await send_message(self._home, owner, connect_s, message)
+        answers = reply["answers"] if reply else [None] * len(questions)
+        return [None if answer is None else RowResponse.of_message(answer) for answer in answers]
 
 
 def row_source(
@@ -335,7 +373,6 @@ def row_source(
 
 
 def _copied(row: Row) -> Row:
-    """Return a copy of a row, so that one that is kept does not keep the whole answer in memory."""
     return Row(row.target.copy(), row.strength.copy())
 
 

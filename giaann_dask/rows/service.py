@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from distributed import Client, Worker
-from distributed.protocol import to_serialize
 
 from giaann_dask.cluster.heartbeat import ROWS_METRIC, RowServiceMetrics
 from giaann_dask.cluster.memory_budget import RELEASE_FRACTION
@@ -22,12 +21,15 @@ from giaann_dask.cluster.worker_services import WorkerService, install_service
 from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.rows.cache import RowCache
 from giaann_dask.rows.decoded import DecodedBlocks
-from giaann_dask.rows.messages import NAME, OPERATION, RowProjection, RowRequest, RowResponse
-from giaann_dask.runs.packing import PackedRegionRun
+from giaann_dask.rows.messages import NAME, OPERATION, Message, RowProjection, RowRequest, RowResponse
+from giaann_dask.runs.packing import PackedRun
 from giaann_dask.runs.run import Run
 
 # Bytes of a row besides its connections: its source and where it ends.
 _ROW_BYTES = 16
+# So many rows of decoded blocks are taken at once: on the event loop, or in the task that wants them.
+_FEW = 16
+_NO_LIMIT = 1 << 62
 
 
 class RowService(WorkerService):
@@ -64,8 +66,16 @@ class RowService(WorkerService):
         self._worker.metrics.pop(ROWS_METRIC, None)
 
     async def answer(  # type: ignore[override]
-        self, questions: Sequence[RowRequest], projection: RowProjection, limit: int
+        self, questions: Sequence[Message], projection: Message, limit: int
     ) -> dict[str, Any]:
+        """Answer the message of another process; see `respond`."""
+        asked = [RowRequest.of_message(question) for question in questions]
+        answers = await self.respond(asked, RowProjection(*projection), limit)
+        return {"answers": [None if answer is None else answer.as_message() for answer in answers]}
+
+    async def respond(
+        self, questions: Sequence[RowRequest], projection: RowProjection, limit: int
+    ) -> list[RowResponse | None]:
         """Answer one request; called on the event loop.
 
         Parameters
@@ -79,20 +89,41 @@ class RowService(WorkerService):
 
         Returns
         -------
-        dict
-            ``answers``: a `RowResponse` for each question, or None where this worker does not have the run.
+        list of RowResponse or None
+            One for each question, None where this worker does not have the run.
         """
         began = time.perf_counter()
         data = self._worker.data
         runs = [data.get(question.key) for question in questions]
         self.decoded.keep_only(data)
-        answers = await asyncio.to_thread(self._answers, runs, questions, projection, limit) if questions else []
+        tables = [None if run is None else run.connections for run in runs]
+        if self._is_quick(questions):
+            # Another thread would take longer to begin than this takes.
+            answers = self._answers(tables, questions, projection, limit)
+        else:
+            answers = await asyncio.to_thread(self._answers, tables, questions, projection, limit)
         self._count([answer for answer in answers if answer is not None], time.perf_counter() - began)
-        return {"answers": to_serialize(answers)}
+        return answers
+
+    def read(self, questions: Sequence[RowRequest], projection: RowProjection) -> list[RowResponse] | None:
+        """Return the rows that a task of this worker asks for; None where it has not decoded them, or they are many."""
+        # A run may be opened or forgotten meanwhile: its table counts, which stays.
+        tables = [self.decoded.opened(question.key) for question in questions]
+        here = all(table is not None for table in tables) and all(q.key in self._worker.data for q in questions)
+        if not here or not self._is_quick(questions):
+            return None
+        began = time.perf_counter()
+        answers = [each for each in self._answers(tables, questions, projection, _NO_LIMIT) if each is not None]
+        self._count(answers, time.perf_counter() - began)
+        return answers
+
+    def _is_quick(self, questions: Sequence[RowRequest]) -> bool:
+        few = sum(len(question.neurons) for question in questions) <= _FEW
+        return few and all(self.decoded.has(question.key, question.neurons) for question in questions)
 
     def _answers(
         self,
-        runs: Sequence[PackedRegionRun | None],
+        runs: Sequence[PackedRun | None],
         questions: Sequence[RowRequest],
         projection: RowProjection,
         limit: int,
@@ -105,7 +136,7 @@ class RowService(WorkerService):
             if run is None:
                 answers.append(None)
                 continue
-            blocks = self.decoded.blocks(question.key, run.connections, question.neurons)
+            blocks = self.decoded.blocks(question.key, run, question.neurons)
             found = select_rows(blocks, question, projection, room)
             room -= found.rows.nbytes - none
             answers.append(found)

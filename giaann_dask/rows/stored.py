@@ -33,18 +33,23 @@ class StoredRows(RowSource):
     whole : bool
         Whether a region is decoded as a whole once its rows have cost as much, so that reading costs at most twice the
         better way; otherwise memory stays that of the frames that readers keep.
+
+    Attributes
+    ----------
+    placement : Placement
+        Where neurons belong.
     """
 
     def __init__(self, reader: CommitReader, *, whole: bool = True) -> None:
-        self._placement = reader.placement()
-        self._divided = self._placement.divided()
+        self.placement = reader.placement()
+        self._divided = self.placement.divided()
         self._regions = {region: _StoredRegion(reader, place, whole) for region, place in region_places(reader)}
 
     def row(self, neuron: int) -> Row | None:
         """Return the row of a neuron, or None without connections; see `RowSource.row`."""
         if neuron in self._divided:
             return join_row(self._regions[region].row(neuron) for region in self._divided[neuron])
-        return self._regions[self._placement.region_of(neuron)].row(neuron)
+        return self._regions[self.placement.region_of(neuron)].row(neuron)
 
     def release_beyond(self, nbytes: int) -> None:
         """Let decoded frames go where they take more bytes; what is needed of them again is read again."""

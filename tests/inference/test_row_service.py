@@ -228,8 +228,9 @@ def test_long_answers_come_in_parts(regions: Regions, monkeypatch: pytest.Monkey
 
     async def measured(questions: Any, **more: Any) -> Any:
         reply = await answer(questions, **more)
-        found = reply["answers"].data
-        sizes.append((sum(each.neurons.nbytes for each in questions), sum(each.rows.nbytes for each in found)))
+        asked = [RowRequest.of_message(question) for question in questions]
+        found = [RowResponse.of_message(each) for each in reply["answers"]]
+        sizes.append((sum(each.neurons.nbytes for each in asked), sum(each.rows.nbytes for each in found)))
         return reply
 
     monkeypatch.setitem(worker.handlers, OPERATION, measured)
@@ -420,7 +421,9 @@ def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Pat
         ways = [GenerationOptions(max_tokens=8, rows=RowOptions(mode=way)) for way in ("replicated", "remote")]  # type: ignore[arg-type]
         one, other = (network.generate(prompt, client=client, options=way).as_dict() for way in ways)
         assert one["tokens"]
+        asked = other.pop("rows")
         assert one == other
+        assert asked["local_bytes"] + asked["moved_bytes"] == asked["received_bytes"] > 0
 
 
 @pytest.mark.slow

@@ -7,9 +7,10 @@ together (`giaann_dask.models.columns.batch`) and the rules of a step (`giaann_d
 from __future__ import annotations
 
 from collections.abc import Generator
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import result, results
 from giaann_dask.cluster.sharing import open_commit
@@ -36,6 +37,7 @@ from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.generation_options import BatchOptions, BeamOptions, GenerationOptions, StateOptions
 from giaann_dask.models.results import GeneratedToken, largest_contributions
+from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.opening import OpeningRows
 from giaann_dask.rows.regions import RegionHandles, open_prompt_regions, open_regions
@@ -49,7 +51,7 @@ from giaann_dask.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distributed import Client
+    from distributed import Client, Future
 
 Rows = RunRows | RemoteRows | StoredRows | OpeningRows
 
@@ -103,6 +105,11 @@ class ColumnsPredictor:
         """False: activations are no probabilities."""
         return False
 
+    @property
+    def row_figures(self) -> RowStatistics | None:
+        """Rows that were requested of workers so far; None where none are."""
+        return self.rows.own_figures
+
     def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> ColumnBatch:
         """Return an empty batch of prompts; see `ColumnBatch`."""
         return ColumnBatch(self, options, batch)
@@ -116,6 +123,12 @@ class ColumnsPredictor:
             else:
                 self._flags[kinds] = result(self._handle.flags(kinds))
         return self._flags[kinds]
+
+    def over(self, rows: Rows, client: Client) -> ColumnsPredictor:
+        """Return the commit with its rows from elsewhere; the parameters are those of the class."""
+        other = copy(self)
+        other.rows, other._client = rows, client
+        return other
 
     def keep_flags(self, kinds: tuple[str, ...], flags: FlagTable) -> None:
         """Keep the stored flags with these kinds of auxiliary source neurons, which were computed elsewhere."""
@@ -214,11 +227,18 @@ def columns_on_workers(client: Client, reader: CommitReader, options: Generation
 def _on_workers(
     client: Client, reader: CommitReader, options: GenerationOptions, regions: RegionHandles
 ) -> WorkerOpening:
-    handle = CommitHandle(client, reader, regions)
-    kinds = fitting_rules(handle.specification, options.inference).auxiliary
-    flags, projection = handle.flags(kinds), _projection(reader, options)
-    arguments = (str(reader.path), reader.commit, regions.argument, projection, kinds, flags)
+    kinds, flags = _auxiliary(client, reader, options, **regions.submit_kwargs)
+    arguments = (str(reader.path), reader.commit, regions.argument, _projection(reader, options), kinds, flags)
     return WorkerOpening.over(regions, columns_from_regions, arguments)
+
+
+def _auxiliary(
+    client: Client, reader: CommitReader, options: GenerationOptions, **where: Any
+) -> tuple[tuple[str, ...], Future | None]:
+    """Return the kinds of auxiliary source neurons that options ask for, and the flags with these, if there are any."""
+    kinds = fitting_rules(reader.manifest().specification, options.inference).auxiliary
+    # Those without are what a worker has of the commit.
+    return kinds, submit_flags(client, reader, kinds, **where) if kinds else None
 
 
 def columns_for_prompt(client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
@@ -229,12 +249,7 @@ def columns_for_prompt(client: Client, reader: CommitReader, options: Generation
     regions = open_prompt_regions(client, reader, options.rows)
     if regions is not None:
         return _on_workers(client, reader, options, regions)
-    specification = reader.manifest().specification
-    kinds = fitting_rules(specification, options.inference).auxiliary
-    return WorkerOpening(
-        columns_from_store,
-        (str(reader.path), reader.commit, kinds, submit_flags(client, reader, kinds)),
-    )
+    return WorkerOpening(columns_from_store, (str(reader.path), reader.commit, *_auxiliary(client, reader, options)))
 
 
 def columns_from_regions(
@@ -242,23 +257,24 @@ def columns_from_regions(
     commit: str,
     regions: Sequence[Run] | RegionKeys,
     projection: RowProjection,
-    kinds: tuple[str, ...],
-    flags: FlagTable,
+    kinds: tuple[str, ...] = (),
+    flags: FlagTable | None = None,
 ) -> ColumnsPredictor:
-    """Open a commit of columns in a task; `flags` have the auxiliary source neurons of `kinds`."""
+    """Open a commit of columns in a task; `flags` have the auxiliary source neurons of `kinds`, if there are any."""
     from distributed import get_client
 
-    reader = open_commit(path, commit)
-    rows = row_source(reader.placement(), regions, projection=projection)
-    opened = ColumnsPredictor(reader, rows, client=get_client())
-    opened.keep_flags(kinds, flags)
-    return opened
+    stored = columns_from_store(path, commit, kinds, flags)
+    assert isinstance(stored.rows, StoredRows)
+    return stored.over(row_source(stored.rows.placement, regions, projection=projection), get_client())
 
 
-def columns_from_store(path: str, commit: str, kinds: tuple[str, ...], flags: FlagTable) -> ColumnsPredictor:
-    """Open a commit of columns in a task that reads its rows from the store."""
+def columns_from_store(
+    path: str, commit: str, kinds: tuple[str, ...] = (), flags: FlagTable | None = None
+) -> ColumnsPredictor:
+    """Open a commit of columns in a task that reads its rows from the store; see `columns_from_regions`."""
     opened = _opened_from_store(path, commit)
-    opened.keep_flags(kinds, flags)
+    if flags is not None:
+        opened.keep_flags(kinds, flags)
     return opened
 
 

@@ -25,6 +25,7 @@ from giaann_dask.models.generation_options import BatchOptions, GenerationOption
 from giaann_dask.models.results import GeneratedToken, ScoredWord
 from giaann_dask.models.words.batch import WordBatch
 from giaann_dask.models.words.model import require_words_fit
+from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.opening import open_in_background
 from giaann_dask.rows.regions import open_prompt_regions
@@ -80,6 +81,7 @@ class ContextsPredictor:
     ) -> None:
         self.commit, self.observer = reader.commit, observer
         self._reader, self._client, self._opened, self._background = reader, client, tables, background
+        self._rows = rows
         self._tokens = 0
         self._building: threading.Thread | None = None
         # None where tables are there, or have to be built as the commit has stored no repeats.
@@ -141,6 +143,11 @@ class ContextsPredictor:
     def has_probabilities(self) -> bool:
         """True: words have probabilities."""
         return True
+
+    @property
+    def row_figures(self) -> RowStatistics | None:
+        """Rows that were requested of workers so far; None where none are."""
+        return None if self._rows is None else self._rows.own_figures
 
     def health(self, within_s: float) -> str | None:
         """Return None: all tables are in this process."""

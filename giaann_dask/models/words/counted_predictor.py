@@ -33,6 +33,7 @@ from giaann_dask.models.words.prompts import sentences_of, word_places
 from giaann_dask.models.words.sampling import choose_word, most_probable
 from giaann_dask.models.words.spelling import Spelling
 from giaann_dask.models.words.stream import NONE, WORD, Context, TokenStream, ending_of
+from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.remote import RegionKeys, row_source
 from giaann_dask.rows.source import RowSource
@@ -102,6 +103,11 @@ class CountedPredictor:
         found = sorted((-counted[key], name, key) for name in names if (key := word_key(name)) in counted)
         keys = np.array([key for *_, key in found], np.int64)
         return tuple(name for _, name, _ in found), np.array([-n for n, *_ in found], float), keys, np.argsort(keys)
+
+    @property
+    def row_figures(self) -> RowStatistics | None:
+        """Rows that were requested of workers so far; None where none are."""
+        return self._rows.own_figures
 
     def numbers(self, keys: Integers) -> Integers:
         """Return the places of words by their keys, `NONE` for unknown ones."""
