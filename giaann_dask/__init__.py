@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from giaann_dask.planning.search import PlanTarget, TrainingPlan
     from giaann_dask.planning.simulation import SimulationOptions
     from giaann_dask.rows.row_options import RowOptions
+    from giaann_dask.serving.network_server import Server, serve
+    from giaann_dask.serving.serving_options import ServingOptions
     from giaann_dask.spec import Specification
     from giaann_dask.store.corpus import EncodedCorpus
     from giaann_dask.text.inputs import Files
@@ -85,6 +87,8 @@ _MODULES = {
     "ScoringOptions": "giaann_dask.models.words.score_report",
     "SeenWords": "giaann_dask.models.words.counted_predictor",
     "SelectionOptions": "giaann_dask.training.training_options",
+    "Server": "giaann_dask.serving.network_server",
+    "ServingOptions": "giaann_dask.serving.serving_options",
     "SimulationOptions": "giaann_dask.planning.simulation",
     "Specification": "giaann_dask.spec",
     "TextOptions": "giaann_dask.api.text_options",
@@ -111,6 +115,7 @@ _MODULES = {
     "prune": "giaann_dask.api.algebra",
     "roles_of": "giaann_dask.cluster",
     "save_report": "giaann_dask.diagnostics.evaluation_report",
+    "serve": "giaann_dask.serving.network_server",
     "simulate": "giaann_dask.api.simulation",
     "start_cluster": "giaann_dask.cluster",
     "train": "giaann_dask.api.training",
@@ -145,6 +150,8 @@ __all__ = [
     "ScoringOptions",
     "SeenWords",
     "SelectionOptions",
+    "Server",
+    "ServingOptions",
     "SimulationOptions",
     "Specification",
     "TextOptions",
@@ -171,6 +178,7 @@ __all__ = [
     "prune",
     "roles_of",
     "save_report",
+    "serve",
     "simulate",
     "start_cluster",
     "train",

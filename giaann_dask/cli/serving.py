@@ -5,7 +5,6 @@ The server is in `giaann_dask.serving`.
 
 from __future__ import annotations
 
-from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,10 +31,7 @@ from giaann_dask.local_files import local_path
 
 if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
-    from giaann_dask.models.generation_options import GenerationOptions
-    from giaann_dask.serving.models import ModelSource
     from giaann_dask.serving.serving_options import ServingOptions
-    from giaann_dask.store.commits import CommitReader
 
 
 _limits, _cluster = section("Limits"), section("Cluster")
@@ -99,84 +95,33 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     503. After a signal to stop, it finishes running requests and exits with code 0; while the first network is opened,
     a signal interrupts the command.
     """
-    from giaann_dask.lazy import import_optional
+    from giaann_dask.serving.network_server import Server, require_packages
 
-    for package in ("starlette", "uvicorn", "prometheus_client"):
-        import_optional(package, "serve")
+    require_packages()
     from giaann_dask.api.cluster import connect
-    from giaann_dask.models import model_of
     from giaann_dask.models.generation_options import BatchOptions
-    from giaann_dask.serving.app import build_app
-    from giaann_dask.serving.document_writer import DocumentWriter
-    from giaann_dask.serving.models import Models
     from giaann_dask.serving.opening import EngineOpener, SharedClient
-    from giaann_dask.serving.server import address_of, bind
-    from giaann_dask.serving.server import serve as run_server
-    from giaann_dask.store.network_store import NetworkStore
 
     options: ServingOptions = values["serving"]
-    generation = _in_time(
-        replace(values["generation"], inference=inference_rules(values, "prediction")), options.timeout_s
-    )
-    if options.writable and generation.rows.mode == "auto":
-        # The rows of each new commit come from the runs that are in memory: only its new runs are read.
-        generation = replace(generation, rows=replace(generation.rows, mode="remote"))
     cluster = prepared(values["cluster"], LOCAL)
-    clients = SharedClient(lambda: connect(options=cluster))
     opener = EngineOpener(
-        clients=clients,
-        generation=generation,
+        clients=SharedClient(lambda: connect(options=cluster)),
+        generation=replace(values["generation"], inference=inference_rules(values, "prediction")),
         batch=BatchOptions(slots=options.queue.slots, state=values["state"]),
         workers=_compute_workers(values, cluster),
     )
-    stores = [NetworkStore(place) for _, place in networks]
-    if options.writable and (len(stores) > 1 or values["commit"] is not None):
-        raise OptionError(
-            f"{parameter('writable')} with several networks or an older commit",
-            "the last commit of one",
-            "leave it out",
-        )
-    commits = [store.open(values["commit"] or store.head()) for store in stores]
-    # Before a cluster is started.
-    for reader in commits:
-        specification = reader.manifest().specification
-        model_of(specification).require_fit(specification, generation)
-    names = [options.model_name or networks[0][0], *(name for name, _ in networks[1:])]
-    writer: DocumentWriter | None = None
-
-    def source(reader: CommitReader, name: str | None) -> ModelSource:
-        return opener.source(reader, name, tuple if writer is None else writer.texts)
-
-    models = Models(
-        [source(reader, name) for name, reader in zip(names, commits, strict=True)], budget=values["network_bytes"]
-    )
-    if options.writable:
-        writer = DocumentWriter(
-            stores[0].path,
-            clients,
-            lambda reader: models.renew(source(reader, models.default.name)),
-            keep_texts=options.keep_texts,
-        )
-    with bind(options) as bound:
-        shown: dict[str, Any] = {"url": address_of(bound), "model": models.default.name, "commit": commits[0].commit}
-        if len(commits) > 1:
+    with Server(networks, opener, options, commit=values["commit"], budget=values["network_bytes"]) as server:
+        # A signal interrupts it.
+        with waiting("open the network"):
+            server.open()
+        models = server.models
+        shown: dict[str, Any] = {"url": server.url, "model": models.default.name, "commit": models.default.commit}
+        if len(networks) > 1:
             shown["models"] = {source.name: source.commit for source in models.sources}
-        with closing(clients), closing(models), nullcontext() if writer is None else closing(writer):
-            # A signal interrupts it.
-            with waiting("open the network"):
-                models.open_default()
-                if writer is not None:
-                    writer.recover()
-            with stop_on_signals("finishing running requests") as stop:
-                run_server(
-                    build_app(models, options, writer),
-                    bound,
-                    options,
-                    stop=stop,
-                    ready=lambda: answer(shown, values["as_json"], figures(shown, *shown)),
-                )
-            if values["as_json"]:
-                answer(asdict(models.statistics()), True, [])
+        with stop_on_signals("finishing running requests") as stop:
+            server.run(stop, lambda: answer(shown, values["as_json"], figures(shown, *shown)))
+        if values["as_json"]:
+            answer(asdict(models.statistics()), True, [])
 
 
 def _compute_workers(values: dict[str, Any], cluster: ClusterOptions) -> int | None:
@@ -197,10 +142,3 @@ def _compute_workers(values: dict[str, Any], cluster: ClusterOptions) -> int | N
             f"set {parameter('workers')} or {parameter('scheduler')}, too",
         )
     return 0
-
-
-def _in_time(options: GenerationOptions, timeout_s: float) -> GenerationOptions:
-    """Return options with timeouts below that of a request, so that the client gets the reason of a failure."""
-    rows = options.rows
-    rows = replace(rows, timeout_s=min(rows.timeout_s, timeout_s / 2), request_s=min(rows.request_s, timeout_s / 4))
-    return replace(options, rows=rows)

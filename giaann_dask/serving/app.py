@@ -53,13 +53,11 @@ class Handlers:
         Networks that continue prompts.
     options : ServingOptions
         The key, limits and timeouts.
-    writer : DocumentWriter, optional
-        Knows which documents training sentences are of.
     """
 
-    def __init__(self, models: Models, options: ServingOptions, writer: DocumentWriter | None = None) -> None:
+    def __init__(self, models: Models, options: ServingOptions) -> None:
         self.metrics = Metrics()
-        self._models, self._options, self._writer = models, options, writer
+        self._models, self._options = models, options
         self._created = int(time.time())
         self._queue: RequestQueue | None = None
         self._check: asyncio.Task[str | None] | None = None
@@ -97,7 +95,7 @@ class Handlers:
             await self._queue.close()
 
     async def completions(self, http: Request) -> Response:
-        """Handle ``POST /v1/completions``."""
+        """Handle ``POST /v1/completions``, and ``GET /v1/trace``, which is one of them with sentences."""
         return await complete(http, self.queue, self._options, self.metrics, self._models)
 
     async def chat_completions(self, http: Request) -> Response:
@@ -106,7 +104,7 @@ class Handlers:
 
     async def sentences(self, http: Request) -> Response:
         """Handle ``POST /v1/sentences``."""
-        return await trace(http, self._models, self._options, self._writer)
+        return await trace(http, self._models, self._options)
 
     async def models(self, http: Request) -> Response:
         """Handle ``GET /v1/models``."""
@@ -143,6 +141,7 @@ class Handlers:
             "probabilities": source.has_probabilities,
             "open": source.name in self._models.open_names,
             "traced": source.tracer is not None,
+            "writable": source.documents is not None,
             "max_tokens": limits.tokens,
             "max_prompt": limits.prompt_characters,
             "max_candidates": limits.candidates,
@@ -236,10 +235,11 @@ def build_app(models: Models, options: ServingOptions | None = None, writer: Doc
         Adds documents to the first network and removes them; by default nothing can be written.
     """
     chosen = options or ServingOptions()
-    handlers = Handlers(models, chosen, writer)
+    handlers = Handlers(models, chosen)
     routes = [
         Route("/v1/completions", handlers.completions, methods=["POST"]),
         Route("/v1/chat/completions", handlers.chat_completions, methods=["POST"]),
+        Route("/v1/trace", handlers.completions),
         Route("/v1/sentences", handlers.sentences, methods=["POST"]),
         *([] if writer is None else _document_routes(DocumentHandlers(writer, chosen.limits, handlers.describe))),
         Route("/v1/models", handlers.models),
@@ -300,7 +300,8 @@ def _host(http: Request) -> str:
 
 def _known(path: str) -> str:
     """Return the path as a label; paths that are not ours share one, so that labels stay few."""
-    known = {"/v1/completions", "/v1/chat/completions", "/v1/sentences", "/v1/models", "/healthz", "/metrics", *_PAGE}
+    known = {*("/v1/completions", "/v1/chat/completions", "/v1/trace", "/v1/sentences", "/v1/models"), *_PAGE}
+    known |= {"/healthz", "/metrics"}
     if path.startswith(_DOCUMENTS):
         return _DOCUMENTS
     return path if path in known else "/v1/models/..." if path.startswith("/v1/models/") else "other"

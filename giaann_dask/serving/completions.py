@@ -20,13 +20,14 @@ from starlette.types import Receive, Scope, Send
 from giaann_dask.models.base import PromptWords
 from giaann_dask.serving.chat_requests import read_chat_request
 from giaann_dask.serving.completion_deltas import Choice, CompletionDelta
-from giaann_dask.serving.fields import read_object, wrong_field
+from giaann_dask.serving.fields import read_body, read_object
 from giaann_dask.serving.http_errors import HttpError, http_error_of, late
 from giaann_dask.serving.metrics import Metrics
 from giaann_dask.serving.models import ModelReference, Models
 from giaann_dask.serving.request_queue import RequestQueue, Ticket
 from giaann_dask.serving.requests import CompletionRequest, read_request
 from giaann_dask.serving.serving_options import ServingOptions
+from giaann_dask.serving.traces import trace_query, trace_tokens, untraced
 
 Answer = TypeVar("Answer")
 # As nginx says of a client that closed its connection; nobody receives it, the metrics show it.
@@ -74,7 +75,7 @@ class Conversation:
         self._request, self._metrics, self._lease = request, metrics, lease
         self._started = time.monotonic()
         self._limit_s = options.timeout_s
-        self.deadline = deadline
+        self.deadline, self._commit = deadline, lease.model.source.commit
         prompts, subwords = request.choices(), lease.model.source.subwords
         self._choices = [Choice(prompt, request, each.sampling.seed, subwords=subwords) for prompt, each in prompts]
         prefix, kind = ("chatcmpl", "chat.completion") if request.chat else ("cmpl", "text_completion")
@@ -84,6 +85,7 @@ class Conversation:
             "object": part,
             "created": int(time.time()),
             "model": lease.model.source.name,
+            "system_fingerprint": self._commit,
             **({} if request.seed is None else {"seed": request.seed}),
             **({"max_tokens": request.options.tokens} if request.capped else {}),
         }
@@ -113,8 +115,19 @@ class Conversation:
         """Return the whole response."""
         while any(choice.finish is None for choice in self._choices):
             await self._next()
+        if self._request.sentences:
+            await self._trace()
         choices = [choice.as_dict(index) for index, choice in enumerate(self._choices)]
         return {**self._head, "choices": choices, "usage": self._usage()}
+
+    async def _trace(self) -> None:
+        """Add the training sentences behind them to the tokens."""
+        tokens = [token for choice in self._choices for token in choice.tokens]
+        try:
+            async with asyncio.timeout_at(self.deadline):
+                await asyncio.to_thread(trace_tokens, self._lease.model, tokens, self._request.sentences, self._commit)
+        except TimeoutError as error:
+            raise late(self._limit_s) from error
 
     async def begin(self) -> list[tuple[int, CompletionDelta]]:
         """Return the first deltas once all prompts are prepared, so that errors in them still have their status."""
@@ -212,7 +225,7 @@ class EventStream(StreamingResponse):
 async def complete(
     http: Request, queue: RequestQueue, options: ServingOptions, metrics: Metrics, models: Models, *, chat: bool = False
 ) -> Response:
-    """Answer ``POST /v1/completions``, or ``POST /v1/chat/completions``.
+    """Answer ``POST /v1/completions``, ``POST /v1/chat/completions``, or ``GET /v1/trace``.
 
     Raises
     ------
@@ -221,7 +234,8 @@ async def complete(
     """
     try:
         async with asyncio.timeout(options.timeout_s):
-            body = await read_body(http, options.limits.body_bytes)
+            traces = http.method != "POST"
+            body = trace_query(http.query_params) if traces else await read_body(http, options.limits.body_bytes)
     except TimeoutError as error:
         raise HttpError(408, "the body did not come in time", headers={"Connection": "close"}) from error
     except ClientDisconnect:
@@ -234,7 +248,7 @@ async def complete(
     if request.model is not None and request.model not in models:
         raise unknown_model(request.model, models)
     if request.options.connections and source.tracer is None:
-        raise wrong_field("connections", "is set", "a network that was trained with --trace, or none")
+        raise untraced(source.name)
     try:
         async with asyncio.timeout_at(deadline):
             lease = await unless_gone(http.receive, models.acquire(source.name, options.queue.wait_s))
@@ -256,7 +270,8 @@ async def complete(
             stream = EventStream(conversation, await unless_gone(http.receive, conversation.begin()))
             streaming = True
             return stream
-        return JSONResponse(await unless_gone(http.receive, conversation.whole()), headers=conversation.headers)
+        whole = await unless_gone(http.receive, conversation.whole())
+        return JSONResponse(whole, headers=conversation.headers)
     except ClientDisconnect:
         metrics.gone.inc()
         return Response(status_code=GONE)
@@ -272,41 +287,6 @@ def unknown_model(name: str, models: Models) -> HttpError:
     names = ", ".join(repr(source.name) for source in models.sources)
     message = f"there is no model {name[:80]!r}; expected {names}, or none"
     return HttpError(404, message, param="model", code="model_not_found")
-
-
-async def read_body(http: Request, limit: int) -> bytes:
-    """Return the body of a request of a limited length.
-
-    Raises
-    ------
-    HttpError
-        With status 413 or 415.
-    """
-    if http.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
-        # Pages of other sites cannot send this type without being asked whether they may.
-        raise HttpError(415, "the body is not declared as JSON; expected Content-Type: application/json")
-    return await read_bytes(http, limit)
-
-
-async def read_bytes(http: Request, limit: int) -> bytes:
-    """Return the body of a request of a limited length, of any type.
-
-    Raises
-    ------
-    HttpError
-        With status 413, or 415 where it is compressed.
-    """
-    coding = http.headers.get("content-encoding", "identity").strip().lower()
-    if coding not in ("", "identity"):
-        message = f"the body has the Content-Encoding {coding[:60]!r}; expected none: send it uncompressed"
-        raise HttpError(415, message, code="unsupported_coding", headers={"Accept-Encoding": "identity"})
-    body = bytearray()
-    async for piece in http.stream():
-        body += piece
-        if len(body) > limit:
-            message = f"the body has more than {limit} bytes; send less at once"
-            raise HttpError(413, message, code="too_large", headers={"Connection": "close"})
-    return bytes(body)
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Answer]) -> Answer:

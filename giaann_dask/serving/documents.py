@@ -14,10 +14,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from giaann_dask.errors import EmptyInputError, GiaannError, OptionError
-from giaann_dask.serving.completions import read_bytes
 from giaann_dask.serving.document_table import Document
 from giaann_dask.serving.document_writer import DocumentWriter
-from giaann_dask.serving.fields import read_object, require_known, require_text, shown, wrong_field
+from giaann_dask.serving.fields import read_bytes, read_object, require_known, require_text, shown, wrong_field
 from giaann_dask.serving.http_errors import HttpError
 from giaann_dask.serving.serving_options import Limits
 

@@ -1,4 +1,4 @@
-"""Read the fields of a JSON body: types, ranges, and errors that name the wrong field.
+"""Read the JSON body of a request and its fields: types, ranges, and errors that name the wrong field.
 
 Does not cover: which fields a request has (`giaann_dask.serving.requests`, `giaann_dask.serving.chat_requests`).
 """
@@ -8,8 +8,45 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from starlette.requests import Request
+
 from giaann_dask.serving.http_errors import HttpError
 from giaann_dask.text.strings import text_fault
+
+
+async def read_body(http: Request, limit: int) -> bytes:
+    """Return the body of a request of a limited length.
+
+    Raises
+    ------
+    HttpError
+        With status 413 or 415.
+    """
+    if http.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
+        # Pages of other sites cannot send this type without being asked whether they may.
+        raise HttpError(415, "the body is not declared as JSON; expected Content-Type: application/json")
+    return await read_bytes(http, limit)
+
+
+async def read_bytes(http: Request, limit: int) -> bytes:
+    """Return the body of a request of a limited length, of any type.
+
+    Raises
+    ------
+    HttpError
+        With status 413, or 415 where it is compressed.
+    """
+    coding = http.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):
+        message = f"the body has the Content-Encoding {coding[:60]!r}; expected none: send it uncompressed"
+        raise HttpError(415, message, code="unsupported_coding", headers={"Accept-Encoding": "identity"})
+    body = bytearray()
+    async for piece in http.stream():
+        body += piece
+        if len(body) > limit:
+            message = f"the body has more than {limit} bytes; send less at once"
+            raise HttpError(413, message, code="too_large", headers={"Connection": "close"})
+    return bytes(body)
 
 
 def read_object(body: bytes) -> dict[str, Any]:

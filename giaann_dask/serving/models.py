@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -70,6 +70,8 @@ class ModelSource:
         Returns a context that opens its engine, of the same commit every time, and closes it.
     tracer : callable or None
         Returns what traces connections to the sentences that built them; None for a network without an index.
+    documents : callable or None
+        Returns the ids of the documents of each part of text; None where the server has no documents.
     """
 
     name: str
@@ -80,6 +82,7 @@ class ModelSource:
     nbytes: int
     opening: Callable[[], AbstractContextManager[CompletionEngine]]
     tracer: Callable[[], Tracer] | None = None
+    documents: Callable[[], Mapping[str, Sequence[str]]] | None = None
 
     @classmethod
     def of(

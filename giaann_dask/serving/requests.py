@@ -47,7 +47,10 @@ WITHOUT_EFFECT = {
     *("metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention", "reasoning_effort"),
     *("safety_identifier", "seed", "service_tier", "store", "user", "verbosity"),
 }
-SHARED = {"model", "max_tokens", "stop", "stream", "stream_options", "candidates", "columns", "connections"}
+SHARED = {
+    *("model", "max_tokens", "stop", "stream", "stream_options"),
+    *("candidates", "columns", "connections", "sentences"),
+}
 _KNOWN = {*SHARED, "prompt", "echo", "logprobs"}
 
 
@@ -65,6 +68,8 @@ class CompletionRequest:
         Choices for each prompt, which differ by their seeds.
     stops : tuple of str
         A continuation ends before the first of them.
+    sentences : int
+        Training sentences to report with every connection; 0 reports none.
     stream, usage : bool
         Whether tokens are streamed, and whether the counts of tokens follow them.
     echo : bool
@@ -83,6 +88,7 @@ class CompletionRequest:
     options: CompletionOptions
     n: int = 1
     stops: tuple[str, ...] = ()
+    sentences: int = 0
     stream: bool = False
     usage: bool = False
     echo: bool = False
@@ -163,7 +169,10 @@ def with_shared_fields(
     candidates = read_integer(fields, "candidates", 0, 0, limits.candidates)
     columns = read_integer(fields, "columns", 0, 0, limits.columns)
     connections = read_integer(fields, "connections", 0, 0, limits.candidates)
+    sentences = read_integer(fields, "sentences", 0, 0, limits.sentences)
     stream = read_flag(fields, "stream")
+    if sentences and (stream or not connections):
+        raise wrong_field("sentences", "is set", "connections (1 or more), too, and no stream")
     model = fields.get("model")
     if model is not None and not isinstance(model, str):
         raise wrong_field("model", f"is {shown(model)}", "a string")
@@ -174,6 +183,7 @@ def with_shared_fields(
         ),
         n=_number_of_choices(fields, sampling, len(request.prompts), limits) if draws else 1,
         stops=_stops(fields.get("stop"), limits),
+        sentences=sentences,
         stream=stream,
         usage=_usage(fields.get("stream_options"), stream),
         model=model,

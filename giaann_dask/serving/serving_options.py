@@ -110,7 +110,8 @@ class ServingOptions:
     writable : bool
         Whether documents can be added to the network and removed from it, which `write_key` allows.
     write_key : str, optional
-        Key that clients have to send to add and remove documents; it also allows all that `api_key` does.
+        Key that clients have to send to add and remove documents, which `writable` needs; it also allows all that
+        `api_key` does.
     keep_texts : bool
         Whether the texts of documents are kept in a file beside the network. Without its text, a document can be
         removed by a request that has the text.
@@ -166,7 +167,7 @@ class ServingOptions:
                     "one word, without a line end",
                     f"set {parameter(name)} to such a word",
                 )
-        if self.writable and (self.write_key is None or self.write_key == self.api_key):
+        if self.writable and self.write_key is not None and self.write_key == self.api_key:
             raise OptionError(
                 f"{parameter('writable')} without a key of its own",
                 "a key that only writers have",

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from starlette.testclient import TestClient
 from support.processes import Process, until
@@ -20,13 +20,13 @@ from support.serving_engines import Collected
 from support.village import write_village
 
 import giaann_dask as gd
+from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, StoreWriteError
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
-from giaann_dask.serving.app import build_app
 from giaann_dask.serving.document_table import Document, DocumentTable
-from giaann_dask.serving.document_writer import DocumentWriter
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.models import Models, ModelSource
+from giaann_dask.serving.network_server import Server
 from giaann_dask.serving.opening import EngineOpener, SharedClient, open_engine
 from giaann_dask.serving.serving_options import ServingOptions
 from giaann_dask.store.beside import DOCUMENTS
@@ -47,10 +47,18 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class KeptClient(SharedClient):
+    """Client that servers after each other use."""
+
+    def close(self) -> None:
+        """Stay open."""
+
+
 @pytest.fixture(scope="module")
 def clients() -> Iterator[SharedClient]:
-    with closing(SharedClient(lambda: gd.connect(workers=0))) as shared:
-        yield shared
+    kept = KeptClient(lambda: gd.connect(workers=0))
+    yield kept
+    SharedClient.close(kept)
 
 
 @pytest.fixture
@@ -62,23 +70,15 @@ def network(trained: Path, tmp_path: Path) -> Path:
 def serving(network: Path, clients: SharedClient, **options: Any) -> Iterator[tuple[TestClient, Models]]:
     opener = EngineOpener(clients=clients, generation=GenerationOptions(), batch=BatchOptions(slots=2), workers=0)
     chosen = ServingOptions(writable=True, write_key="writer", **options)
-    store = NetworkStore(network)
-    models = Models([opener.source(store.open(store.head()), texts=lambda: writer.texts())])
-    writer = DocumentWriter(
-        network, clients, lambda reader: models.renew(opener.source(reader, models.default.name, writer.texts)),
-        keep_texts=chosen.keep_texts,
-    )  # fmt: skip
-    with closing(writer), closing(models):
-        models.open_default()
-        writer.recover()
-        app = build_app(models, chosen, writer)
-        with TestClient(app, "http://127.0.0.1", raise_server_exceptions=False) as http:
-            yield http, models
+    with Server([(None, network)], opener, chosen) as server:
+        server.open()
+        with TestClient(server.app(), "http://127.0.0.1", raise_server_exceptions=False) as http:
+            yield http, server.models
 
 
 def test_a_document_is_learned_traced_and_forgotten(network: Path, clients: SharedClient) -> None:
     before = gd.open(network).digest()
-    asked = {"prompt": "the captain hung the", "max_tokens": 1, "connections": 20}
+    asked: dict[str, Any] = {"prompt": "the captain hung the", "max_tokens": 1, "connections": 20}
     with serving(network, clients) as (http, models):
         first = http.post("/v1/completions", json=asked).json()["choices"][0]["text"]
         assert first.strip() != "lantern"
@@ -89,7 +89,14 @@ def test_a_document_is_learned_traced_and_forgotten(network: Path, clients: Shar
         choice = http.post("/v1/completions", json=asked).json()["choices"][0]
         assert choice["text"].strip() == "lantern"
         connections = [each["connection"] for each in choice["giaann"]["tokens"][0]["connections"]]
-        sentences = http.post("/v1/sentences", json={"connections": connections[:1]}).json()["data"][0]["sentences"]
+        commit = {"commit": models.default.commit}
+        found = http.post("/v1/sentences", json={"connections": connections[:1], **commit}).json()["data"]
+        sentences = found[0]["sentences"]
+        traced = http.get("/v1/trace", params=asked).json()
+        (token,) = traced["choices"][0]["giaann"]["tokens"]
+        assert (token["text"], token["documents"]) == ("lantern", ["ship"])
+        assert traced["system_fingerprint"] == commit["commit"]
+        assert next(each for each in token["connections"] if each["connection"] is not None)["sentences"] == sentences
         assert {"documents": ["ship"], "text": LANTERN.split(". ")[1].lower()[:-1]}.items() <= {
             "documents": sentences[0]["documents"],
             "text": (sentences[0]["text"] or "").lower().rstrip(" ."),
@@ -102,6 +109,8 @@ def test_a_document_is_learned_traced_and_forgotten(network: Path, clients: Shar
         assert certificate["elsewhere"] == ["list of 1 texts"], "not the file of the documents, which lose it"
         assert http.get(f"{PATH}/ship/certificate").json() == {**certificate, "digest": before}
         assert http.post("/v1/completions", json=asked).json()["choices"][0]["text"] == first
+        late = http.post("/v1/sentences", json={"connections": connections[:1], **commit})
+        assert (late.status_code, late.json()["error"]["code"]) == (409, "changed"), "numbers of another commit"
         assert http.get(f"{PATH}/ship").status_code == 404
         assert http.request("DELETE", f"{PATH}/ship", headers=WRITE).status_code == 404
     assert LANTERN.encode() not in network.with_name(network.name + DOCUMENTS).read_bytes()
@@ -132,7 +141,9 @@ def test_any_additions_and_removals_equal_one_training_on_what_is_left(
     assert gd.open(network).digest() == apart.digest()
 
 
-def test_what_is_wrong_changes_nothing(network: Path, clients: SharedClient) -> None:
+def test_what_is_wrong_changes_nothing(
+    network: Path, clients: SharedClient, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = gd.open(network).commit
     with serving(network, clients, api_key="reader") as (http, _):
         read = {"Authorization": "Bearer reader"}
@@ -157,7 +168,11 @@ def test_what_is_wrong_changes_nothing(network: Path, clients: SharedClient) -> 
         assert gd.open(network).commit == before
         assert http.get(PATH, headers=read).json()["data"] == []
     with pytest.raises(OptionError, match="key"):
-        ServingOptions(writable=True)
+        ServingOptions(writable=True, api_key="one", write_key="one")
+    assert run(["serve", str(network), "--writable"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "GIAANN_WRITE_KEY" in said
 
 
 def test_an_id_has_one_text_and_a_text_may_have_several_ids(network: Path, clients: SharedClient) -> None:
@@ -250,16 +265,16 @@ def test_a_killed_server_loses_no_answered_change(network: Path, trained: Path, 
                 killer = threading.Timer(0.1, server.process.kill)
                 killer.start()
             body = {"id": name, "text": text}
-            if httpx.post(f"{server.url}{PATH}", json=body, headers=WRITE, timeout=60).status_code == 201:
+            if httpx2.post(f"{server.url}{PATH}", json=body, headers=WRITE, timeout=60).status_code == 201:
                 answered.add(name)
-    except httpx.TransportError:
+    except httpx2.TransportError:
         pass
     finally:
         killer.join()
         server.process.communicate()
     again = Process(network, *options)
     try:
-        found = {each["id"] for each in httpx.get(f"{again.url}{PATH}", timeout=60).json()["data"]}
+        found = {each["id"] for each in httpx2.get(f"{again.url}{PATH}", timeout=60).json()["data"]}
         assert 2 <= len(answered) <= len(found)
         assert answered <= found
     finally:

@@ -68,6 +68,7 @@ def test_a_completion_has_the_form_of_the_api(client: TestClient) -> None:
     assert made == {
         "object": "text_completion",
         "model": "scripted",
+        "system_fingerprint": "COMMIT",
         "choices": [
             {"index": 0, "text": TEXT, "logprobs": None, "finish_reason": "stop", "giaann": {"stop": "no candidates"}}
         ],
