@@ -30,7 +30,7 @@ from giaann_dask.serving.request_queue import RequestQueue
 from giaann_dask.serving.serving_options import ServingOptions
 from giaann_dask.serving.traces import trace
 
-_PAGE = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
+_PAGE = {"/": "index.html", **{f"/{name}": name for name in ("page.css", "page.js", "documents.js")}}
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 # Paths without authentication; they show nothing of the network.
 _OPEN = {"/healthz", *_PAGE}

@@ -1,16 +1,19 @@
-"""The page in a real browser, headless, with a scripted engine behind a real server."""
+"""The page in a real browser, headless, with a scripted engine or a small network behind a real server."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.browsers import NEEDS_BROWSER, WIDTHS, errors, keep_picture, open_browser, overlapping, set_width
 from support.serving_engines import DrawingNetwork, ScriptedEngine, models_of
 
+import giaann_dask as gd
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.server import address_of, bind, serve
 from giaann_dask.serving.serving_options import Limits, ServingOptions
@@ -116,6 +119,63 @@ def test_training_sentences_are_shown_under_a_token(browser: Any) -> None:
             "50.0 % The <b>miller</b> sings. <a>.txt, character 1,200",
         ]
         keep_picture(browser, "sentences")
+
+
+def fill(browser: Any, **values: str) -> None:
+    for name, value in values.items():
+        field = browser.find_element(By.ID, name.replace("_", "-"))
+        field.clear()
+        field.send_keys(value)
+
+
+def test_a_document_is_learned_shown_under_its_words_and_forgotten(browser: Any, tmp_path: Path) -> None:
+    village = ["The miller hung the coat over the door.", "The captain opened the old door."]
+    (tmp_path / "coin.txt").write_text("The widow dropped the coin.")
+    with gd.connect(workers=0) as client:
+        network = gd.train(village, tmp_path / "net", client=client, profile="contexts", trace=True)
+    with gd.serve(network, writable=True, port=0, drain_s=5) as server:
+        browser.get(f"{server.url}/#key={server.write_key}")
+        wait(browser, lambda b: "None yet" in text(b, "library-status"))
+        assert browser.current_url == f"{server.url}/"
+        browser.find_element(By.ID, "files").send_keys(str(tmp_path / "coin.txt"))
+        wait(browser, lambda b: text(b, "library-status") == "coin.txt is learned.")
+
+        browser.execute_script("sessionStorage.clear()")
+        fill(browser, document_text="The captain hung the lantern on the ship.", document_id="ship")
+        browser.find_element(By.CSS_SELECTOR, "#add button").click()
+        wait(browser, lambda b: "need the key" in text(b, "library-status"))
+        browser.switch_to.active_element.send_keys(server.write_key, Keys.ENTER)
+        wait(browser, lambda b: text(b, "library-status") == "ship is learned.")
+        names = browser.find_elements(By.CSS_SELECTOR, "#documents .name")
+        assert [name.text for name in names] == ["coin.txt", "ship"]
+
+        fill(browser, prompt="The captain hung the", tokens="2", temperature="0")
+        continued(browser)
+        assert text(browser, "text") == "The captain hung the lantern on"
+        browser.find_elements(By.CSS_SELECTOR, "#tokens-out button")[0].click()
+        wait(browser, lambda b: b.find_element(By.ID, "sentences-section").is_displayed())
+        assert "100 % The captain hung the lantern on the ship. document ship" in text(browser, "sentences").split("\n")
+        browser.find_element(By.CSS_SELECTOR, "#sentences .document").send_keys(Keys.ENTER)
+        wait(browser, lambda b: "The captain hung the lantern on the ship." in text(b, "documents"))
+
+        forget = browser.find_element(By.CSS_SELECTOR, "[aria-label='Forget ship']")
+        forget.send_keys(Keys.ENTER)
+        assert forget.text == "For good?"
+        forget.send_keys(Keys.ENTER)
+        wait(browser, lambda b: re.search("[0-9a-f]{64}", text(b, "facts")))
+        assert gd.open(network.path).digest() in text(browser, "facts")
+        assert "1 sentence, 9 tokens" in text(browser, "facts")
+        browser.find_element(By.ID, "again").click()
+        wait(browser, lambda b: "The answer has changed" in text(b, "status"))
+        marked = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "#before-text mark")]
+        assert (marked[0], text(browser, "before-text")) == ("lantern", "The captain hung the lantern on")
+        assert "lantern" not in text(browser, "text")
+        for width in (WIDTHS[-1], WIDTHS[0]):
+            set_width(browser, width)
+            keep_picture(browser, f"documents-{width}")
+            assert overlapping(browser) == []
+        assert browser.execute_script(CONTRAST)[0] >= 4.5
+        assert [each for each in errors(browser) if "401" not in each["message"]] == []
 
 
 def continued(browser: Any) -> None:

@@ -1,8 +1,10 @@
 // The page of a giaann_dask server: asks /v1/completions for a stream and shows it. Nothing is loaded from elsewhere.
+// What documents the network has is shown by documents.js.
 "use strict";
 
 const CANDIDATES = 8;
 const COLUMNS = 12;
+const WRITE_KEY = "giaann-write-key"; // in the storage of this tab, also to read
 const CONNECTIONS = 5; // traced for a token, of a network with an index
 // What the numbers beside candidates mean.
 const ACTIVATION = "Activation of the neuron by the words so far, the strongest first. It is no probability: compare it within a "
@@ -17,9 +19,11 @@ let running = null; // AbortController of the request under way
 let tokens = []; // what the server told of each token
 let asked = null; // the model that they are of
 let followed = true; // whether the newest token is shown, until another is chosen
+let sent = null; // the fields of the request that they answer, with the seed of the answer
+let commit = null; // that predicted them
 
 function headers() {
-  const key = find("key").value;
+  const key = find("key").value || sessionStorage.getItem(WRITE_KEY);
   return key ? { Authorization: `Bearer ${key}` } : {};
 }
 
@@ -52,9 +56,10 @@ async function introduce() {
     say("the server does not answer", true);
     return false;
   }
-  find("model").replaceChildren(...models.map((each) => new Option(each.id)));
+  if (find("model").length !== models.length) find("model").replaceChildren(...models.map((each) => new Option(each.id)));
   describe();
   say("");
+  if (models[0].writable) showLibrary();
   return true;
 }
 
@@ -79,43 +84,103 @@ function drawing(model) {
   return { temperature: Number(find("temperature").value), ...(seed ? { seed: Number(seed) } : {}) };
 }
 
-async function continuePrompt(event) {
+function continuePrompt(event) {
   event.preventDefault();
-  if (running || (!models.length && !(await introduce()))) return;
-  const prompt = find("prompt").value;
-  const model = chosen();
-  asked = model;
+  find("before").hidden = find("now").hidden = true;
+  return ask(() => {
+    const prompt = find("prompt").value;
+    const model = chosen();
+    return {
+      model: model.id, prompt, stream: true, max_tokens: Number(find("tokens").value),
+      candidates: Math.min(CANDIDATES, model.max_candidates), columns: Math.min(COLUMNS, model.max_columns),
+      ...(model.traced ? { connections: Math.min(CONNECTIONS, model.max_candidates) } : {}),
+      ...drawing(model),
+    };
+  });
+}
+
+// Asks the question of the answer that is shown again, and shows both.
+async function askAgain() {
+  const words = [...find("tokens-out").querySelectorAll("button")].map((each) => each.textContent);
+  const former = { text: find("tokens-out").textContent, words };
+  find("before").hidden = find("now").hidden = false;
+  find("before-text").replaceChildren(span("given", sent.prompt), ...[...find("tokens-out").childNodes].map((each) => (
+    each.nodeType === 3 ? each.data : span("former", each.textContent)
+  )));
+  if (!(await ask(() => sent))) return;
+  const now = [...find("tokens-out").querySelectorAll("button")];
+  const [first, fromEnd] = common(former.words, now.map((each) => each.textContent));
+  const mark = (words) => words.slice(first, words.length - fromEnd).forEach((word) => {
+    const marked = document.createElement("mark");
+    word.replaceWith(marked);
+    marked.append(word);
+  });
+  const same = former.text === find("tokens-out").textContent;
+  mark(now);
+  mark([...find("before-text").querySelectorAll(".former")]);
+  say(`${same ? "The answer is the same." : "The answer has changed where it is marked."} ${find("status").textContent}`);
+}
+
+// How many words two lists begin with, and how many of the others they end with, in common.
+function common(one, other) {
+  const shorter = Math.min(one.length, other.length);
+  let first = 0;
+  while (first < shorter && one[first] === other[first]) first += 1;
+  let last = 0;
+  while (last < shorter - first && one.at(-1 - last) === other.at(-1 - last)) last += 1;
+  return [first, last];
+}
+
+function span(kind, text) {
+  const made = document.createElement("span");
+  made.className = kind;
+  made.textContent = text;
+  return made;
+}
+
+// Sends the fields of a request that a function returns, and shows the answer; returns whether there is one.
+async function ask(fields) {
+  if (running || (!models.length && !(await introduce()))) return false;
+  sent = fields();
+  asked = models.find((each) => each.id === sent.model);
   tokens = [];
   followed = true;
-  find("given").textContent = prompt;
+  find("given").textContent = sent.prompt;
   find("tokens-out").replaceChildren();
-  find("details").hidden = true;
+  find("details").hidden = find("again-row").hidden = true;
   running = new AbortController();
-  find("go").disabled = true;
+  find("go").disabled = find("again").disabled = true;
   find("stop").disabled = false;
   say("Continuing…");
   try {
     const response = await fetch("/v1/completions", {
       method: "POST",
       headers: { "Content-Type": "application/json", ...headers() },
-      body: JSON.stringify({
-        model: model.id, prompt, stream: true, max_tokens: Number(find("tokens").value),
-        candidates: Math.min(CANDIDATES, model.max_candidates), columns: Math.min(COLUMNS, model.max_columns),
-        ...(model.traced ? { connections: Math.min(CONNECTIONS, model.max_candidates) } : {}),
-        ...drawing(model),
-      }),
+      body: JSON.stringify(sent),
       signal: running.signal,
     });
-    if (!response.ok) return say(await refused(response), true);
+    if (!response.ok) {
+      say(await refused(response), true);
+      return false;
+    }
     say(await follow(response.body));
+    return true;
   } catch (error) {
     const stopped = error.name === "AbortError";
     say(stopped ? `Stopped after ${tokens.length} tokens.` : error.message, !stopped);
+    return false;
   } finally {
     running = null;
-    find("go").disabled = false;
+    find("go").disabled = find("again").disabled = false;
     find("stop").disabled = true;
   }
+}
+
+// Offers to ask again, where an answer is shown that an earlier commit gave.
+function outdated(why) {
+  if (!tokens.length || commit === models.find((each) => each.id === sent.model)?.commit) return;
+  find("again-why").textContent = why;
+  find("again-row").hidden = false;
 }
 
 // Reads server-sent events until [DONE] and returns why the continuation ended.
@@ -135,8 +200,10 @@ async function follow(body) {
       const message = JSON.parse(data);
       if (message.error) throw new Error(message.error.message);
       const choice = message.choices[0];
+      commit = message.system_fingerprint;
       choice.giaann.tokens.forEach((token) => add(token, choice.text, choice.giaann.subwords));
       if (choice.finish_reason) {
+        if (choice.giaann.seed !== undefined) sent = { ...sent, seed: choice.giaann.seed };
         const why = choice.giaann.stop ? `The network knows no more: ${choice.giaann.stop}.` : "";
         const drawn = choice.giaann.seed === undefined ? "" : `, drawn with seed ${choice.giaann.seed}`;
         ending = `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}${drawn}. ${why}`;
@@ -151,11 +218,14 @@ function add(token, text, subwords) {
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = subwords ? token.text.trim() || token.text : token.text;
-  button.addEventListener("click", () => {
-    followed = false;
-    show(place);
-    trace(place);
-  });
+  // A browser may not focus what is clicked.
+  for (const kind of ["click", "focus"]) {
+    button.addEventListener(kind, () => {
+      followed = false;
+      show(place);
+      trace(place);
+    });
+  }
   find("tokens-out").append(text.startsWith(" ") ? " " : "", button);
   if (followed) show(place);
 }
@@ -181,7 +251,8 @@ function show(place) {
     if (each.word === token.word && each.column === token.column) line.className = "chosen";
     return line;
   }));
-  find("sentences-section").hidden = true;
+  find("sentences-section").hidden = !token.sentences;
+  find("untraced").hidden = asked.traced;
   find("columns-section").hidden = !token.columns.length; // an engine may not know them
   const brightest = Math.max(...token.columns.map((each) => each.activation));
   find("columns").replaceChildren(...token.columns.map((each) => row([each.text], each.activation, brightest, activation)));
@@ -192,20 +263,14 @@ async function trace(place) {
   const token = tokens[place];
   const reasons = (token.connections || []).filter((each) => each.connection);
   if (!reasons.length) return;
-  if (!token.sentences) {
-    try {
-      const response = await fetch("/v1/sentences", {
-        method: "POST",
-        headers: { "Content-Type": "application/json", ...headers() },
-        body: JSON.stringify({ connections: reasons.map((each) => each.connection) }),
-      });
-      if (!response.ok) return say(await refused(response), true);
-      token.sentences = (await response.json()).data;
-    } catch (error) {
-      return say(error.message, true);
-    }
+  try {
+    token.asking ??= sentencesOf(reasons);
+    token.sentences = await token.asking;
+  } catch (error) {
+    token.asking = null;
+    return say(error.message, true);
   }
-  if (tokens[place] !== token || find("tokens-out").querySelectorAll("button")[place]?.ariaPressed !== "true") return;
+  if (find("tokens-out").querySelectorAll("button")[place]?.ariaPressed !== "true" || tokens[place] !== token) return;
   find("sentences-section").hidden = false;
   find("sentences").replaceChildren(...token.sentences.flatMap((found, index) => {
     const { text, column_text: column } = reasons[index];
@@ -216,17 +281,32 @@ async function trace(place) {
   }));
 }
 
+async function sentencesOf(reasons) {
+  const response = await fetch("/v1/sentences", {
+    method: "POST",
+    headers: { "Content-Type": "application/json", ...headers() },
+    body: JSON.stringify({ connections: reasons.map((each) => each.connection), model: sent.model, commit }),
+  });
+  if (response.ok) return (await response.json()).data;
+  if (response.status === 409 && (await introduce())) outdated("The network has changed since this answer.");
+  throw new Error(await refused(response));
+}
+
 function sentence(found) {
   const line = document.createElement("dd");
-  const share = document.createElement("span");
-  share.className = "share";
-  share.textContent = percent(found.share);
-  const where = document.createElement("span");
-  where.className = "help";
-  where.title = found.place;
   const offset = found.offset === null ? "" : `, character ${found.offset.toLocaleString("en")}`;
-  where.textContent = ` ${found.place.split("/").pop()}${offset}`;
-  line.append(share, ` ${found.text ?? found.missing}`, where);
+  const where = span("help", ` ${found.place.split("/").pop()}${offset}`);
+  where.title = found.place;
+  const named = (found.documents ?? []).map((id) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "document";
+    button.textContent = id;
+    button.addEventListener("click", () => openDocument(id));
+    return button;
+  });
+  const source = named.length ? [" document ", ...named.flatMap((each, index) => (index ? [", ", each] : [each]))] : [where];
+  line.append(span("share", percent(found.share)), ` ${found.text ?? found.missing}`, ...source);
   return line;
 }
 
@@ -239,22 +319,18 @@ function row(texts, value, largest, written) {
   }
   const cell = document.createElement("td");
   cell.className = "strength";
-  const bar = document.createElement("span");
-  bar.className = "bar";
+  const bar = span("bar", "");
   bar.style.width = `${largest > 0 ? Math.max(0, (100 * value) / largest) : 0}%`;
-  const figure = document.createElement("span");
-  figure.className = "figure";
-  figure.textContent = written(value);
-  cell.append(bar, figure);
+  cell.append(bar, span("figure", written(value)));
   line.append(cell);
   return line;
 }
 
 find("form").addEventListener("submit", continuePrompt);
+find("again").addEventListener("click", askAgain);
 find("stop").addEventListener("click", () => running?.abort());
 find("key").addEventListener("change", introduce);
 find("model").addEventListener("change", describe);
 find("prompt").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) find("form").requestSubmit();
 });
-introduce();
