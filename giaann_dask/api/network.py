@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from giaann_dask.models.results import EvaluationReport
     from giaann_dask.models.words.score_report import Baseline, ScoreReport, ScoringOptions
     from giaann_dask.predict.continuation import Continuation
+    from giaann_dask.predict.generation import PromptOpening
     from giaann_dask.predict.sessions import ContinuationStream, PromptSession
     from giaann_dask.store.export import Exported
     from giaann_dask.store.table_files import Compression
@@ -166,6 +167,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         self._columns: Columns | None = None
         # By client and kind of rows; None for this process.
         self._opened: dict[tuple[Any, ...] | None, Predictor] = {}
+        self._prompt_opening: PromptOpening | None = None
 
     def __fspath__(self) -> str:
         """Return the folder, so that a network can be given where a path can."""
@@ -456,13 +458,14 @@ class Network(Summarised, Mapping[str, "Column"]):
         OptionError
             If the options do not fit the network.
         """
-        from giaann_dask.predict.generation import generate
+        from giaann_dask.predict.generation import PromptOpening, generate
 
         wanted = _generation_options(options, max_tokens, temperature, seed, explain)
         if client is None and current_client() is None:
             return generate(None, self._reader, prompt, wanted)
+        self._prompt_opening = self._prompt_opening or PromptOpening()
         with use_client(client) as used, attempt():
-            return generate(used, self._reader, prompt, wanted)
+            return generate(used, self._reader, prompt, wanted, self._prompt_opening)
 
     def trace(
         self,
@@ -663,6 +666,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         """Let workers release the runs that `persist` keeps; return whether any commit of the network was kept."""
         from giaann_dask.training.persisting import unpersist_network
 
+        self._prompt_opening = None
         with use_client(client) as used:
             return unpersist_network(used, str(self.path))
 

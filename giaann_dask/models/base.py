@@ -7,7 +7,7 @@ of this package are in the folders beside this module.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
@@ -268,6 +268,8 @@ class WorkerOpening:
         Returns whether the cluster has lost what it kept, so that all has to be opened again.
     where : dict
         Arguments of `Client.submit` that restrict tasks to workers which can open the commit.
+    near : callable
+        Called with a prompt; returns further ones, by which its task prefers the worker that has most of its rows.
     """
 
     task: Callable[..., Predictor]
@@ -275,13 +277,32 @@ class WorkerOpening:
     health: Callable[[float], str | None] = lambda within_s: None
     lost: Callable[[], bool] = lambda: False
     where: dict[str, Any] = field(default_factory=dict)
+    near: Callable[[str], dict[str, Any]] = lambda prompt: {}
 
     @classmethod
     def over(
-        cls, regions: RegionHandles, task: Callable[..., Predictor], arguments: tuple[object, ...]
+        cls,
+        regions: RegionHandles,
+        task: Callable[..., Predictor],
+        arguments: tuple[object, ...],
+        regions_of: Callable[[str], Iterable[int]] = lambda prompt: (),
     ) -> WorkerOpening:
-        """Return the opening by a task of regions on workers, which stay there as long as it exists."""
-        return cls(task, arguments, health=regions.health, lost=regions.lost, where=regions.submit_kwargs)
+        """Return the opening by a task of regions on workers, which stay there as long as it exists.
+
+        Parameters
+        ----------
+        regions : RegionHandles
+            The regions.
+        task, arguments
+            See `WorkerOpening`.
+        regions_of : callable, optional
+            Called with a prompt; returns the region of each row that it reads, as far as that is known.
+        """
+
+        def near(prompt: str) -> dict[str, Any]:
+            return regions.near(regions_of(prompt)) if regions.holders else {}
+
+        return cls(task, arguments, regions.health, regions.lost, regions.submit_kwargs, near)
 
 
 @dataclass(frozen=True, kw_only=True)

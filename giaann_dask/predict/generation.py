@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from giaann_dask.cluster import result, task_key
 from giaann_dask.device import one_thread
 from giaann_dask.models import model_of
-from giaann_dask.models.base import Predictor
+from giaann_dask.models.base import Predictor, WorkerOpening
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.predict.continuation import Continuation
 from giaann_dask.predict.sessions import Sessions
@@ -19,7 +19,36 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-def generate(client: Client | None, reader: CommitReader, prompt: str, options: GenerationOptions) -> Continuation:
+class PromptOpening:
+    """Opening of a persisted commit on workers, kept for later prompts, as it takes longer than a few tokens."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[tuple[object, ...], WorkerOpening] | None = None
+
+    def get(self, client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
+        """Return how tasks open the commit for one prompt; see `Model.open_for_prompt_on_workers`."""
+        from giaann_dask.cluster.persistence import is_published
+
+        what = (client.id, reader.commit, options.rows, options.reads_strengths, options.inference, options.tagger)
+        persisted = is_published(client, str(reader.path))
+        if persisted and self._kept is not None and self._kept[0] == what and not self._kept[1].lost():
+            return self._kept[1]
+        # Let go before the next one is made: it keeps runs on the workers.
+        self._kept = None
+        model = model_of(reader.manifest().specification)
+        opening = model.open_for_prompt_on_workers(client, reader, options)
+        if persisted:
+            self._kept = what, opening
+        return opening
+
+
+def generate(
+    client: Client | None,
+    reader: CommitReader,
+    prompt: str,
+    options: GenerationOptions,
+    opening: PromptOpening | None = None,
+) -> Continuation:
     """Continue a prompt.
 
     Parameters
@@ -32,6 +61,8 @@ def generate(client: Client | None, reader: CommitReader, prompt: str, options: 
         Some words. All of them are given; prediction starts after them.
     options : GenerationOptions
         How much is generated.
+    opening : PromptOpening, optional
+        That of earlier prompts.
 
     Raises
     ------
@@ -48,10 +79,10 @@ def generate(client: Client | None, reader: CommitReader, prompt: str, options: 
     if client is None:
         found = continue_prompt(model.open_for_prompt(reader, options), prompt, options)
     else:
-        opening = model.open_for_prompt_on_workers(client, reader, options)
+        opened = (opening or PromptOpening()).get(client, reader, options)
         key = task_key("generate", reader.commit, str(reader.path), prompt, options)
-        task = (continue_in_task, opening.task, prompt, options, *opening.arguments)
-        found = result(client.submit(*task, key=key, **opening.where))
+        task = (continue_in_task, opened.task, prompt, options, *opened.arguments)
+        found = result(client.submit(*task, key=key, **opened.where, **opened.near(prompt)))
     return replace(found, network=str(reader.path))
 
 

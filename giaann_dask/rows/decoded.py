@@ -62,9 +62,7 @@ class _OpenRun:
 
     def decode(self, block: int) -> Run:
         """Decode a block."""
-        run = self.reader.between(int(self.first[block]), int(self.ends[block]))
-        self.reader.release()
-        return run
+        return self.reader.between(int(self.first[block]), int(self.ends[block]))
 
 
 @dataclass(eq=False)
@@ -76,7 +74,8 @@ class DecodedBlocks:
     room : callable
         Returns whether the process has memory for more.
     block_targets : int
-        Targets of a block, about; a larger row is a block of its own.
+        Targets of a block, about; a larger row is a block of its own. By default as many as a frame of a chunk has, so
+        that a row alone costs little.
 
     Attributes
     ----------
@@ -87,12 +86,14 @@ class DecodedBlocks:
     """
 
     room: Callable[[], bool]
-    block_targets: int = CHUNK
+    block_targets: int = CHUNK // 4
     nbytes: int = 0
     decoded: int = 0
     _open: OrderedDict[str, _OpenRun] = field(default_factory=OrderedDict)
     _blocks: OrderedDict[tuple[str, int], Run] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    # The run decoded last, whose reader keeps frames that the next block needs as well.
+    _last: _OpenRun | None = None
 
     def blocks(self, key: str, packed: PackedRun, neurons: Integers) -> Iterator[tuple[int, Run]]:
         """Yield the blocks of a run that may have rows of some neurons.
@@ -158,6 +159,9 @@ class DecodedBlocks:
         if run is not None:
             self._blocks.move_to_end((key, block))
             return run
+        if self._last is not None and self._last is not opened:
+            self._last.reader.release()
+        self._last = opened
         run = opened.decode(block)
         self.decoded += 1
         self._blocks[key, block] = run
@@ -167,6 +171,7 @@ class DecodedBlocks:
         return run
 
     def _forget(self, key: str) -> None:
-        del self._open[key]
+        if self._open.pop(key) is self._last:
+            self._last = None
         for name in [name for name in self._blocks if name[0] == key]:
             self.nbytes -= self._blocks.pop(name).nbytes

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import Roles, query_scheduler, roles_of, task_key, wait_all
-from giaann_dask.cluster.regions import held_runs, merge_region, submit_by_region, submit_runs
+from giaann_dask.cluster.regions import held_runs, merge_region, region_holders, submit_by_region, submit_runs
+from giaann_dask.cluster.roles import directed
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
 from giaann_dask.rows.health import find_fault, is_lost
@@ -45,12 +47,23 @@ class RegionHandles:
     submit_kwargs : dict
         Arguments of `Client.submit` for tasks that use the regions, which restrict those that request rows to compute
         workers.
+    holders : mapping of int to str
+        Compute worker that held each region when it was opened, where rows are requested.
     """
 
     client: Client
     futures: tuple[Future, ...]
     keys: RegionKeys | None
     submit_kwargs: dict[str, Any]
+    holders: Mapping[int, str] = field(default_factory=dict)
+
+    def near(self, regions: Iterable[int]) -> dict[str, Any]:
+        """Return arguments of `Client.submit` by which a task prefers the worker that holds most of some regions.
+
+        A region that is named more than once counts as often.
+        """
+        count = Counter(self.holders[region] for region in regions if region in self.holders)
+        return directed(tuple(worker for worker, _ in count.most_common(1)))
 
     @property
     def argument(self) -> list[Future] | RegionKeys:
@@ -133,7 +146,12 @@ def _requested(
     keys = {region: tuple(str(future.key) for future in its) for region, its in runs.items()}
     snapshot = RegionKeys(f"{reader.path} {reader.commit}", keys, options)
     futures = tuple(future for its in runs.values() for future in its)
-    handles = RegionHandles(client, futures, snapshot, roles.computing())
+    holders = {
+        region: holder
+        for region, holder in region_holders(reader, tuple(keys), client).items()
+        if holder in roles.compute
+    }
+    handles = RegionHandles(client, futures, snapshot, roles.computing(), holders)
     weakref.finalize(handles, remove_service, client, user).atexit = False
     return handles
 

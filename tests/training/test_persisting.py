@@ -5,19 +5,24 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, get_worker
 from support.processes import until
-from support.village import write_village
+from support.village import NOUNS, write_village
 
 import giaann_dask as gd
 from giaann_dask.cluster.persistence import OwnerBalance, PersistedCommit, is_published, published_commits
+from giaann_dask.cluster.regions import region_holders
+from giaann_dask.models.columns import predictor
+from giaann_dask.predict import generation
 from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import NetworkStore
 
 PROMPT = "The old miller carried the flour"
 
@@ -80,6 +85,41 @@ def test_nothing_is_read_of_a_persisted_network(
         assert trained.unpersist(client)
         assert not trained.unpersist(client)
         assert published_commits(client) == []
+
+
+def test_prompts_go_where_most_of_their_rows_are(
+    tmp_path: Path, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them use one opening of the commit."""
+    ran: list[str] = []
+    opened: list[object] = []
+    continued, opening = generation.continue_prompt, predictor.open_prompt_regions
+
+    def continue_prompt(*arguments: Any) -> Any:
+        ran.append(get_worker().address)
+        return continued(*arguments)
+
+    def open_prompt_regions(*arguments: Any) -> Any:
+        opened.append(arguments)
+        return opening(*arguments)
+
+    monkeypatch.setattr(generation, "continue_prompt", continue_prompt)
+    monkeypatch.setattr(predictor, "open_prompt_regions", open_prompt_regions)
+    with Client(cluster) as client:
+        text = write_village(tmp_path / "text.txt", 200, 1)
+        network = gd.train(text, tmp_path / "net", client=client).persist(client)
+        reader = NetworkStore(network.path).open(network.commit)
+        columns = predictor.columns_from_store(str(reader.path), reader.commit)
+        placement = reader.placement()
+        holders = region_holders(reader, placement.live(), client)
+        for noun in NOUNS[:8]:
+            prompt = f"The old {noun} carried the {NOUNS[0]}"
+            neurons = columns.prepare(prompt, "lexicon")[0].sequence.neuron
+            rows = Counter(holders[region] for region in placement.regions_of(neurons).tolist())
+            network.generate(prompt, client=client, max_tokens=2)
+            assert rows[ran[-1]] == max(rows.values())
+    assert len(set(ran)) == 2
+    assert len(opened) == 1
 
 
 @pytest.mark.cluster

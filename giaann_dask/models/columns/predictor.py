@@ -229,7 +229,15 @@ def _on_workers(
 ) -> WorkerOpening:
     kinds, flags = _auxiliary(client, reader, options, **regions.submit_kwargs)
     arguments = (str(reader.path), reader.commit, regions.argument, _projection(reader, options), kinds, flags)
-    return WorkerOpening.over(regions, columns_from_regions, arguments)
+    return WorkerOpening.over(regions, columns_from_regions, arguments, partial(_regions_of, reader, options.tagger))
+
+
+def _regions_of(reader: CommitReader, tagger: str, prompt: str) -> list[int]:
+    """Return the regions of the neurons of a prompt."""
+    opened = _opened_from_store(str(reader.path), reader.commit)
+    assert isinstance(opened.rows, StoredRows)
+    regions: list[int] = opened.rows.placement.regions_of(opened.prepare(prompt, tagger)[0].sequence.neuron).tolist()
+    return regions
 
 
 def _auxiliary(
