@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import icechunk
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.buffer.cpu import Buffer
@@ -30,6 +29,7 @@ from giaann_dask.errors import (
 from giaann_dask.runs.packing import unpack
 from giaann_dask.storage import absolute_place, reading, writing
 from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.icechunk_library import icechunk
 from giaann_dask.store.locking import is_vacant, locked
 from giaann_dask.store.network_store import resolve_reference
 from giaann_dask.store.places import StorePlace, answering

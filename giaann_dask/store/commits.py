@@ -14,7 +14,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-import icechunk
 import numpy as np
 import zarr
 
@@ -38,6 +37,7 @@ from giaann_dask.storage import (
     write_concurrently,
     write_json,
 )
+from giaann_dask.store.icechunk_library import icechunk
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, origin_writes, read_origins

@@ -17,7 +17,6 @@ import os
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import icechunk
 import numpy as np
 import numpy.typing as npt
 import zarr
@@ -35,6 +34,7 @@ from giaann_dask.object_urls import is_object_store
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
 from giaann_dask.storage import absolute_place, read_array, read_arrays, read_json, reading
 from giaann_dask.store.checked_store import open_checked_group
+from giaann_dask.store.icechunk_library import icechunk
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.places import SCHEMES, StorePlace
 from giaann_dask.store.unfinished import BRANCH

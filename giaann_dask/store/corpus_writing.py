@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import icechunk
 import numpy as np
 import numpy.typing as npt
 import zarr
@@ -27,6 +26,7 @@ from giaann_dask.object_urls import is_object_store
 from giaann_dask.storage import CHUNK, Write, append_values, create_array, write_concurrently, write_json, writing
 from giaann_dask.store.checked_store import RecordingStore, seal_group
 from giaann_dask.store.corpus import FORMAT, OFFSET, SEQUENCE_ARRAYS, TOKEN_ARRAYS, VERSION
+from giaann_dask.store.icechunk_library import icechunk
 from giaann_dask.store.locking import (
     WriteLock,
     is_vacant,

@@ -13,9 +13,8 @@ import threading
 import time
 from types import FrameType
 
-import icechunk
-
 from giaann_dask.errors import StoreForkedError
+from giaann_dask.store.icechunk_library import icechunk
 
 _user: int | None = None
 # A thread needs microseconds to leave Python, unless the machine is overloaded.

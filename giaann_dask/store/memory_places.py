@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-import icechunk
+from giaann_dask.store.icechunk_library import icechunk
 
 if TYPE_CHECKING:
     from obstore.store import MemoryStore

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import icechunk
 import zarr
 
 from giaann_dask.errors import (
@@ -40,6 +39,7 @@ from giaann_dask.store.commits import (
     write_empty,
     write_manifest,
 )
+from giaann_dask.store.icechunk_library import icechunk, manifest_sizes
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.locking import (
     WriteLock,
@@ -172,7 +172,7 @@ class NetworkStore:
     def _look_up(self, commit: str) -> str:
         """Let Icechunk remember the snapshot of a commit, and return the identity that it has there."""
         found = self._repository.lookup_snapshot(commit)
-        nodes = _NODES_OF_A_MANIFEST * len(found.manifests)
+        nodes = _NODES_OF_A_MANIFEST * len(manifest_sizes(self._repository, found))
         if nodes > self._nodes:
             # The next commits will be larger.
             self._nodes = 2 * nodes
@@ -597,10 +597,8 @@ class NetworkStore:
 
     def _own_objects(self, commit: str, before: str) -> WrittenObjects:
         """Return the objects of Icechunk itself in a commit: new manifests, a snapshot, its log, and the branch."""
-        new, old = (
-            {manifest.id: manifest.size_bytes for manifest in self._repository.lookup_snapshot(each).manifests}
-            for each in (commit, before)
-        )
+        snapshots = map(self._repository.lookup_snapshot, (commit, before))
+        new, old = (manifest_sizes(self._repository, each) for each in snapshots)
         manifests = [nbytes for name, nbytes in new.items() if name not in old]
         return WrittenObjects(len(manifests) + _COMMIT_FILES, sum(manifests))
 

@@ -17,8 +17,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import icechunk
-
 from giaann_dask.errors import (
     OptionError,
     StoreExistsError,
@@ -37,6 +35,7 @@ from giaann_dask.storage import (
     unreachable,
     writing,
 )
+from giaann_dask.store.icechunk_library import create_repository, icechunk
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.memory_places import memory_place
 
@@ -262,7 +261,7 @@ class StorePlace:
         with writing(f"network {self}"):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
-            return icechunk.Repository.create(self.storage(), config=config)
+            return create_repository(self.storage(), config)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ import pickle
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-import icechunk
 from zarr.core.buffer import Buffer as AnyBuffer
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.buffer.cpu import Buffer
@@ -21,6 +20,7 @@ from zarr.storage import WrapperStore
 from giaann_dask.object_urls import is_in_memory
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.storage import writing
+from giaann_dask.store.icechunk_library import icechunk
 from giaann_dask.store.locking import LockToken, require_place
 from giaann_dask.store.memory_places import PackedFork, merge_packed, open_packed, pack_fork, pack_written
 
@@ -54,7 +54,7 @@ def is_object(key: str, nbytes: int) -> bool:
     return not key.endswith("zarr.json") and nbytes > _INLINE
 
 
-class CountingStore(WrapperStore[icechunk.IcechunkStore]):
+class CountingStore(WrapperStore["icechunk.IcechunkStore"]):
     """Zarr store that counts the objects that are written through it.
 
     Attributes

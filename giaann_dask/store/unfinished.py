@@ -13,11 +13,10 @@ from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 
-import icechunk
-
 from giaann_dask.errors import GiaannError
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.storage import writing
+from giaann_dask.store.icechunk_library import icechunk
 from giaann_dask.store.locking import UNFINISHED, clear_attempt
 from giaann_dask.store.places import StorePlace
 

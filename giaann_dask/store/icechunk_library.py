@@ -1,0 +1,30 @@
+"""Import Icechunk when it is first used, call what differs between its versions, and write what both of them read.
+
+Icechunk 2 starts threads when it is imported. They do not exist in a worker, which is forked from a process that has
+imported this package. It also writes format 2 by default, which Icechunk 1 cannot read; both read and write format 1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from giaann_dask.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import icechunk as icechunk
+else:
+    icechunk = LazyModule("icechunk")
+
+
+def create_repository(storage: icechunk.Storage, config: icechunk.RepositoryConfig | None) -> icechunk.Repository:
+    """Create a repository in format 1, as networks are copied between machines whose versions of Icechunk differ."""
+    version: dict[str, Any] = {"spec_version": 1} if hasattr(icechunk, "SpecVersion") else {}
+    return icechunk.Repository.create(storage, config=config, **version)
+
+
+def manifest_sizes(repository: icechunk.Repository, snapshot: icechunk.SnapshotInfo) -> dict[str, int]:
+    """Return the bytes of each manifest of a commit by its identity."""
+    found: Any = getattr(snapshot, "manifests", None)
+    if found is None:
+        found = cast(Any, repository).list_manifest_files(snapshot.id)
+    return {each.id: each.size_bytes for each in found}
