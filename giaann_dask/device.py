@@ -3,14 +3,16 @@
 Devices of inference are chosen by name, and their memory is measured here. Everything else takes a `torch.device`
 without checking its kind; `giaann_dask.cluster` starts clusters of CUDA workers.
 
-PyTorch is imported where something first uses a tensor, as its import takes longer than any other: modules take the
-name `torch` from here, and None stands for the CPU, where compiled code works on arrays.
+PyTorch is imported where something first uses a tensor, as its import takes longer than any other, and need not be
+installed for anything else: modules take the name `torch` from here, and None stands for the CPU, where compiled code
+works on arrays.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     gpu = cuda
 else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")
+    np, torch = LazyModule("numpy"), LazyModule("torch", "torch")
 
 
 def __getattr__(name: str) -> object:
@@ -101,6 +103,8 @@ def finds_cuda(name: DeviceName) -> bool:
 
 def _has_driver() -> bool:
     """Return whether PyTorch may find a device: without a driver it finds none, and need not be imported."""
+    if importlib.util.find_spec("torch") is None:
+        return False
     if "torch" in sys.modules:
         return True
     try:

@@ -66,15 +66,27 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str]
 class LazyModule(ModuleType):
     """Module that is imported when one of its names is first used.
 
+    Parameters
+    ----------
+    name : str
+        Full name of the module.
+    extra : str, optional
+        Extra of giaann-dask that installs it; see `import_optional`.
+
     Examples
     --------
     >>> LazyModule("json").loads("[1]")
     [1]
     """
 
+    def __init__(self, name: str, extra: str | None = None) -> None:
+        super().__init__(name)
+        self._extra = extra
+
     def __getattr__(self, name: str) -> Any:
         """Import the module, and keep the name here, so that it is found at once from then on."""
-        value = getattr(import_module(self.__name__), name)
+        module = import_optional(self.__name__, self._extra) if self._extra else import_module(self.__name__)
+        value = getattr(module, name)
         setattr(self, name, value)
         return value
 

@@ -88,6 +88,39 @@ def test_the_check_of_a_gpu_imports_the_packages_that_it_names_and_no_others_of_
     assert done.returncode == 0, done.stderr
 
 
+def test_only_tensors_need_pytorch(tmp_path: Path) -> None:
+    program = """if True:
+    import sys
+    from importlib.machinery import PathFinder
+
+    class WithoutTorch:
+        def find_spec(name, path=None, target=None):
+            return None if name == "torch" else PathFinder.find_spec(name, path, target)
+
+    sys.meta_path[:] = [WithoutTorch if each is PathFinder else each for each in sys.meta_path]
+    import giaann_dask as gd
+    text, folder = sys.argv[1:]
+    with gd.connect(workers=0) as client:
+        for profile in ("v1", "v2"):
+            specification = gd.Specification(profile=profile, regions=2)
+            network = gd.train(text, f"{folder}/{profile}", client=client, specification=specification)
+            try:
+                assert network.generate("The old miller carried the flour", client=client).tokens
+                assert network.evaluate(text, client=client).top1 > 0
+                print(profile, "works")
+            except gd.errors.MissingDependencyError as error:
+                print(profile, error)
+    """
+    text = write_village(tmp_path / "village.txt", 20)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(text), str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    first, second = done.stdout.splitlines() or [done.stderr] * 2
+    assert first == "v1 works"
+    assert second.startswith("v2 the package 'torch' cannot be imported")
+    assert second.endswith("install it with: pip install 'giaann-dask[torch]'")
+
+
 @pytest.mark.cluster
 def test_workers_that_exchange_data_by_ucx_train_the_same_network(tmp_path: Path) -> None:
     pytest.importorskip("distributed_ucxx", reason="needs distributed-ucxx (extra cuda)")

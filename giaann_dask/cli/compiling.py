@@ -14,9 +14,10 @@ import click
 
 from giaann_dask.cli.click_ext import Command, section
 from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.output import answer, figures
+from giaann_dask.cli.output import answer, figures, say
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.shared_options import json_option, silence_dask
+from giaann_dask.errors import MissingDependencyError
 from giaann_dask.registry import PROFILES, Profile
 
 _LINES = 30
@@ -51,7 +52,13 @@ def compile_ahead(
     for profile in profiles or PROFILES:
         started = time.perf_counter()
         with waiting(f"compile {profile}"):
-            _use(profile)
+            try:
+                _use(profile)
+            except MissingDependencyError as error:
+                if profiles:
+                    raise
+                say(f"profile {profile} is not compiled: {error}")
+                continue
         seconds[profile] = round(time.perf_counter() - started, 1)
     answer({"seconds": seconds}, as_json, figures(seconds, *seconds))
 
