@@ -104,6 +104,31 @@ class DataMoved:
 
 
 @dataclass(frozen=True)
+class WorkerJudged:
+    """Changed judgement of a worker that is slower than its peers.
+
+    Attributes
+    ----------
+    round : int
+        Number of the round in the network after which it was judged, from 0.
+    worker : str
+        Its address.
+    step : str
+        Of `giaann_dask.cluster.worker_speeds.STEPS`.
+    cause : str
+        ``compute`` or ``link``; empty for a worker that has recovered.
+    speed : float
+        Relative to the median of its peers.
+    """
+
+    round: int
+    worker: str
+    step: str
+    cause: str
+    speed: float
+
+
+@dataclass(frozen=True)
 class MemoryMeasured:
     """Content of the storage workers after a round.
 
@@ -253,6 +278,7 @@ Event = (
     BlockEncoded
     | RoundIntegrated
     | DataMoved
+    | WorkerJudged
     | MemoryMeasured
     | RegionsMeasured
     | Committed

@@ -201,6 +201,7 @@ def train(
         names = (*names[:3], "tokens", *names[3:], "regions", "messages", *_MOVED, *memory, *_COMMITTED, "commit")
     names = (*names, "index_bytes_per_connection") if report.index_bytes else names
     names = (*names, "lock_waits", "lock_seconds") if report.lock_waits else names
+    names = (*names, "slow_workers") if report.slow_workers else names
     times = _times(report.stages)
     title = f"network {network}" if report.sequences else f"network {network} held all of it already"
     answer(counts, values["as_json"], [title, *figures({**counts, **times}, *names, *times)])

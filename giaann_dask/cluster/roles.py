@@ -12,6 +12,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster.waiting import query_scheduler
@@ -27,6 +28,9 @@ GPU = "GPU"
 # Workers of the processor that are started together both store columns and compute.
 BOTH_ROLES = {STORAGE: 1, COMPUTE: 1}
 
+# Unit of the memory by which regions are assigned, and how many times the bytes of regions must be available
+# before a slow worker loses any: regions grow, and adding to them needs room.
+_UNIT, _ROOM = 2**28, 2
 # Amount of a resource that a task requires: so small that it never limits how many tasks run.
 _SHARE = 1e-3
 
@@ -73,6 +77,8 @@ class Roles:
         Of the storage workers, by address.
     devices : tuple of str
         Workers with a GPU.
+    sole : frozenset of str
+        Workers that declare a resource, of any name, that no other one has.
     """
 
     storage: tuple[str, ...]
@@ -80,6 +86,7 @@ class Roles:
     restricted: frozenset[str] = frozenset()
     memory: dict[str, WorkerMemory] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    sole: frozenset[str] = frozenset()
 
     @property
     def every(self) -> set[str]:
@@ -121,9 +128,11 @@ def roles_among(workers: Mapping[str, Any]) -> Roles:
     others = tuple(address for address in every if not _has_device_alone(declared[address])) or every
     storage, compute = (tuple(a for a in every if role in declared[a]) for role in (STORAGE, COMPUTE))
     by_role = {STORAGE: storage, COMPUTE: compute}
-    restricted = frozenset(role for role, having in by_role.items() if having and having != every)
+    restricted = frozenset(role for role, its in by_role.items() if its and its != every)
     memory = {address: _memory(workers[address]) for address in storage or others}
-    return Roles(storage or others, compute or others, restricted, memory, devices)
+    having = Counter(resource for resources in declared.values() for resource in resources)
+    sole = frozenset(a for a, resources in declared.items() if any(having[resource] == 1 for resource in resources))
+    return Roles(storage or others, compute or others, restricted, memory, devices, sole)
 
 
 def _has_device_alone(declared: Set[str]) -> bool:
@@ -154,8 +163,13 @@ def _memory(worker: dict[str, Any]) -> WorkerMemory:
     )
 
 
-def assign_regions(owners: Mapping[int, str], weights: Mapping[int, int], roles: Roles) -> dict[int, str]:
-    """Assign regions to the present storage workers by memory.
+def assign_regions(
+    owners: Mapping[int, str],
+    weights: Mapping[int, int],
+    roles: Roles,
+    shares: Mapping[str, float] = MappingProxyType({}),
+) -> dict[int, str]:
+    """Assign regions to the present storage workers by memory, and to slow ones by their share.
 
     A worker's quota is its share of the memory that is free or used by regions: regions grow, so the
     available memory counts, and not the present size of a region.
@@ -168,6 +182,9 @@ def assign_regions(owners: Mapping[int, str], weights: Mapping[int, int], roles:
         Bytes of every live region.
     roles : Roles
         Present workers and their memory.
+    shares : mapping of str to float
+        Of slow workers, 0 to 1: how much of the quota by its memory each gets; more where the memory of the others
+        has no room for their regions.
 
     Returns
     -------
@@ -178,11 +195,14 @@ def assign_regions(owners: Mapping[int, str], weights: Mapping[int, int], roles:
     --------
     >>> assign_regions({}, {0: 5, 1: 5, 2: 5, 3: 5}, Roles(("a", "b"), ()))
     {0: 'a', 1: 'b', 2: 'a', 3: 'b'}
+    >>> assign_regions({0: "a", 1: "b", 2: "a"}, {0: 5, 1: 5, 2: 5}, Roles(("a", "b"), ()), {"a": 0})
+    {0: 'b', 1: 'b', 2: 'b'}
     """
     if not roles.storage:
         return {}
     kept = {region: owner for region, owner in owners.items() if region in weights and owner in roles.storage}
-    memory = _available_memory(kept, weights, roles)
+    nbytes = sum(weights.values()) if _is_limited(roles) else 0
+    memory = _slowed(_available_memory(kept, weights, roles), shares, nbytes)
     quota = {worker: len(weights) * memory[worker] / sum(memory.values()) for worker in roles.storage}
     count = Counter(kept.values())
     # A heap, so that thousands of regions are assigned to thousands of workers in milliseconds.
@@ -197,10 +217,13 @@ def assign_regions(owners: Mapping[int, str], weights: Mapping[int, int], roles:
     def below_quota(workers: Iterable[str]) -> str:
         return max(workers, key=lambda worker: quota[worker] - count[worker])
 
-    # A worker that joined later receives regions, the lightest first, until it is near its quota.
-    while quota[receiver := below_quota(roles.storage)] - count[receiver] >= 1:
+    # A worker that joined later receives regions, the lightest first, until it is near its quota, and one that has
+    # become slow gives them away.
+    while True:
+        receiver = below_quota(roles.storage)
         sender = min(roles.storage, key=lambda worker: quota[worker] - count[worker])
-        if count[sender] - quota[sender] <= 0:
+        lacking, beyond = quota[receiver] - count[receiver], count[sender] - quota[sender]
+        if min(lacking, beyond) <= 0 or max(lacking, beyond * (sender in shares)) < 1:
             break
         region = min((r for r in kept if kept[r] == sender), key=lambda r: (weights[r], r))
         kept[region] = receiver
@@ -208,12 +231,26 @@ def assign_regions(owners: Mapping[int, str], weights: Mapping[int, int], roles:
     return dict(sorted(kept.items()))
 
 
+def _is_limited(roles: Roles) -> bool:
+    return all(worker in roles.memory and roles.memory[worker].limit for worker in roles.storage)
+
+
+def _slowed(memory: Mapping[str, float], shares: Mapping[str, float], nbytes: int) -> Mapping[str, float]:
+    """Return the memory of workers, that of slow ones reduced as far as all regions still fit."""
+    slowed = {worker: its * shares.get(worker, 1.0) for worker, its in memory.items()}
+    every, left = sum(memory.values()), sum(slowed.values())
+    if not left or left == every:
+        return memory
+    back = min(max((_ROOM * nbytes / _UNIT - left) / (every - left), 0.0), 1.0)
+    return {worker: slowed[worker] + back * (memory[worker] - slowed[worker]) for worker in memory}
+
+
 def _available_memory(owners: Mapping[int, str], weights: Mapping[int, int], roles: Roles) -> dict[str, float]:
     """Return for each worker the memory that regions use or could use; equal shares without memory limits."""
-    if any(worker not in roles.memory or not roles.memory[worker].limit for worker in roles.storage):
+    if not _is_limited(roles):
         return dict.fromkeys(roles.storage, 1.0)
     memory = {worker: 1.0 + roles.memory[worker].free for worker in roles.storage}
     for region, owner in owners.items():
         memory[owner] += weights[region]
     # Rounded to 256 MiB: short-lived differences must not move regions.
-    return {worker: max(round(value / 2**28), 1) for worker, value in memory.items()}
+    return {worker: max(round(value / _UNIT), 1) for worker, value in memory.items()}

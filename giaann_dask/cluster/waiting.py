@@ -120,7 +120,7 @@ def require_synchronous(client: AnyClient, what: str = "") -> AnyClient:
     return client
 
 
-def query_scheduler(client: Client, question: str, **arguments: Any) -> Any:
+def query_scheduler(client: Client, question: str, *, limit_s: float | None = None, **arguments: Any) -> Any:
     """Send a request to the scheduler and return its response, within a timeout.
 
     Parameters
@@ -129,6 +129,8 @@ def query_scheduler(client: Client, question: str, **arguments: Any) -> Any:
         Connected to the scheduler.
     question : str
         Name of the scheduler's handler, such as ``identity``.
+    limit_s : float, optional
+        Seconds to wait; as for a task by default.
     **arguments
         Of the handler.
 
@@ -139,7 +141,7 @@ def query_scheduler(client: Client, question: str, **arguments: Any) -> Any:
     OptionError
         If the client is asynchronous.
     """
-    limit = timeout_s()
+    limit = timeout_s() if limit_s is None else limit_s
     require_synchronous(client)
     if client.scheduler is None:
         raise closed_client()

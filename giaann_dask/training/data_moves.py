@@ -1,4 +1,4 @@
-"""Report per round how many bytes stayed with the owners of regions, and how many were moved because of what.
+"""Report per round how many bytes stayed with the owners of regions, how many were moved because of what, and the work.
 
 Workers count them (`giaann_dask.cluster.locality`) and are asked for the sums after every round.
 """
@@ -13,6 +13,7 @@ from distributed import Client
 
 from giaann_dask.cluster.locality import COUNTS, locality_of, total
 from giaann_dask.cluster.waiting import ask_workers
+from giaann_dask.cluster.worker_speeds import Work
 from giaann_dask.errors import ClusterError
 from giaann_dask.events import DataMoved
 
@@ -32,6 +33,11 @@ class DataMoves:
         Of the cluster.
     workers : set of str
         Addresses of its workers.
+
+    Attributes
+    ----------
+    work : dict of str to Work
+        Of each worker between the last two events; empty where workers did not answer.
     """
 
     def __init__(self, client: Client, workers: Set[str] = frozenset()) -> None:
@@ -39,6 +45,8 @@ class DataMoves:
         # What workers told last, also of those that are gone; and the sums at the last event.
         self._told: dict[str, dict[str, int]] = {}
         self._before: dict[str, int] = {}
+        self._worked: dict[str, Work] = {}
+        self.work: dict[str, Work] = {}
         self._stayed = 0
         self._changed_at = float("-inf")
         self._ask_from = float("-inf")
@@ -63,7 +71,11 @@ class DataMoves:
             except ClusterError:
                 # Whether the cluster is lost is found out by those who need it.
                 self._ask_from = time.monotonic() + _PAUSE_S
-        self._take({worker: counts for worker, counts in found.items() if isinstance(counts, dict)})
+        counts = {worker: told for worker, told in found.items() if isinstance(told, dict)}
+        worked = {worker: told.get("work", Work()) for worker, told in counts.items()}
+        self.work = {worker: _new(work, self._worked.get(worker, Work())) for worker, work in worked.items()}
+        self._worked |= worked
+        self._take(counts)
         return self._event(number)
 
     def _take(self, told: Mapping[str, Mapping[str, int]]) -> None:
@@ -90,3 +102,8 @@ class DataMoves:
             spilled_bytes=new["spilled_bytes"],
             other_bytes=new["other_bytes"],
         )
+
+
+def _new(work: Work, before: Work) -> Work:
+    """Return the work since some earlier work; all of it where another worker has come at the same address."""
+    return work if work.nbytes < before.nbytes or work.moved < before.moved else work.plus(before, -1)

@@ -24,7 +24,7 @@ import distributed
 from distributed import Worker
 from distributed.protocol import to_serialize
 
-from giaann_dask.cluster.locality import count_fetched
+from giaann_dask.cluster.locality import count_increments
 from giaann_dask.cluster.waiting import beside_tasks, want
 from giaann_dask.cluster.worker_services import WorkerService, send_message
 from giaann_dask.errors import LostPartsError
@@ -166,12 +166,14 @@ async def _ask(
         return _parts_here(worker, keys, regions)
     message = {"op": PartService.operation, "keys": list(keys), "regions": list(regions)}
     async with limit:
+        began = time.perf_counter()
         try:
             answer = await asyncio.wait_for(send_message(worker, address, _CONNECT_S, message), _ANSWER_S)
         except OSError:
             return {}
     parts: dict[str, Parts] = answer["parts"]
-    count_fetched((run for its in parts.values() for run in its.values()), "increment_bytes", worker)
+    runs = (run for its in parts.values() for run in its.values())
+    count_increments(runs, worker, address, time.perf_counter() - began)
     return parts
 
 

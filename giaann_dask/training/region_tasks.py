@@ -80,16 +80,18 @@ class RegionTasks:
         """
         self._owners = region_holders(reader, regions, self.client)
 
-    def assign(self, weights: Mapping[int, int]) -> None:
+    def assign(self, weights: Mapping[int, int], shares: Mapping[str, float] = MappingProxyType({})) -> None:
         """Read which workers are present, and assign regions to those that store columns.
 
         Parameters
         ----------
         weights : mapping of int to int
             Bytes of every live region.
+        shares : mapping of str to float
+            Of workers that get fewer regions than their memory has room for.
         """
         self.roles = roles_of(self.client)
-        self._owners = assign_regions(self._owners, weights, self.roles)
+        self._owners = assign_regions(self._owners, weights, self.roles, shares)
         self.submitter.anywhere = self.roles.anywhere()
 
     def split(self, region: int, low: int) -> None:

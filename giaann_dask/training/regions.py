@@ -104,6 +104,8 @@ class Regions:
         Of the runs, as far as they are known.
     counts : mapping of int to tuple
         Known counts of regions: identities of runs, and their distinct neurons and connections.
+    shares : mapping of str to float
+        Of slow workers, which own fewer regions.
     short : bool
         Whether memory is short, so that not all runs could be decoded simultaneously, as of `limit_decoded`.
     """
@@ -130,6 +132,7 @@ class Regions:
         # Rounds whose increments have not been added, in order; they were counted for the present regions.
         self._counted: deque[CountedRound] = deque()
         self.rounds = rounds
+        self.shares: Mapping[str, float] = {}
         self.short = False
         self._runs: dict[int, Runs] = dict.fromkeys(placement.live(), ())
 
@@ -269,7 +272,7 @@ class Regions:
 
     def assign_owners(self) -> None:
         """Assign the regions to the present workers that store columns."""
-        self.tasks.assign(dict.fromkeys(self._runs, 0) | self.contents())
+        self.tasks.assign(dict.fromkeys(self._runs, 0) | self.contents(), self.shares)
 
     def add_counted(self, increments: Iterable[Future], report: Future) -> CountedRound:
         """Add the increments of a round that are being counted; `integrate` waits until it is known what they touch.

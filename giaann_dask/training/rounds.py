@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from distributed import Future
 
-from giaann_dask.cluster import directed, results, task_key
+from giaann_dask.cluster import results, task_key
 from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
 from giaann_dask.training.column_locks import ColumnLocks
+from giaann_dask.training.composing import PlacedBatch
 from giaann_dask.training.regions import CountedRound, Regions
 from giaann_dask.training.selection import join_touches
+from giaann_dask.training.slow_workers import SlowWorkers, at
 from giaann_dask.training.tasks import RoundPlan
 from giaann_dask.training.training_options import TrainingOptions
 from giaann_dask.training.training_report import measure_touches, report_round
@@ -57,6 +59,8 @@ class Rounds:
         What a batch computes.
     options : TrainingOptions
         Its mode and selection, and how many batches are accumulated.
+    slow : SlowWorkers
+        Which workers count fewer batches.
 
     Attributes
     ----------
@@ -64,21 +68,23 @@ class Rounds:
         Columns of the rounds in flight, where sequences train one by one.
     """
 
-    def __init__(self, regions: Regions, specification: Specification, options: TrainingOptions) -> None:
-        self._regions = regions
+    def __init__(
+        self, regions: Regions, specification: Specification, options: TrainingOptions, slow: SlowWorkers
+    ) -> None:
+        self._regions, self._slow = regions, slow
         self._specification = specification
         self._options = options
         self._selection = options.ordered_selection
         self.locks = ColumnLocks()
 
     def submit(
-        self, batches: Sequence[Sequence[StreamedBlock]], plan: RoundPlan, finish_oldest: Callable[[], None]
+        self, batches: Sequence[PlacedBatch], plan: RoundPlan, finish_oldest: Callable[[], None]
     ) -> Iterator[Round]:
         """Submit the tasks of the rounds that some blocks are divided into, one per iteration.
 
         Parameters
         ----------
-        batches : sequence of sequence of StreamedBlock
+        batches : sequence of PlacedBatch
             Whole blocks joined into batches; in corpus order each is one ``count_batch`` task of a single round.
         plan : RoundPlan
             Rounds and batches.
@@ -90,7 +96,7 @@ class Rounds:
         Round
             The regions hold whole blocks only after the last one.
         """
-        blocks = tuple(block for batch in batches for block in batch)
+        blocks = tuple(block for batch in batches for block in batch.blocks)
         joined = self._selection.order == "corpus" and plan == RoundPlan(1, len(batches))
         self._regions.assign_owners()
         self._place([block.encoded for block in blocks])
@@ -105,8 +111,11 @@ class Rounds:
             trained = blocks if number == plan.rounds - 1 else ()
             share = total * (number + 1) // plan.rounds - total * number // plan.rounds
             with self._regions.tasks.submitter.together():
+                self._count_again(
+                    tasks.count_batch, [blocks[0].encoded], *self._arguments(), key_of=blocks[0].encoded.key
+                )
                 if selection is None:
-                    increments = [self._count([block.encoded for block in batch]) for batch in batches]
+                    increments = [self._count(batch) for batch in batches]
                 else:
                     chosen = range(number * plan.width, (number + 1) * plan.width)
                     increments = [self._count_selected(blocks, selection, batch) for batch in chosen]
@@ -141,13 +150,13 @@ class Rounds:
 
     def _count_dense(self, blocks: Sequence[StreamedBlock], selection: Future, number: int) -> Future:
         """Submit the training of one sequence in a dense tensor, on the compute worker whose turn it is."""
-        rules = (self._regions.columns, self._specification, self._regions.splits, self._options.device)
-        part = ([block.encoded for block in blocks], selection, number, *rules)
+        part = ([block.encoded for block in blocks], selection, number, *self._arguments(), self._options.device)
+        self._count_again(tasks.count_dense, *part, key_of=(selection.key, number))
         key = task_key("count_batch", "dense", selection.key, number, *self._rule())
         compute = self._regions.tasks.roles.compute
         # Dask alone would give them all to the worker that has the blocks.
-        turn = directed(compute[number % len(compute) :][:1]) if compute else {}
-        return self._regions.tasks.submitter.submit(key, tasks.count_dense, *part, **turn)
+        worker = self._slow.next_worker(compute) or (compute[number % len(compute)] if compute else "")
+        return self._regions.tasks.submitter.submit(key, tasks.count_dense, *part, **at(worker))
 
     def _finish(self, increments: Sequence[Future], blocks: tuple[StreamedBlock, ...], sequences: int) -> Round:
         """Submit the tasks that add up and measure the increments of a round's batches."""
@@ -170,10 +179,12 @@ class Rounds:
         key = (_identity(columns), [usage.key for usage in usages], kind)
         self._regions.place_columns(self._submit("place", tasks.place, columns, usages, kind, key_of=key))
 
-    def _count(self, blocks: list[Future]) -> Future:
+    def _count(self, batch: PlacedBatch) -> Future:
+        blocks = [block.encoded for block in batch.blocks]
         key = ([block.key for block in blocks], *self._rule())
-        arguments = (blocks, self._regions.columns, self._specification, self._regions.splits)
-        return self._compute("count_batch", tasks.count_batch, *arguments, key_of=key)
+        return self._compute(
+            "count_batch", tasks.count_batch, blocks, *self._arguments(), key_of=key, worker=batch.worker
+        )
 
     def _select(self, blocks: Sequence[StreamedBlock], plan: RoundPlan) -> tuple[Future, list[Future]]:
         """Submit the choice of the batch that each sequence of some blocks trains in, and what columns these have."""
@@ -184,10 +195,25 @@ class Rounds:
 
     def _count_selected(self, blocks: Sequence[StreamedBlock], selection: Future, number: int) -> Future:
         """Submit the training of the sequences that are selected for one batch."""
-        rules = (self._regions.columns, self._specification, self._regions.splits)
-        part = ([block.encoded for block in blocks], selection, number, *rules)
+        part = ([block.encoded for block in blocks], selection, number, *self._arguments())
         identity = (selection.key, number, *self._rule())
-        return self._compute("count_batch", tasks.count_selected, *part, key_of=identity)
+        worker = self._slow.next_worker(self._regions.tasks.roles.compute)
+        return self._compute("count_batch", tasks.count_selected, *part, key_of=identity, worker=worker)
+
+    def _count_again(self, function: Callable[..., object], *arguments: object, key_of: object) -> None:
+        """Let workers that get no batches count a part of the round, too, so that it is known when they recover."""
+        submitter, number = self._regions.tasks.submitter, self._regions.rounds
+
+        def submit(worker: str, peer: str) -> Future:
+            key = task_key("count_again", worker, number, key_of, *self._rule())
+            counted = submitter.pass_on(key, function, *arguments, **at(worker))
+            return submitter.submit(task_key("receive", key), tasks.receive, counted, **at(peer))
+
+        self._slow.measure(self._regions.tasks.roles.compute, submit)
+
+    def _arguments(self) -> tuple[object, ...]:
+        """Return what a task that counts takes in addition to the sequences."""
+        return self._regions.columns, self._specification, self._regions.splits
 
     def _rule(self) -> tuple[object, ...]:
         """Return the inputs, in addition to the sequences, that determine the increments of a batch."""
@@ -198,9 +224,12 @@ class Rounds:
             return increments[0]
         return self._compute("accumulate", tasks.accumulate, *increments, key_of=[f.key for f in increments])
 
-    def _compute(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Future:
-        """Submit a task that computes what other tasks of a round use."""
-        computing = self._regions.tasks.roles.computing()
+    def _compute(
+        self, name: str, function: Callable[..., object], *arguments: object, key_of: object, worker: str = ""
+    ) -> Future:
+        """Submit a task that computes what other tasks of a round use, on one worker if it can."""
+        # Without the role's resource: a task with both may be sent to a worker without it, which dies of it.
+        computing = at(worker) or self._regions.tasks.roles.computing()
         return self._regions.tasks.submitter.submit(task_key(name, key_of), function, *arguments, **computing)
 
     def _submit(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Future:

@@ -6,6 +6,7 @@ blocks are divided into the batches of rounds here, as tasks, too.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
@@ -13,7 +14,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.cluster.locality import count_used
+from giaann_dask.cluster.locality import count_used, count_work
 from giaann_dask.cluster.regions import open_any_commit, sum_runs
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.cluster.written_runs import WRITTEN
@@ -127,8 +128,14 @@ def count_batch(
     blocks: Sequence[EncodedBlock], columns: Placement, specification: Specification, splits: tuple[Split, ...]
 ) -> dict[int, Increment]:
     """Return the increments of a batch of sequences by region."""
-    placement = replace(columns, splits=splits)
-    return divide_at_targets(dict(model_of(specification).count(blocks, specification, placement)), placement)
+    placement, began = replace(columns, splits=splits), time.perf_counter()
+    increments = divide_at_targets(dict(model_of(specification).count(blocks, specification, placement)), placement)
+    count_work(increments.values(), time.perf_counter() - began)
+    return increments
+
+
+def receive(increments: dict[int, Increment]) -> None:
+    """Receive increments that are not used, so that the link they come over is measured."""
 
 
 _Form = TypeVar("_Form", bound=AnyRun)
@@ -212,9 +219,11 @@ def count_dense(
 ) -> dict[int, Increment]:
     """Return what `count_selected` returns for a batch of one sequence, from a dense tensor on a device."""
     chosen, placement = _selected(blocks, batch, number), replace(columns, splits=splits)
+    began = time.perf_counter()
     increments: dict[int, Increment] = dict(
         model_of(specification).count_dense(chosen, specification, placement, device)
     )
+    count_work(increments.values(), time.perf_counter() - began)
     return divide_at_targets(increments, placement)
 
 

@@ -38,11 +38,13 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import SequenceRange
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.committing import CommitContents, commit_regions, load_regions, stored_regions
+from giaann_dask.training.composing import PlacedBatch, Places, compose
 from giaann_dask.training.data_moves import DataMoves
 from giaann_dask.training.region_budgets import BudgetPolicy
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.rounds import Round, Rounds
 from giaann_dask.training.run_references import Snapshot
+from giaann_dask.training.slow_workers import SlowWorkers
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.tasks import RoundPlan, plan_rounds
 from giaann_dask.training.training_options import TrainingOptions
@@ -191,7 +193,8 @@ class Trainer:
         self._budgets = BudgetPolicy(self._regions, target.specification, options)
         if target.reader is not None:
             load_regions(target.reader, self._regions)
-        self._rounds = Rounds(self._regions, target.specification, options)
+        self._slow = SlowWorkers(client, options.slow_workers)
+        self._rounds = Rounds(self._regions, target.specification, options, self._slow)
         self._in_flight: deque[tuple[Round, Snapshot | None]] = deque()
         self._schedule = CommitSchedule(options)
         self._figures = TrainingFigures()
@@ -230,7 +233,7 @@ class Trainer:
         stream = EncodingStream(
             self._client, self._contents.vocabulary, sources, self._stream_options(), self._contents.ledger
         )
-        for batches in self._compose(map(self._masked, stream.blocks(inputs))):
+        for batches in compose(self._told(stream.blocks(inputs)), self._options.batch_sequences, self._places):
             for submitted in self._rounds.submit(batches, self._plan_rounds(batches), self._integrate):
                 self._regions.integrate(leave=max(1, self._rounds_in_flight()) if self._options.published else 1)
                 # Other rounds keep no references, so that runs are released as soon as compaction has added them up.
@@ -269,6 +272,7 @@ class Trainer:
             stages=clock.times(),
             lock_waits=self._rounds.locks.waits,
             lock_seconds=self._rounds.locks.seconds,
+            slow_workers=self._slow.named(),
         )
         self._regions.release()
         return report
@@ -306,35 +310,26 @@ class Trainer:
             words=False,
         )
 
-    def _plan_rounds(self, batches: Sequence[Sequence[StreamedBlock]]) -> RoundPlan:
-        sequences = sum(block.mapping.sequences for batch in batches for block in batch)
+    def _plan_rounds(self, batches: Sequence[PlacedBatch]) -> RoundPlan:
+        sequences = sum(block.mapping.sequences for batch in batches for block in batch.blocks)
         return plan_rounds(sequences, len(batches), self._width(), self._options.batch_sequences)
 
-    def _compose(self, blocks: Iterator[StreamedBlock]) -> Iterator[list[list[StreamedBlock]]]:
-        """Join blocks into batches, and as many batches as workers run simultaneously into a round."""
-        # One block has choice enough where sequences train one by one, and only whole ones are committed.
-        width = 1 if self._options.published else self._width()
-        batches: list[list[StreamedBlock]] = []
-        batch: list[StreamedBlock] = []
-        for block in blocks:
+    def _told(self, blocks: Iterator[StreamedBlock]) -> Iterator[StreamedBlock]:
+        """Yield blocks whose tokens to train are marked, and tell observers of them."""
+        for block in map(self._masked, blocks):
             self._observer(BlockEncoded(block.mapping.sequences, block.characters, block.read))
-            batch.append(block)
-            # As near to the wanted size as whole blocks allow.
-            if sum(b.mapping.sequences for b in batch) + block.mapping.sequences / 2 >= self._options.batch_sequences:
-                batches.append(batch)
-                batch = []
-            if len(batches) == width:
-                yield batches
-                # Workers may have joined or left.
-                batches, width = [], 1 if self._options.published else self._width()
-        if batch:
-            batches.append(batch)
-        if batches:
-            yield batches
+            yield block
+
+    def _places(self) -> Places:
+        """Return the batches of a round for each worker, and its share."""
+        # One block has choice enough where sequences train one by one, and only whole ones are committed.
+        if self._options.published:
+            return {"": (1, 1.0)}
+        return self._slow.places(self._regions.tasks.roles.compute, self._options.accumulate)
 
     def _width(self) -> int:
         """Return how many batches a round has with the present workers."""
-        return max(1, len(self._regions.tasks.roles.compute)) * self._options.accumulate
+        return self._slow.width(self._regions.tasks.roles.compute) * self._options.accumulate
 
     def _integrate(self) -> None:
         """Wait for the oldest round, count its sequences, and commit if that was due when it was submitted."""
@@ -357,10 +352,19 @@ class Trainer:
         self._observer(report.event(number, done.sequences, len(self._in_flight), counting))
         self._observer(self._moves.since(number))
         self._observer(self._memory())
+        self._judge_workers(number)
         if self._figures.shows_regions():
             self._observer(RegionsMeasured(self._regions.measured(self._figures.moved.region_touches)))
         if snapshot is not None:
             self._commit_runs(snapshot)
+
+    def _judge_workers(self, number: int) -> None:
+        """Judge the workers that count and store by their work until the end of a round."""
+        roles, owners = self._regions.tasks.roles, self._regions.tasks.owners.values()
+        present, needed = {*roles.storage, *roles.compute}, {*roles.sole, *owners}
+        for event in self._slow.review(number, self._moves.work, present, needed):
+            self._observer(event)
+        self._regions.shares = self._slow.region_shares()
 
     def _rounds_in_flight(self) -> int:
         """Return how many rounds may be in flight beside the next one: as many as asked for, or memory allows."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+from giaann_dask.cluster.worker_speeds import REACTIONS, Reaction
 from giaann_dask.device import DeviceName
 from giaann_dask.errors import OptionError, parameter, require_at_least, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
@@ -80,6 +81,9 @@ class TrainingOptions:
     rounds_in_flight : int
         Rounds that may be computed, moved and integrated at the same time, where there is memory for
         them. With fewer than 4, a worker of a quarter of the others' speed lets these run dry.
+    slow_workers : {"report", "adapt", "retire"}
+        What follows for a worker that is slower than its peers: its name is logged; it also counts less, then loses its
+        regions; it is also retired where it would only delay the others. That changes a cluster that others may use.
     commit_seconds : float
         Time between two commits, at least, and at least as long as the first of them took; there is always one at the
         end.
@@ -120,6 +124,7 @@ class TrainingOptions:
     accumulate: int = 1
     exchange: Exchange = "auto"
     rounds_in_flight: int = 4
+    slow_workers: Reaction = "adapt"
     commit_seconds: float = 60.0
     commit_sequences: int | None = None
     keep_commits: int | None = None
@@ -152,6 +157,7 @@ class TrainingOptions:
         require_option(self.commit_seconds > 0, "commit_seconds", self.commit_seconds, "more than 0")
         require_one_of("train_on", self.train_on, TRAIN_ON)
         require_one_of("exchange", self.exchange, EXCHANGES)
+        require_one_of("slow_workers", self.slow_workers, REACTIONS)
         if self.published:
             self._take_single_sequences()
 

@@ -75,6 +75,8 @@ class TrainingReport(Summarised):
         Objects that commits wrote, a request each (in a folder files), and bytes of their chunks and manifests.
     lock_waits, lock_seconds : int, float
         Sequences that waited for locked columns, and how long, together; only in the mode ``published``.
+    slow_workers : dict of str to str
+        How each worker was judged last that was slower than its peers, by address.
     stages : dict of str to StageTime
         How long workers have spent on the tasks of each stage, and whether on the processor or on devices.
     """
@@ -102,6 +104,7 @@ class TrainingReport(Summarised):
     commit_bytes: int = field(default=0)
     lock_waits: int = field(default=0)
     lock_seconds: float = field(default=0.0)
+    slow_workers: dict[str, str] = field(default_factory=dict, compare=False)
     stages: dict[str, StageTime] = field(default_factory=dict, compare=False)
 
     @property
@@ -125,6 +128,7 @@ class TrainingReport(Summarised):
             *((("index", f"{self.index_bytes_per_connection:.3g} B per connection"),) if self.index_bytes else ()),
             ("seconds", f"{self.seconds:.2f}"),
             *((("waits for columns", f"{self.lock_waits}, {self.lock_seconds:.2f} s"),) if self.lock_waits else ()),
+            *((f"slow worker {worker}", verdict) for worker, verdict in self.slow_workers.items()),
             *time_rows(self.stages, ["device"]),
             ("commit", self.commit),
         )
@@ -137,8 +141,11 @@ def join_reports(reports: Sequence[TrainingReport]) -> TrainingReport:
     largest = {name: max(getattr(report, name) for report in reports) for name in _LARGEST}
     reasons = {reason for report in reports for reason in report.skipped}
     skipped = {reason: sum(report.skipped.get(reason, 0) for report in reports) for reason in sorted(reasons)}
+    slow: dict[str, str] = {}
+    for report in reports:
+        slow |= report.slow_workers
     stages = add_times(*(report.stages for report in reports))
-    return replace(reports[-1], skipped=skipped, stages=stages, **added, **largest)
+    return replace(reports[-1], skipped=skipped, slow_workers=slow, stages=stages, **added, **largest)
 
 
 @register_arrays
