@@ -54,6 +54,7 @@ from giaann_dask.events import (
     RegionMeasured,
     RegionsMeasured,
     RoundIntegrated,
+    WorkerJudged,
 )
 from giaann_dask.models.columns.predictor import open_columns
 from giaann_dask.predict.sessions import Sessions
@@ -67,6 +68,7 @@ happenings = st.one_of(
     st.builds(BlockEncoded, numbers, numbers),
     st.builds(PromptsAdvanced, st.integers(0, 9), st.integers(0, 9), numbers),
     st.builds(MemoryMeasured, numbers, numbers, numbers),
+    st.builds(WorkerJudged, numbers, st.sampled_from("ab"), st.just(""), st.sampled_from(["", "link"]), st.just(0.5)),
     st.builds(Committed, st.text(max_size=20), numbers, st.floats(0, 1e6)),
 )
 
@@ -96,6 +98,8 @@ def test_lost_messages_cost_nothing(told: list[tuple[int, Event, bool]]) -> None
     assert board.totals["commits"] == sum(isinstance(event, Committed) for event in events)
     prompts = [event for event in events if isinstance(event, PromptsAdvanced)]
     assert board.gauges(0.0).get("prompts_in_flight", 0) == sum(e.entered - e.left for e in prompts)
+    judged = {(n, e.worker): bool(e.cause) for n, e, _ in told if isinstance(e, WorkerJudged)}
+    assert board.gauges(0.0).get("slow_workers", 0) == sum(judged.values())
     last = [[e for n, e, _ in told if n == number and isinstance(e, RoundIntegrated)][-1:] for number in range(3)]
     assert board.gauges(0.0).get("rounds_in_flight", 0) == sum(e.rounds_in_flight for es in last for e in es)
 

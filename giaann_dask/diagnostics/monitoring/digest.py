@@ -22,6 +22,7 @@ from giaann_dask.events import (
     RegionsMeasured,
     RoundIntegrated,
     SequencesEvaluated,
+    WorkerJudged,
 )
 
 # Of a network with more regions, the largest and the busiest are told.
@@ -59,6 +60,7 @@ class Digest:
         self._commits: deque[list[Any]] = deque(maxlen=_COMMITS_TOLD)
         self._regions: list[list[Any]] | None = None
         self._region_count = 0
+        self._slow: set[str] = set()
 
     def add(self, event: Event) -> None:
         """Count an event."""
@@ -71,6 +73,9 @@ class Digest:
             case DataMoved():
                 for name in MOVED:
                     self._totals[f"data_{name}"] += getattr(event, name)
+            case WorkerJudged():
+                (self._slow.add if event.cause else self._slow.discard)(event.worker)
+                self._gauges["slow_workers"] = len(self._slow)
             case MemoryMeasured():
                 self._gauges |= {"decoded_bytes": event.hot_bytes, "packed_bytes": event.packed_bytes}
             case RegionsMeasured():

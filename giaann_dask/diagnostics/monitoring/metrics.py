@@ -52,6 +52,7 @@ COUNTERS = (
 GAUGES = (
     ("rounds_in_flight", "giaann_rounds_in_flight", "Rounds submitted and not yet part of their regions"),
     ("rounds_counting", "giaann_rounds_counting", "Of these, rounds whose increments are not all computed"),
+    ("slow_workers", "giaann_slow_workers", "Workers that were slower than their peers and have not recovered"),
     ("prompts_in_flight", "giaann_prompts_in_flight", "Prompts that are being continued together"),
 )
 TIERS = ("decoded", "packed", "spilled", "device", "process")

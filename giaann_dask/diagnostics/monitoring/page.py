@@ -285,6 +285,7 @@ def tiles(board: Board, now: float) -> str:
         ("rounds", short(board.totals["rounds"])),
         ("rounds counting + integrating", _rounds_by_stage(gauges)),
         ("regions", short(board.region_count)),
+        *((("slow workers", short(gauges["slow_workers"])),) if gauges.get("slow_workers") else ()),
         ("prompts in flight", short(gauges.get("prompts_in_flight", 0))),
         ("last commit", f"{ago(now - board.commits[-1].time_s)} ago" if board.commits else "none"),
     )
