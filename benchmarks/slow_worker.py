@@ -1,134 +1,163 @@
-"""What a slow worker costs: training with one of the workers throttled to a share of its speed.
+"""What a slow worker costs, by what training does about it: all workers but one have the same speed.
 
-    python benchmarks/slow_worker.py --workers 4 --share 0.25
+    python benchmarks/slow_worker.py --workers 4 --share 0.25 --processor 0.25
 
-Covers: the rate of training undisturbed and with one worker that runs for a share of the time only
-(it is stopped and continued many times a second), against the rate that is left when only its own
-work is lost: (workers - 1 + share) / workers of the undisturbed one. Does not cover: workers
-that hang (`tests/training/test_fault_plans.py`).
+Covers: seconds of training undisturbed, and with one worker that takes 1 / share times as long for
+each task, for each of `TrainingOptions.slow_workers` (``report`` does nothing about it), against what is
+left when only its own work is lost: (workers - 1 + share) / workers of the undisturbed rate. Does not
+cover: workers that hang (`tests/training/test_fault_plans.py`), and slow links.
 
-Needs a processor for every worker, and one more: with fewer, the others run on what the slow one
-leaves, and it seems to cost less than it does. On a machine with fewer, ``--processor 0.35`` gives
-every worker that share of one, throttled in the same way, so that what one leaves is of no use to another.
+Every worker sleeps after its tasks as long as they took of the processor, so many times that it works
+for ``--processor`` of the time; the slow one for a share of that. So workers need as many processors
+together as there are workers, times ``--processor``, and one more for scheduler and driver.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import signal
+import functools
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
+from typing import Any, Literal
 
-from distributed import get_task_stream
+from distributed import Client, Worker, WorkerPlugin
 from rich.console import Console
 from rich.table import Table
-from task_stream import idle_shares
 from training import BOOKS
 
 import giaann_dask as gd
+from giaann_dask.cluster.worker_speeds import REACTIONS, Reaction
 from giaann_dask.data import sample_text
+from giaann_dask.training import tasks
+
+Kind = Literal["undisturbed"] | Reaction
+Runs = dict[Kind, list[tuple[float, str]]]
+UNDISTURBED: Literal["undisturbed"] = "undisturbed"
 
 
-@contextmanager
-def throttled(pid: int, share: float, period_s: float = 0.1) -> Iterator[None]:
-    """Let a process run for a share of the time only."""
-    over = threading.Event()
+class Slowdown(WorkerPlugin):  # type: ignore[misc]
+    """Let the tasks of each worker take longer, by the processor time that they use.
 
-    def throttle() -> None:
-        while not over.is_set():
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(period_s * (1 - share))
-            os.kill(pid, signal.SIGCONT)
-            time.sleep(period_s * share)
+    Parameters
+    ----------
+    shares : dict of str to float
+        Of the time in which a worker works, by its address.
+    """
 
-    thread = threading.Thread(target=throttle, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
+    name = "slowdown"
+
+    def __init__(self, shares: Mapping[str, float]) -> None:
+        self._shares = shares
+
+    def setup(self, worker: Worker) -> None:
+        """Let the threads of a worker sleep within counting, which is measured, and after tasks."""
+        slept, share = threading.local(), self._shares[worker.address]
+
+        def catch_up() -> None:
+            used = time.thread_time() - slept.at
+            slept.at = time.thread_time()
+            time.sleep(used * (1 / share - 1))
+
+        original = tasks.divide_at_targets
+
+        def divide(*arguments: Any) -> Any:
+            divided = original(*arguments)
+            catch_up()
+            return divided
+
+        class Executor(ThreadPoolExecutor):
+            def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+                @functools.wraps(function)
+                def run(*arguments: Any, **named: Any) -> Any:
+                    slept.at = time.thread_time()
+                    found = function(*arguments, **named)
+                    catch_up()
+                    return found
+
+                return super().submit(run, *arguments, **named)
+
+        tasks.divide_at_targets = divide  # type: ignore[assignment]
+        worker.executors["default"] = Executor(worker.state.nthreads)
 
 
-def measure(corpus: Path, arguments: argparse.Namespace) -> dict[str, list[tuple[float, float, dict[str, int]]]]:
-    """Train undisturbed and disturbed in turns; return seconds, share of idle time and tasks of the slow worker."""
-    figures: dict[str, list[tuple[float, float, dict[str, int]]]] = {"undisturbed": [], "one slow": []}
-    options = gd.TrainingOptions(batch_sequences=arguments.batch_sequences, rounds_in_flight=arguments.rounds_in_flight)
+def slow_down(client: Client, arguments: argparse.Namespace, share: float) -> str:
+    """Let all workers work for a part of the time, the first for a share of that; return its address."""
+    slow, *others = sorted(map(str, client.scheduler_info(n_workers=-1)["workers"]))
+    shares = dict.fromkeys(others, arguments.processor) | {slow: arguments.processor * share}
+    client.register_plugin(Slowdown(shares))
+    return slow
+
+
+def measure(corpus: Path, arguments: argparse.Namespace, reaction: Reaction, share: float) -> tuple[float, str]:
+    """Train on new workers; return seconds, and what was said of the slow one."""
+    options = gd.TrainingOptions(
+        batch_sequences=arguments.batch_sequences,
+        block_characters=arguments.block_characters,
+        rounds_in_flight=arguments.rounds_in_flight,
+        slow_workers=reaction,
+    )
     with gd.connect(workers=arguments.workers) as client, tempfile.TemporaryDirectory() as folder:
-        pids = client.run(os.getpid)
-        slow = min(pids)
-        gd.train(corpus, Path(folder) / "warm", client=client, options=options)
-        for turn in range(arguments.repeats):
-            for name in figures:
-                started = time.time()
-                shares = dict.fromkeys(pids, arguments.processor)
-                if name == "one slow":
-                    shares[slow] *= arguments.share
-                with get_task_stream(client) as stream, ExitStack() as throttles:
-                    for worker, share in shares.items():
-                        if share < 1:
-                            throttles.enter_context(throttled(pids[worker], share))
-                    report = gd.train(
-                        corpus, Path(folder) / f"{name}-{turn}", client=client, options=options
-                    ).training_report
-                span = (started, time.time())
-                idle = idle_shares(stream.data, span, arguments.workers)
-                tasks = {"slow": sum(task["worker"] == slow for task in stream.data), "all": len(stream.data)}
-                figures[name].append((report.seconds, sum(idle) / len(idle), tasks))
-    return figures
+        gd.train(sample_text(), Path(folder) / "warm", client=client)
+        slow = slow_down(client, arguments, share)
+        report = gd.train(corpus, Path(folder) / "net", client=client, options=options).training_report
+        return report.seconds, "; ".join(
+            f"{'the slow one' if worker == slow else 'another'}: {verdict}"
+            for worker, verdict in report.slow_workers.items()
+        )
 
 
 def main() -> None:
     """Run the benchmark and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", nargs="*", type=Path, default=[BOOKS], help="text to read; the books by default")
-    parser.add_argument("--corpus", type=Path, help="read a corpus that was encoded before instead of text")
     parser.add_argument("--workers", type=int, default=2, help="worker processes")
     parser.add_argument("--share", type=float, default=0.25, help="speed of the slow one")
     parser.add_argument("--processor", type=float, default=1.0, help="share of a processor that a worker has")
-    parser.add_argument("--repeats", type=int, default=3, help="undisturbed and disturbed runs, in turns")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each kind, in turns")
     parser.add_argument("--batch-sequences", type=int, default=gd.TrainingOptions().batch_sequences)
+    parser.add_argument("--block-characters", type=int, default=gd.TrainingOptions().block_characters)
     parser.add_argument("--rounds-in-flight", type=int, default=gd.TrainingOptions().rounds_in_flight)
+    parser.add_argument("--reactions", nargs="*", choices=REACTIONS, default=REACTIONS)
     arguments = parser.parse_args()
     if arguments.text == [BOOKS] and not BOOKS.exists():
         arguments.text = [sample_text()]
+    runs: Runs = {name: [] for name in (UNDISTURBED, *arguments.reactions)}
     with tempfile.TemporaryDirectory() as folder:
-        corpus = arguments.corpus
-        if corpus is None:
-            with gd.connect(workers=arguments.workers) as client:
-                corpus = gd.encode(arguments.text, Path(folder) / "corpus", client=client).path
-        show(measure(corpus, arguments), arguments)
+        with gd.connect(workers=arguments.workers) as client:
+            corpus = gd.encode(arguments.text, Path(folder) / "corpus", client=client).path
+        for _ in range(arguments.repeats):
+            for name, found in runs.items():
+                share = 1.0 if name == UNDISTURBED else arguments.share
+                found.append(measure(corpus, arguments, "report" if name == UNDISTURBED else name, share))
+                print(name, *found[-1], flush=True)
+    show(runs, arguments)
 
 
-def show(figures: dict[str, list[tuple[float, float, dict[str, int]]]], arguments: argparse.Namespace) -> None:
-    """Print seconds, idle time and the slow worker's part."""
+def show(runs: Runs, arguments: argparse.Namespace) -> None:
+    """Print seconds, and what they are of the undisturbed and of the ideal ones."""
     table = Table(title=f"{arguments.workers} workers, one at {arguments.share:.0%} of its speed")
-    for column in ("run", "seconds", "median", "time without computing", "tasks of the slow worker"):
+    for column in ("run", "seconds", "median", "of undisturbed", "of ideal"):
         table.add_column(column, justify="left" if column == "run" else "right")
-    for name, runs in figures.items():
+    before = median(seconds for seconds, _ in runs[UNDISTURBED])
+    ideal = arguments.workers / (arguments.workers - 1 + arguments.share)
+    for name, found in runs.items():
+        after = median(seconds for seconds, _ in found)
+        times = after / before
         table.add_row(
             name,
-            " ".join(f"{seconds:.1f}" for seconds, _, _ in runs),
-            f"{median(seconds for seconds, _, _ in runs):.2f}",
-            f"{median(idle for _, idle, _ in runs):.0%}",
-            " ".join(f"{tasks['slow']}/{tasks['all']}" for _, _, tasks in runs),
+            " ".join(f"{seconds:.1f}" for seconds, _ in found),
+            f"{after:.1f}",
+            f"{times:.2f}",
+            "" if name == UNDISTURBED else f"{times / ideal:.2f}",
         )
     console = Console(width=110)
     console.print(table)
-    before, after = (median(seconds for seconds, _, _ in figures[name]) for name in ("undisturbed", "one slow"))
-    ideal = arguments.workers / (arguments.workers - 1 + arguments.share)
-    console.print(
-        f"{after / before:.2f} times as long; the slow worker's own share: {ideal:.2f}; "
-        f"beyond it: {after / before / ideal:.2f}"
-    )
+    console.print(f"the slow worker's own share: {ideal:.2f} times as long")
 
 
 if __name__ == "__main__":
