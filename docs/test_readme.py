@@ -16,6 +16,7 @@ from giaann_dask.cli.click_ext import Command
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 COMMANDS = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
 MODULES = (ROOT / "docs" / "reference" / "modules.md").read_text(encoding="utf-8")
@@ -49,7 +50,8 @@ def test_the_first_commands_run_as_they_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     block = next(block for language, block in fenced(README) if language == "sh")
-    install, compiles, assigned, commands = (line.partition("    #")[0].strip() for line in block.strip().splitlines())
+    assert block in INDEX
+    install, compiles, assigned, *lines = (line.partition("   #")[0].strip() for line in block.strip().splitlines())
     assert install.startswith("pip install --constraint constraints.txt")
     # It is what `tests/cluster/test_compilation.py` runs.
     assert compiles == "giaann-dask compile"
@@ -57,12 +59,23 @@ def test_the_first_commands_run_as_they_are_written(
     exec(python)
     value = capsys.readouterr().out.strip()
     monkeypatch.chdir(tmp_path)
-    for command in commands.split(" && "):
+    said: dict[str, list[str]] = {}
+    for command in (command for line in lines for command in line.split(" && ")):
         program, *arguments = shlex.split(command.replace(f"${name}", value))
+        if program == "echo":
+            text, _, file = arguments
+            Path(file).write_text(f"{text}\n", encoding="utf-8")
+            continue
         assert program == "giaann-dask"
         # Processes of workers would take seconds longer and change nothing.
-        assert run([*arguments, "--workers", "0"]) == 0, capsys.readouterr().err
-    assert "to the baker." in capsys.readouterr().out
+        workers = () if arguments[0] == "digest" else ("--workers", "0")
+        assert run([*arguments, *workers]) == 0, capsys.readouterr().err
+        said.setdefault(arguments[0], []).append(capsys.readouterr().out)
+    assert said["generate"][0].startswith("on the ship.")
+    assert "note.txt, character 0, sentence 1" in said["trace"][0]
+    assert "sample.txt" in said["trace"][0]
+    before, after = said["digest"]
+    assert before == after != ""
 
 
 def modules_of(layout: str) -> list[str]:
