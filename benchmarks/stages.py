@@ -80,7 +80,7 @@ def encode_text(text: str, watch: Stopwatch) -> tuple[Vocabulary, list[EncodedBl
 
         block = watch.time("collect", collect)
         mapping = watch.time("merge vocabulary", lambda block=block: vocabulary.extend(summarise(block)))
-        blocks.append(watch.time("encode", encode_block, block, mapping, specification.branches))
+        blocks.append(watch.time("encode", encode_block, block, mapping, specification))
     return vocabulary, blocks, words
 
 
