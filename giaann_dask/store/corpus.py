@@ -36,7 +36,7 @@ from giaann_dask.storage import absolute_place, read_array, read_arrays, read_js
 from giaann_dask.store.checked_store import open_checked_group
 from giaann_dask.store.icechunk_library import icechunk
 from giaann_dask.store.icechunk_process import use_icechunk
-from giaann_dask.store.places import SCHEMES, StorePlace
+from giaann_dask.store.places import SCHEMES, StorePlace, remembering
 from giaann_dask.store.unfinished import BRANCH
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES, TOO_MANY_BYTES, TOO_SHORT, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
@@ -331,7 +331,7 @@ def _open_group(path: Path) -> tuple[zarr.Group, dict[str, Any], str]:
     place = StorePlace(str(path))
     if not place.exists():
         raise StoreMissingError(f"there is no corpus at {path}", "an encoded corpus", "make one with encode")
-    config = icechunk.RepositoryConfig(caching=icechunk.CachingConfig(num_bytes_chunks=_CACHED_BYTES))
+    config = remembering(num_bytes_chunks=_CACHED_BYTES)
     session = icechunk.Repository.open(place.storage(), config=config).readonly_session(BRANCH)
     return *open_checked_group(session.store, str(path)), str(session.snapshot_id)
 

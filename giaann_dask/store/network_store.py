@@ -48,7 +48,7 @@ from giaann_dask.store.locking import (
     require_text,
 )
 from giaann_dask.store.manifest import Manifest
-from giaann_dask.store.places import StorePlace
+from giaann_dask.store.places import StorePlace, remembering
 from giaann_dask.store.run_io import CountingStore, WrittenObjects, fork_session, merge_written
 from giaann_dask.store.stored_repeats import StoredRepeats
 from giaann_dask.store.unfinished import BEGUN, BRANCH, CLOCKS_DIFFER, is_blank, made_apart, restart
@@ -154,7 +154,9 @@ class NetworkStore:
             )
         with reading(f"network {path}"):
             self._nodes = _NODES
-            self._opened = icechunk.Repository.open(place.storage(), config=_remembering(_NODES))
+            self._opened = icechunk.Repository.open(
+                place.storage(), config=remembering(num_snapshot_nodes=_NODES, **_CACHED)
+            )
         self._begun = False
 
     @property
@@ -176,7 +178,7 @@ class NetworkStore:
         if nodes > self._nodes:
             # The next commits will be larger.
             self._nodes = 2 * nodes
-            self._opened = self._repository.reopen(config=_remembering(self._nodes))
+            self._opened = self._repository.reopen(config=remembering(num_snapshot_nodes=self._nodes, **_CACHED))
         return str(found.id)
 
     @classmethod
@@ -610,11 +612,6 @@ def resolve_reference(repository: icechunk.Repository, name: str) -> str:
     if name in repository.list_tags():
         return str(repository.lookup_tag(name))
     return str(repository.lookup_branch(name)) if name in repository.list_branches() else name
-
-
-def _remembering(nodes: int) -> icechunk.RepositoryConfig:
-    """Return Icechunk's options for a repository of which so many nodes of snapshots are remembered."""
-    return icechunk.RepositoryConfig(caching=icechunk.CachingConfig(num_snapshot_nodes=nodes, **_CACHED))
 
 
 def _message_checksum(info: icechunk.SnapshotInfo) -> int:

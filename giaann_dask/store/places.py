@@ -241,7 +241,7 @@ class StorePlace:
         make : bool
             Whether to make an empty one where there is none.
         config : icechunk.RepositoryConfig, optional
-            Options of Icechunk.
+            Options of Icechunk; of a repository that is there those of `remembering` by default.
 
         Raises
         ------
@@ -252,7 +252,7 @@ class StorePlace:
         """
         if self.exists():
             with reading(f"network {self}"):
-                return icechunk.Repository.open(self.storage(), config=config)
+                return icechunk.Repository.open(self.storage(), config=config or remembering())
         if not make:
             raise StoreMissingError(f"there is no network at {self}", "a network or a copy of one", "check the name")
         folder = self.folder
@@ -262,6 +262,16 @@ class StorePlace:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
             return create_repository(self.storage(), config)
+
+
+def remembering(**most: int) -> icechunk.RepositoryConfig:
+    """Return Icechunk's options for a repository of which so much is remembered, as Icechunk names it."""
+    # Icechunk would load manifests of coordinates beforehand, and compile patterns of their names at each opening: it
+    # took a third of the time of small repositories. No array here has such a name.
+    preload = icechunk.ManifestPreloadConfig(preload_if=icechunk.ManifestPreloadCondition.false())
+    return icechunk.RepositoryConfig(
+        caching=icechunk.CachingConfig(**most), manifest=icechunk.ManifestConfig(preload=preload)
+    )
 
 
 @contextmanager

@@ -193,7 +193,7 @@ def test_a_network_that_was_set_back_to_its_beginning_is_kept(given: Given, tmp_
 
 
 def test_what_is_left_of_a_corpus_in_an_object_store_is_replaced() -> None:
-    place = absolute_place("memory://corpus")
+    place = absolute_place("memory://corpus-left-unfinished")
     assert is_blank(StorePlace(str(place)).repository(make=True))
     require_absent(place)
     with pytest.raises(KeyError), new_corpus(place):
