@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+import giaann_dask as gd
 from giaann_dask.data import sample_test_text
 
 # Never needed by these commands in this process, on the CPU.
@@ -53,17 +54,14 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     def arguments(command: str) -> list[str]:
         return [word.format(prompt="the miller carried the", **places) for word in command.split()]
 
-    def run(name: str, commands: list[str]) -> list[tuple[int, list[str]]]:
-        (folder / name).mkdir()
-        report = [sys.executable, "-c", _REPORT, str(folder / name)]
-        asked = json.dumps([arguments(command) for command in commands])
-        # rich would draw, where these are set.
-        plain = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
-        subprocess.run(report, input=asked, text=True, check=True, capture_output=True, env=plain)
-        return [json.loads((folder / name / f"{number}.json").read_text()) for number in range(len(commands))]
-
-    assert run("before", ["train {text} --network {network} --workers 0"])[0][0] == 0
-    found = run("after", list(FORBIDDEN))
+    with gd.connect(workers=0) as client:
+        gd.train(sample_test_text(), places["network"], client=client)
+    asked = json.dumps([arguments(command) for command in FORBIDDEN])
+    # rich would draw, where these are set.
+    plain = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
+    report = [sys.executable, "-c", _REPORT, str(folder)]
+    subprocess.run(report, input=asked, text=True, check=True, capture_output=True, env=plain)
+    found = [json.loads((folder / f"{number}.json").read_text()) for number in range(len(FORBIDDEN))]
     assert {status for status, _ in found} == {0}
     return {command: modules for command, (_, modules) in zip(FORBIDDEN, found, strict=True)}
 

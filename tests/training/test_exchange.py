@@ -25,7 +25,7 @@ from giaann_dask.training.exchange_rule import Exchange, RoundShape, choose_exch
 from giaann_dask.training.region_tasks import divide
 from giaann_dask.training.training_report import TrainingReport
 
-REGIONS = 24
+REGIONS = 16
 # Blocks of about 20 sentences.
 SMALL = {"batch_sequences": 20, "block_characters": 1200, "rounds_in_flight": 2}
 counts = st.integers(1, 5000)
@@ -51,7 +51,7 @@ def test_groups_of_regions_hold_each_once_within_their_bytes(weights: list[int],
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text of several rounds."""
-    return write_village(tmp_path_factory.mktemp("text") / "village.txt", 160)
+    return write_village(tmp_path_factory.mktemp("text") / "village.txt", 120)
 
 
 @pytest.fixture(scope="module")

@@ -118,7 +118,7 @@ def test_runs_are_on_the_owners_of_their_regions(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(trainer, "commit_regions", commit_and_look)
     # On a busy machine workers may answer late, and others steal tasks: a run that one of these writes is read.
     monkeypatch.setattr(data_moves, "_PATIENCE_S", 60)
-    texts = [write_village(tmp_path / f"{n}.txt", 1_500, n) for n in (1, 2)]
+    texts = [write_village(tmp_path / f"{n}.txt", 900, n) for n in (1, 2)]
     client: Client
     moved: list[list[DataMoved]] = []
     with dask.config.set({"distributed.scheduler.work-stealing": False}), gd.connect(workers=2) as client:
