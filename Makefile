@@ -13,7 +13,7 @@ INSTALL := $(PIP) --constraint constraints.txt
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
-.PHONY: demo test test-all check lint types extras doctest run-notebooks notebooks site docs memory-check bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
+.PHONY: demo test test-all check lint types extras run-notebooks notebooks site docs memory-check bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
 
 # uv resolves and installs in 12 s what takes pip 95 s. torch is left to pip, which also looks where the machine's
 # configuration of pip says; without uv pip does it all. dask-cuda prescribes another version of Dask than is installed,
@@ -48,7 +48,7 @@ test-all: $(COMPILED)
 	$(BIN)/pytest --hypothesis-profile thorough
 	GIAANN_DOCS_PROCESSES=1 $(BIN)/pytest docs
 
-check: lint types extras doctest run-notebooks docs
+check: lint types extras run-notebooks docs
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -63,12 +63,9 @@ types: $(READY)
 extras: $(READY)
 	$(BIN)/python .ci/extras.py
 
-doctest: $(COMPILED)
-	$(BIN)/pytest --doctest-modules giaann_dask
-
-# Whether the notebooks run; what they show is stored by the next target.
+# Whether the notebooks run, in one kernel; what they show is stored by the next target.
 run-notebooks: $(COMPILED)
-	$(BIN)/pytest --nbmake notebooks --nbmake-timeout 300
+	$(BIN)/python .ci/notebooks.py --check
 
 notebooks: $(COMPILED)
 	$(BIN)/python .ci/notebooks.py
@@ -82,9 +79,9 @@ memory-check: $(READY)
 site: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# By one process: another would spend as long on imports as on its half of the pages.
+# Code blocks of pages and examples of docstrings, by one process: another would spend as long on imports as on its half.
 docs: $(COMPILED) site
-	$(BIN)/pytest docs
+	$(BIN)/pytest --doctest-modules giaann_dask docs
 
 bench: $(READY)
 	$(BIN)/python benchmarks/stages.py $(BENCH)
