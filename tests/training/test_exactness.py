@@ -33,7 +33,7 @@ pytestmark = pytest.mark.cluster
         pytest.param(1, 500, 1, 20_000, 1, "corpus", marks=pytest.mark.slow),
         (0, 250, 2, 60_000, 1, "corpus"),
         (2, 60, 8, 5_000, 3, "least-overlap"),
-        pytest.param(4, 1000, 3, 60_000, 1, "random", marks=pytest.mark.slow),
+        pytest.param(4, 150, 3, 10_000, 1, "random", marks=pytest.mark.slow),
     ],
 )
 def test_exports_do_not_depend_on_workers_batches_and_regions(
