@@ -92,7 +92,9 @@ def test_predictions_and_explanations_are_the_same(networks: Pair, client: Clien
     ways: list[dict[str, Any]] = [{"mode": "replicated"}, {"mode": "remote", "answer_bytes": 64, "cache_bytes": 0}]
     for way in ways:
         options = gd.GenerationOptions(max_tokens=3, rows=RowOptions(**way))
-        assert networks.divided.generate(PROMPT, client=client, options=options).as_dict() == expected, way
+        found = networks.divided.generate(PROMPT, client=client, options=options).as_dict()
+        found.pop("rows", None)
+        assert found == expected, way
     traced = [each.trace(PROMPT, client=client, max_tokens=2).as_dict() for each in networks[:2]]
     for each in traced:
         del each["commit"]
