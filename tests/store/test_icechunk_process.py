@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from giaann_dask.store import icechunk_process
+from giaann_dask.store.icechunk_library import icechunk
 from giaann_dask.store.icechunk_process import await_icechunk
 
 
@@ -44,6 +45,8 @@ def enter() -> Iterator[Callable[[bool], SlowLoop]]:
     yield entered
     for loop in loops:
         loop.stop.set()
+        # Its thread would be found by the next test.
+        await_icechunk()
         loop.close()
 
 
@@ -79,7 +82,7 @@ def test_errors_of_icechunk_are_exceptions_alone(
 ) -> None:
     """It also writes them to standard error, with escape sequences, such as those of a wrong clock."""
     filters: list[str] = []
-    monkeypatch.setattr("icechunk.set_logs_filter", filters.append)
+    monkeypatch.setattr(icechunk, "set_logs_filter", filters.append)
     monkeypatch.setattr("atexit.register", filters.count)
     monkeypatch.delenv("ICECHUNK_LOG", raising=False)
     if environment:
