@@ -14,7 +14,7 @@ import time
 from types import FrameType
 
 from giaann_dask.errors import StoreForkedError
-from giaann_dask.store.icechunk_library import icechunk
+from giaann_dask.store.icechunk_library import icechunk, prepare_icechunk
 
 _user: int | None = None
 # A thread needs microseconds to leave Python, unless the machine is overloaded.
@@ -35,6 +35,7 @@ def use_icechunk() -> None:
         _user = process
         # Its errors are exceptions, too, which are told in one line.
         icechunk.set_logs_filter(os.environ.get("ICECHUNK_LOG", "off"))
+        prepare_icechunk()
         atexit.register(await_icechunk)
     elif _user != process:
         raise StoreForkedError(

@@ -8,11 +8,12 @@ import runpy
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from giaann_dask.store import icechunk_process
-from giaann_dask.store.icechunk_library import icechunk
+from giaann_dask.store.icechunk_library import icechunk, manifest_sizes, prepare_icechunk
 from giaann_dask.store.icechunk_process import await_icechunk
 
 
@@ -90,3 +91,28 @@ def test_errors_of_icechunk_are_exceptions_alone(
     # As in a process that has not used it.
     runpy.run_path(str(icechunk_process.__file__))["use_icechunk"]()
     assert filters == [wanted]
+
+
+class LockedStore:
+    """A store of Icechunk 2, whose name is found with the interpreter's lock held."""
+
+    def __str__(self) -> str:
+        pytest.fail("it waits for a thread that waits for the lock")
+
+    __repr__ = __str__
+
+
+def test_names_of_stores_ask_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(icechunk, "SpecVersion", None, raising=False)
+    monkeypatch.setattr(icechunk, "IcechunkStore", LockedStore)
+    prepare_icechunk()
+    assert str(LockedStore()).startswith("<icechunk.IcechunkStore at ")
+    assert repr(LockedStore()).startswith("<icechunk.IcechunkStore at ")
+
+
+def test_manifests_of_a_commit_are_listed_without_the_lock() -> None:
+    async def listed(commit: str) -> list[SimpleNamespace]:
+        return [SimpleNamespace(id=f"of {commit}", size_bytes=3)]
+
+    repository = SimpleNamespace(list_manifest_files_async=listed)
+    assert manifest_sizes(repository, SimpleNamespace(id="1")) == {"of 1": 3}
