@@ -31,7 +31,7 @@ from giaann_dask.device import one_thread, torch
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.keys import NEURON_MASK, Integers, pack_neuron, pack_target
-from giaann_dask.models.columns.batch import Prompt, run_prompts
+from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.predictor import ColumnsPredictor, open_columns
 from giaann_dask.models.columns.state.activation import ActivationState, Layout, Pulse, burst, deactivate, propagate
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
@@ -104,7 +104,11 @@ def in_batches(opened: ColumnsPredictor, rows: RowSource, prompts: list[Prompt],
     """Return tokens a second of wall and of processor time, and rows and bytes a token."""
     batch = PullBatch(opened.specification, rows, options=OPTIONS, batch=BatchOptions(slots=slots))
     begun, used = time.perf_counter(), time.process_time()
-    tokens = sum(step.predicted is not None for advance in run_prompts(batch, prompts) for step in advance.results)
+    tokens, waiting = 0, list(reversed(prompts))
+    while waiting or len(batch):
+        while waiting and batch.free_slots:
+            batch.enter(waiting.pop())
+        tokens += sum(step.predicted is not None for advance in batch.step() for step in advance.results)
     wall, used = time.perf_counter() - begun, time.process_time() - used
     held = batch.held
     return {

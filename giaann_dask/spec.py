@@ -172,8 +172,8 @@ class Specification:
     --------
     >>> Specification(seed_tokens=12).segments
     11
-    >>> Specification(profile="v2").segments, Specification(profile="v2", lif=False).soma_segment
-    (9, None)
+    >>> Specification(profile="v2").segments, Specification(profile="v2", lif=False).segments
+    (9, 8)
     >>> Specification(strength_limit=7.0).strengths(np.array([5 << 20, 9 << 20])).tolist()
     [5.0, 7.0]
     >>> Specification().flags, Specification(profile="v2", tokens="subwords").flags
@@ -307,11 +307,6 @@ class Specification:
     def feature_segments(self) -> int:
         """Number of feature segments, without that of the soma; they follow the column segments."""
         return math.ceil(self.seed_tokens / 2) + 1 if self.segment_counts is None else self.segment_counts[1]
-
-    @property
-    def soma_segment(self) -> int | None:
-        """Number of the soma's segment, that of adjacent tokens; None without leaky integrate-and-fire."""
-        return self.column_segments + self.feature_segments if self.lif else None
 
     @property
     def segments(self) -> int:

@@ -17,6 +17,7 @@ import numba
 import numpy as np
 import pytest
 import torch
+from support.prompts import run_prompts
 from support.random_networks import FEATURES, SPECIFICATIONS, assert_same, random_prompts, random_run
 from support.random_networks import OPTIONS as OPTIONS_OF_INFERENCE
 from support.simulated_device import DEVICE, SimulatedDevice
@@ -24,7 +25,7 @@ from support.tagged_tokens import EVER, OPTIONS, TOKENS
 
 from giaann_dask.device import select_device
 from giaann_dask.keys import Integers, pack_neuron
-from giaann_dask.models.columns.batch import Prompt, run_prompts
+from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.connections import connect_batch
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder

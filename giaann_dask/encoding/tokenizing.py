@@ -12,7 +12,7 @@ from giaann_dask.errors import OptionError, parameter
 from giaann_dask.local_files import local_path
 from giaann_dask.storage import write_file
 from giaann_dask.store.corpus import is_corpus
-from giaann_dask.text.conllu import parse_spaced_conllu
+from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.read_options import ReadOptions
@@ -113,5 +113,5 @@ def _texts(inputs: Sequence[Source], reading: ReadOptions) -> Iterator[str]:
             yield from part.passages
             continue
         for passage in part.passages:
-            for sentence in parse_spaced_conllu(passage, part.source):
+            for sentence in parse_conllu(passage, part.source):
                 yield join_words(sentence)

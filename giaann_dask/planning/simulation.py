@@ -196,13 +196,11 @@ class _Server:
     def __init__(self, env: Environment, per_s: float) -> None:
         self._env, self._per_s = env, per_s
         self.free = self.busy = 0.0
-        self.served = 0.0
 
     def reserve(self, amount: float) -> float:
         """Return the time from now until so much is done."""
         self.free = max(self.free, self._env.now) + amount / self._per_s
         self.busy += amount / self._per_s
-        self.served += amount
         return self.free - self._env.now
 
 

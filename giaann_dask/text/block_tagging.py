@@ -12,7 +12,7 @@ import numpy as np
 
 from giaann_dask.text.block_building import BlockBuilder, RawBlockBuilder
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
-from giaann_dask.text.conllu import parse_spaced_conllu
+from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.splitting import Splitter
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder
@@ -42,7 +42,7 @@ def tag_part(part: Part, tagger: str | None) -> TaggedText:
     """
     documents = np.array(part.documents, np.int64)
     if part.kind == "conllu":
-        passages = [parse_spaced_conllu(passage, part.source) for passage in part.passages]
+        passages = [parse_conllu(passage, part.source) for passage in part.passages]
         if tagger == GOLD:
             sentences = list(chain.from_iterable(passages))
             spaced = np.array([space for sentence in sentences for space in sentence.spaces], np.bool_)

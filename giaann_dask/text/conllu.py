@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from giaann_dask.errors import InputFormatError
-from giaann_dask.text.tokens import SpacedSentence, TaggedSentence
+from giaann_dask.text.tokens import SpacedSentence
 
 _COLUMNS = 10
 _SHOWN_CHARACTERS = 60
@@ -84,11 +84,15 @@ class SentenceLines:
         return True
 
 
-def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
-    r"""Return the syntactic words of the sentences of a passage.
+def parse_conllu(passage: str, source: str) -> list[SpacedSentence]:
+    r"""Return the syntactic words of the sentences of a passage, with the spaces between them.
 
     Ranges (``3-4``) and empty nodes (``3.1``) are left out, fields are not changed (rule
     1.1 of the algorithm), and forms may contain spaces. A sentence without words is left out.
+
+    White space follows a word unless its MISC column has ``SpaceAfter=No``. It never follows a word inside a
+    range; after the range's last word, the MISC column of the range decides. It always follows the last word of a
+    sentence.
 
     Parameters
     ----------
@@ -99,7 +103,7 @@ def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
 
     Returns
     -------
-    list of TaggedSentence
+    list of SpacedSentence
 
     Raises
     ------
@@ -109,20 +113,9 @@ def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
     Examples
     --------
     >>> parse_conllu("1\tCats\tcat\tNOUN\tNNS\t_\t_\t_\t_\t_\n", "cats.conllu")
-    [TaggedSentence(forms=('Cats',), lemmas=('cat',), upos=('NOUN',), xpos=('NNS',))]
+    [SpacedSentence(forms=('Cats',), lemmas=('cat',), upos=('NOUN',), xpos=('NNS',), spaces=[True])]
     """
-    return [_sentence(words) for words, _ in _sentences(passage, source)]
-
-
-def parse_spaced_conllu(passage: str, source: str) -> list[SpacedSentence]:
-    """Return the sentences of a passage as `parse_conllu` does, with the spaces between words.
-
-    White space follows a word unless its MISC column has ``SpaceAfter=No``. It never follows a word inside a
-    range; after the range's last word, the MISC column of the range decides. It always follows the last word of a
-    sentence.
-    """
-    found = _sentences(passage, source)
-    return [SpacedSentence(*_sentence(words), _spaces(words, ranges)) for words, ranges in found]
+    return [_sentence(words, ranges) for words, ranges in _sentences(passage, source)]
 
 
 def _sentences(passage: str, source: str) -> Iterator[tuple[list[list[str]], list[list[str]]]]:
@@ -184,10 +177,10 @@ def _shown(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
 
 
-def _sentence(words: list[list[str]]) -> TaggedSentence:
-    """Return the sentence of words given as columns."""
+def _sentence(words: list[list[str]], ranges: list[list[str]]) -> SpacedSentence:
+    """Return the sentence of words and ranges given as columns."""
     _, forms, lemmas, upos, xpos, *_ = zip(*words, strict=True)
-    return TaggedSentence(forms, lemmas, upos, xpos)
+    return SpacedSentence(forms, lemmas, upos, xpos, _spaces(words, ranges))
 
 
 def _spaces(words: list[list[str]], ranges: list[list[str]]) -> list[bool]:

@@ -18,7 +18,7 @@ import giaann_dask as gd
 from giaann_dask.api.texts import as_sources
 from giaann_dask.data import sample_test_text
 from giaann_dask.errors import EmptyInputError, InputFormatError, OptionError
-from giaann_dask.text.conllu import parse_spaced_conllu
+from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.memory_inputs import conllu_sentences
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import read_parts
@@ -304,7 +304,7 @@ def test_an_iterator_is_read_once(client: Client, tmp_path: Path) -> None:
 
 def documents(file: Path) -> list[Doc]:
     """Return the sentences of a CoNLL-U file as two spaCy documents."""
-    sentences = parse_spaced_conllu(file.read_text(encoding="utf-8"), file.name)
+    sentences = parse_conllu(file.read_text(encoding="utf-8"), file.name)
     half = len(sentences) // 2
     return [document(part) for part in (sentences[:half], sentences[half:])]
 

@@ -22,6 +22,7 @@ from support.golden_steps import (
     follow,
     split_rows,
 )
+from support.prompts import run_prompts
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, random_prompts, random_run
 from support.stored_networks import reader_of
 from support.village import write_village
@@ -33,7 +34,7 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError, PromptError, StoreDamagedError
 from giaann_dask.keys import pack_neuron, pack_target
-from giaann_dask.models.columns.batch import Prompt, run_prompts
+from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.evaluation.predicting import (
     PredictionRule,
     StepRecords,

@@ -14,11 +14,11 @@ from support.conformance import golden_run, inference_files
 from support.examples import examples
 from support.golden_steps import EWT_FOLDERS, SYN_FOLDER, BatchFollower, alone, follow
 from support.held_networks import HeldNetwork
+from support.prompts import run_prompts
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, random_prompts, random_run
 
 import giaann_dask as gd
 from giaann_dask.keys import pack_neuron
-from giaann_dask.models.columns.batch import run_prompts
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullBatch

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from giaann_dask.keys import pack_neuron, unpack_neuron
-from giaann_dask.models.columns.batch import Advance, Prompt, run_prompts
+from giaann_dask.models.columns.batch import Advance, Prompt
 from giaann_dask.models.columns.state.activation import NEVER
 from giaann_dask.models.columns.state.candidates import Candidates
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
@@ -31,6 +31,7 @@ from support.conformance import (
     read_json,
     read_lines,
 )
+from support.prompts import run_prompts
 
 STOP_REASONS = {
     "no connections": "previous prediction has no outgoing connections",

@@ -26,7 +26,7 @@ from giaann_dask.errors import GiaannError, InputFormatError, SpecificationError
 from giaann_dask.text.block_building import BlockBuilder, merge_nouns
 from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.blocks import FilterOptions
-from giaann_dask.text.conllu import parse_conllu, parse_spaced_conllu
+from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import read_parts
@@ -182,7 +182,7 @@ CONLLU = """\
 
 
 def test_spaces_and_documents_of_conllu(tmp_path: Path) -> None:
-    sentences = parse_spaced_conllu(CONLLU, "test")
+    sentences = parse_conllu(CONLLU, "test")
     assert [sentence.spaces for sentence in sentences] == [[False, False, True], [False, True], [True]]
     path = tmp_path / "a.conllu"
     path.write_text(CONLLU + "\n" + CONLLU, encoding="utf-8")

@@ -6,7 +6,7 @@ Implementations: `giaann_dask.models.columns.v1.pull_batch` and `giaann_dask.mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -109,29 +109,3 @@ class Batch(Protocol):
     def step(self) -> list[Advance]:
         """Do the next steps of all sequences; those of the prompt together with the first after them."""
         ...  # pragma: no cover
-
-
-def run_prompts(batch: Batch, prompts: Iterable[Prompt]) -> Iterator[Advance]:
-    """Advance prompts to their ends; each enters as soon as a slot is free.
-
-    Parameters
-    ----------
-    batch : Batch
-        An empty one; the numbers in what is yielded count the prompts that entered it.
-    prompts : iterable of Prompt
-        Drawn from as slots become free.
-
-    Yields
-    ------
-    Advance
-        As `Batch.step` returns them.
-    """
-    waiting = iter(prompts)
-    more = True
-    while more or len(batch):
-        while more and batch.free_slots:
-            prompt = next(waiting, None)
-            more = prompt is not None
-            if prompt is not None:
-                batch.enter(prompt)
-        yield from batch.step()
