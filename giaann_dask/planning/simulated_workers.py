@@ -1,0 +1,180 @@
+"""Share the cores of simulated hosts among the jobs of their workers, which may be slow or be started again.
+
+Times are those of an environment of simpy. Does not cover: what the jobs are (`simulation`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from giaann_dask.planning.hardware import Hardware
+from giaann_dask.planning.workloads import Floats
+
+if TYPE_CHECKING:
+    from simpy import Environment, Event
+
+Flags = npt.NDArray[np.bool_]
+
+
+def then(event: Event, call: Callable[[Event], None]) -> None:
+    """Call a function when an event has happened."""
+    assert event.callbacks is not None, "it has not happened yet"
+    event.callbacks.append(call)
+
+
+class SerialServer:
+    """Server that does one thing after another, in the order of arrival."""
+
+    def __init__(self, env: Environment, per_s: float) -> None:
+        self._env, self._per_s = env, per_s
+        self.free = self.busy = 0.0
+
+    def reserve(self, amount: float) -> float:
+        """Return the time from now until so much is done."""
+        self.free = max(self.free, self._env.now) + amount / self._per_s
+        self.busy += amount / self._per_s
+        return self.free - self._env.now
+
+
+class Job(NamedTuple):
+    """Job of some seconds of its worker, with whose number a function is called at the end."""
+
+    seconds: float
+    done: Callable[[int], None]
+
+
+class WorkerPool:
+    """Workers whose threads share the cores of hosts; each does its own jobs first, then those that any may do."""
+
+    def __init__(self, env: Environment, hardware: Hardware, slowness: Floats, log: Callable[[str, int], None]) -> None:
+        self._env, self._log, self._slowness = env, log, slowness
+        places = list(hardware.places())
+        self.host = np.array([place.host for place in places])
+        self.rack = np.array([place.rack for place in places])
+        self.computes = [place.kind.computes for place in places]
+        self.threads = np.array([place.kind.cores for place in places])
+        self._threads = self.threads.tolist()
+        self._members: list[deque[int]] = [deque() for _ in range(int(self.host[-1]) + 1)]
+        for number, place in enumerate(places):
+            self._members[place.host].append(number)
+        self._cores = [
+            places[members[0]].kind.host_cores or sum(self._threads[each] for each in members)
+            for members in self._members
+        ]
+        self.cores = sum(self._cores)
+        self._own: list[deque[Job]] = [deque() for _ in places]
+        self._any: deque[Job] = deque()
+        self._running: list[dict[int, tuple[Job, bool]]] = [{} for _ in places]
+        self._number = 0
+        self._down: set[int] = set()
+        self._idle = deque(range(len(self._members)))
+        self._is_idle = [True] * len(self._members)
+        self.busy = np.zeros(len(places))
+
+    def run(self, seconds: float, done: Callable[[int], None], worker: int | None = None) -> None:
+        """Do a job on a worker, or on any that computes; call a function with the number of the worker at its end."""
+        job = Job(seconds, done)
+        if worker is not None:
+            self._own[worker].append(job)
+            self._fill(int(self.host[worker]))
+            return
+        self._any.append(job)
+        for _ in range(len(self._idle)):
+            host = self._idle.popleft()
+            self._is_idle[host] = False
+            self._fill(host)
+            if not self._any:
+                return
+
+    def run_each(self, seconds: Floats, working: Flags, begin: Floats | None = None) -> Event:
+        """Return the event that some workers have done a job each, which begin at once or at their times.
+
+        Parameters
+        ----------
+        seconds, working, begin
+            Of each worker: of its job, whether it has one, and the time when this begins.
+        """
+        finished, workers = self._env.event(), np.flatnonzero(working).tolist()
+        left = [len(workers)]
+
+        def done(_: int) -> None:
+            left[0] -= 1
+            if not left[0]:
+                finished.succeed()
+
+        def run(worker: int, _: Event | None = None) -> None:
+            self.run(float(seconds[worker]), done, worker)
+
+        for worker in workers:
+            if begin is None:
+                run(worker)
+            else:
+                then(self._env.timeout(max(float(begin[worker]) - self._env.now, 0.0)), partial(run, worker))
+        if not workers:
+            finished.succeed()
+        return finished
+
+    def is_down(self, worker: int) -> bool:
+        """Return whether a worker is being started again."""
+        return worker in self._down
+
+    def fail(self, worker: int, seconds: float) -> None:
+        """Stop a worker for some time; what it was doing is done again, by itself or any."""
+        host = int(self.host[worker])
+        self._down.add(worker)
+        for job, own in self._running[worker].values():
+            (self._own[worker] if own else self._any).appendleft(job)
+            self._threads[worker] += 1
+            self._cores[host] += 1
+        self._running[worker].clear()
+        then(self._env.timeout(seconds), partial(self._restart, worker))
+        self._fill(host)
+
+    def _restart(self, worker: int, _: Event) -> None:
+        self._down.discard(worker)
+        self._fill(int(self.host[worker]))
+
+    def _fill(self, host: int) -> None:
+        """Begin jobs on the free cores of a host."""
+        members = self._members[host]
+        while self._cores[host]:
+            for _ in range(len(members)):
+                worker = members[0]
+                members.rotate(-1)
+                if not self._threads[worker] or worker in self._down:
+                    continue
+                own = bool(self._own[worker])
+                if own or (self._any and self.computes[worker]):
+                    self._begin(worker, (self._own[worker] if own else self._any).popleft(), own)
+                    break
+            else:
+                if not self._is_idle[host]:
+                    self._is_idle[host] = True
+                    self._idle.append(host)
+                return
+
+    def _begin(self, worker: int, job: Job, own: bool) -> None:
+        self._threads[worker] -= 1
+        self._cores[int(self.host[worker])] -= 1
+        self._number += 1
+        self._running[worker][self._number] = job, own
+        seconds = job.seconds * self._slowness[worker]
+        then(self._env.timeout(seconds), partial(self._end, worker, self._number, seconds))
+
+    def _end(self, worker: int, number: int, seconds: float, _: Event) -> None:
+        found = self._running[worker].pop(number, None)
+        if found is None:
+            # The worker was lost meanwhile.
+            return
+        self.busy[worker] += seconds / self.threads[worker]
+        host = int(self.host[worker])
+        self._threads[worker] += 1
+        self._cores[host] += 1
+        found[0].done(worker)
+        self._fill(host)
