@@ -210,6 +210,153 @@ def _follow(
             _act(step, acting, state, rules[2] < state[0].shape[0])
 
 
+@gpu.jit(device=True)  # type: ignore[untyped-decorator]
+def _find_rows(source: Any, wide: Any, i: int, until: int, block: Any) -> None:
+    """Find the rows of the sources of a sequence, each thread of the block those of some steps."""
+    thread, threads = block
+    for step in range(1 + thread, until, threads):
+        at = _lower_bound(source, 0, source.shape[0], wide[_SOURCE, i, step])
+        there = at < source.shape[0] and source[at] == wide[_SOURCE, i, step]
+        wide[_ROW, i, step] = at if there else NONE
+
+
+@gpu.jit(device=True)  # type: ignore[untyped-decorator]
+def _activate(
+    neuron: int, w: int, tables: Any, sequence: Any, drives: Any, state: Any, rules: Any, entries: Any, block: Any
+) -> None:
+    """Do the steps before one for its source, in the state of the first thread.
+
+    Searches do not depend on each other, and threads share them; what they find, in `entries`, is applied in the order
+    of the steps.
+    """
+    target, bounds = tables
+    wide, narrow, i = sequence
+    thread, threads = block
+    segments = state[0].shape[0]
+    if thread == 0:
+        _empty(state)
+    for first in range(0, w * segments, threads):
+        at = first + thread
+        step, s = at // segments, segments - 1 - at % segments
+        entries[thread] = NONE
+        row = wide[_ROW, i, step] if 0 < step < w else NONE
+        if row >= 0:
+            key = (s << SEGMENT_SHIFT) | (neuron << BRANCH_BITS)
+            entry = _lower_bound(target, bounds[row, 0], bounds[row, 1], key)
+            if entry < bounds[row, 1] and target[entry] >> BRANCH_BITS == key >> BRANCH_BITS:
+                entries[thread] = entry
+        gpu.syncthreads()
+        for k in range(min(threads, w * segments - first) if thread == 0 else 0):
+            step, s = (first + k) // segments, segments - 1 - (first + k) % segments
+            if entries[k] >= 0:
+                now = narrow[_NOUNS, i, step - 1] if s < rules[0] else step - 1
+                pulse = (drives[narrow[_ACTIVITY, i, step]], now)
+                _take(target, entries[k], bounds[wide[_ROW, i, step], 1], s, pulse, state, rules)
+            if s == 0:
+                acting = (wide[_SOURCE, i, step] == neuron, wide[_BURST, i, step] == neuron)
+                _act(step, acting, state, rules[2] < segments)
+        gpu.syncthreads()
+
+
+@gpu.jit(device=True)  # type: ignore[untyped-decorator]
+def _reach(candidate: int, w: int, tables: Any, sequence: Any, drives: Any, state: Any, rules: Any) -> bool:
+    """Do the steps up to one for a candidate, each segment once; return whether the last segment was reached."""
+    wide, _, i = sequence
+    segments, columns = state[0].shape[0], rules[0]
+    acted = False
+    for step in range(w + 1):
+        if wide[_SOURCE, i, step] == candidate or wide[_BURST, i, step] == candidate:
+            acted = True
+    _empty(state)
+    # One that acted is followed whole, because of what it is deactivated by.
+    part = (0, segments, True) if acted else (columns, segments, False)
+    _follow(candidate, w + 1, part, tables, sequence, drives, state, rules)
+    reached = False
+    for branch in range(state[0].shape[1]):
+        reached = reached or state[2][segments - 1, branch] != 0
+    if reached and not acted:
+        _follow(candidate, w + 1, (0, columns, False), tables, sequence, drives, state, rules)
+    return reached
+
+
+@gpu.jit(device=True)  # type: ignore[untyped-decorator]
+def _choose(
+    w: int, span: Any, given: Any, tables: Any, sequence: Any, drives: Any, state: Any, rules: Any, ranks: Any,
+    found: Any, block: Any,
+) -> Any:  # fmt: skip
+    """Return the best of the candidates that a thread follows: neuron, value, ties, count, activity.
+
+    Candidates are the targets of the last segment, at the places of `span` in the row; all that are reached are written
+    to `found`, where that is asked for.
+    """
+    target, (first, end), (thread, threads) = tables[0], span, block
+    begins, found_neuron, found_value = found
+    is_given, nouns = given
+    i = sequence[2]
+    best, most, ties, count, active = NONE, np.float32(0), 0, 0, 0
+    for k in range(first + thread, end, threads):
+        candidate = (target[k] >> BRANCH_BITS) & NEURON_MASK
+        if begins[i, w] >= 0:
+            found_neuron[begins[i, w] + k - first] = NONE
+        if k > first and (target[k - 1] >> BRANCH_BITS) & NEURON_MASK == candidate:
+            continue
+        if not _reach(candidate, w, tables, sequence, drives, state, rules):
+            continue
+        later = nouns + 1 if candidate & FEATURE_MASK == 0 and not is_given else nouns
+        value = _worth(state, (later, w), rules[0], rules[1])
+        count += 1
+        if begins[i, w] >= 0:
+            found_neuron[begins[i, w] + k - first], found_value[begins[i, w] + k - first] = candidate, value
+        if count > 1 and value == most:
+            ties += 1
+        if count == 1 or value > most:
+            best, most, ties, active = candidate, value, 1, _active(state)
+        elif value == most and _precedes(candidate, best, ranks[0], ranks[1]):
+            best, active = candidate, _active(state)
+    return best, most, ties, count, active
+
+
+@gpu.jit(device=True)  # type: ignore[untyped-decorator]
+def _combine(mine: Any, shared: Any, threads: int, ranks: Any) -> Any:
+    """Return the best candidate of all threads, given that of the first one: neuron, value, ties, count, activity."""
+    best, most, ties, count, active = mine
+    its_neuron, its_value, its_counts = shared
+    for k in range(1, threads):
+        if its_counts[k, 1] == 0:
+            continue
+        if count > 0 and its_value[k] == most:
+            ties += its_counts[k, 0]
+        if count == 0 or its_value[k] > most:
+            best, most, ties, active = its_neuron[k], its_value[k], its_counts[k, 0], its_counts[k, 2]
+        elif its_value[k] == most and _precedes(its_neuron[k], best, ranks[0], ranks[1]):
+            best, active = its_neuron[k], its_counts[k, 2]
+        count += its_counts[k, 1]
+    return best, most, ties, count, active
+
+
+@gpu.jit(device=True)  # type: ignore[untyped-decorator]
+def _end_step(w: int, chosen: Any, given: Any, some: bool, sequence: Any, largest: Any, line: Any) -> None:
+    """Write what a step has found, and whether the sequence goes on."""
+    best, most, ties, count, active = chosen
+    is_given, nouns = given
+    wide, narrow, i = sequence
+    feeds = line[_FEEDS, i] != 0
+    stop = NO_CANDIDATES if some or not feeds else NO_CONNECTIONS
+    if count > 0:
+        narrow[_CANDIDATES, i, w], narrow[_TIES, i, w], largest[i, w] = count, ties, most
+        leaves = best >> FEATURE_BITS != wide[_SOURCE, i, w] >> FEATURE_BITS
+        stop = REJECTED if narrow[_MODE, i, w] == INTERNAL and leaves else GOES_ON
+        if stop == GOES_ON:
+            wide[_PREDICTED, i, w] = best
+    narrow[_STOP, i, w] = stop
+    if feeds and stop == GOES_ON:
+        wide[_SOURCE, i, w + 1], narrow[_ACTIVITY, i, w + 1] = best, active
+        if not is_given:
+            narrow[_NOUNS, i, w] = nouns + (1 if best & FEATURE_MASK == 0 else 0)
+    if not feeds or stop == GOES_ON:
+        line[_DONE, i] = w + 1
+
+
 @lru_cache(maxsize=8)
 def step_kernel(shape: tuple[int, int], rules: tuple[int, int, int, bool], threads: int) -> Any:
     """Return the kernel of networks of a shape (segments, branches) and of some rules.
@@ -218,7 +365,6 @@ def step_kernel(shape: tuple[int, int], rules: tuple[int, int, int, bool], threa
     one before it, as in `KernelRules`.
     """
     segments, branches = shape
-    last, columns, timing = segments - 1, rules[0], rules[1]
 
     @gpu.jit(fastmath=False)  # type: ignore[untyped-decorator]
     def advance(
@@ -235,40 +381,15 @@ def step_kernel(shape: tuple[int, int], rules: tuple[int, int, int, bool], threa
         its_neuron = gpu.shared.array(threads, np.int64)
         its_value = gpu.shared.array(threads, np.float32)
         its_counts = gpu.shared.array((threads, 3), np.int64)
-        tables, sequence = (target, bounds), (wide, narrow, i)
-        begin, until, feeds = line[_DONE, i], line[_UNTIL, i], line[_FEEDS, i] != 0
-        for step in range(1 + thread, until, threads):
-            at = _lower_bound(source, 0, source.shape[0], wide[_SOURCE, i, step])
-            there = at < source.shape[0] and source[at] == wide[_SOURCE, i, step]
-            wide[_ROW, i, step] = at if there else NONE
+        tables, sequence, block = (target, bounds), (wide, narrow, i), (thread, threads)
+        ranks, found = (concept_rank, feature_rank), (begins, found_neuron, found_value)
+        # Before the first thread changes them.
+        begin, until = line[_DONE, i], line[_UNTIL, i]
+        _find_rows(source, wide, i, until, block)
         gpu.syncthreads()
         for w in range(begin, until):
-            neuron = wide[_SOURCE, i, w]
             if w > 0 and narrow[_ACTIVITY, i, w] < 0:
-                # Searches do not depend on each other; what they find is applied in the order of the steps.
-                if thread == 0:
-                    _empty(state)
-                for first in range(0, w * segments, threads):
-                    at = first + thread
-                    step, s = at // segments, last - at % segments
-                    its_neuron[thread] = NONE
-                    row = wide[_ROW, i, step] if 0 < step < w else NONE
-                    if row >= 0:
-                        key = (s << SEGMENT_SHIFT) | (neuron << BRANCH_BITS)
-                        entry = _lower_bound(target, bounds[row, 0], bounds[row, 1], key)
-                        if entry < bounds[row, 1] and target[entry] >> BRANCH_BITS == key >> BRANCH_BITS:
-                            its_neuron[thread] = entry
-                    gpu.syncthreads()
-                    for k in range(min(threads, w * segments - first) if thread == 0 else 0):
-                        step, s = (first + k) // segments, last - (first + k) % segments
-                        if its_neuron[k] >= 0:
-                            now = narrow[_NOUNS, i, step - 1] if s < columns else step - 1
-                            pulse = (drives[narrow[_ACTIVITY, i, step]], now)
-                            _take(target, its_neuron[k], bounds[wide[_ROW, i, step], 1], s, pulse, state, rules)
-                        if s == 0:
-                            acting = (wide[_SOURCE, i, step] == neuron, wide[_BURST, i, step] == neuron)
-                            _act(step, acting, state, rules[2] < segments)
-                    gpu.syncthreads()
+                _activate(wide[_SOURCE, i, w], w, tables, sequence, drives, state, rules, its_neuron, block)
                 if thread == 0:
                     narrow[_ACTIVITY, i, w] = _active(state)
                 gpu.syncthreads()
@@ -283,70 +404,16 @@ def step_kernel(shape: tuple[int, int], rules: tuple[int, int, int, bool], threa
             first, end = 0, 0
             if row >= 0:
                 end = bounds[row, 1]
-                first = _lower_bound(target, bounds[row, 0], end, last << SEGMENT_SHIFT)
-            given = w < line[_GIVEN, i]
-            nouns = narrow[_NOUNS, i, w] if given else narrow[_NOUNS, i, w - 1]
-            best, most, ties, count, active = NONE, np.float32(0), 0, 0, 0
-            for k in range(first + thread, end, threads):
-                candidate = (target[k] >> BRANCH_BITS) & NEURON_MASK
-                if begins[i, w] >= 0:
-                    found_neuron[begins[i, w] + k - first] = NONE
-                if k > first and (target[k - 1] >> BRANCH_BITS) & NEURON_MASK == candidate:
-                    continue
-                acted = False
-                for step in range(w + 1):
-                    if wide[_SOURCE, i, step] == candidate or wide[_BURST, i, step] == candidate:
-                        acted = True
-                _empty(state)
-                # One that acted is followed whole, because of what it is deactivated by.
-                part = (0, segments, True) if acted else (columns, segments, False)
-                _follow(candidate, w + 1, part, tables, sequence, drives, state, rules)
-                reached = False
-                for branch in range(branches):
-                    reached = reached or state[2][last, branch] != 0
-                if not reached:
-                    continue
-                if not acted:
-                    _follow(candidate, w + 1, (0, columns, False), tables, sequence, drives, state, rules)
-                later = nouns + 1 if candidate & FEATURE_MASK == 0 and not given else nouns
-                value = _worth(state, (later, w), columns, timing)
-                count += 1
-                if begins[i, w] >= 0:
-                    found_neuron[begins[i, w] + k - first], found_value[begins[i, w] + k - first] = candidate, value
-                if count > 1 and value == most:
-                    ties += 1
-                if count == 1 or value > most:
-                    best, most, ties, active = candidate, value, 1, _active(state)
-                elif value == most and _precedes(candidate, best, concept_rank, feature_rank):
-                    best, active = candidate, _active(state)
-            its_neuron[thread], its_value[thread] = best, most
-            its_counts[thread, 0], its_counts[thread, 1], its_counts[thread, 2] = ties, count, active
+                first = _lower_bound(target, bounds[row, 0], end, (segments - 1) << SEGMENT_SHIFT)
+            is_given = w < line[_GIVEN, i]
+            given = (is_given, narrow[_NOUNS, i, w] if is_given else narrow[_NOUNS, i, w - 1])
+            mine = _choose(w, (first, end), given, tables, sequence, drives, state, rules, ranks, found, block)
+            its_neuron[thread], its_value[thread] = mine[0], mine[1]
+            its_counts[thread, 0], its_counts[thread, 1], its_counts[thread, 2] = mine[2], mine[3], mine[4]
             gpu.syncthreads()
             if thread == 0:
-                for k in range(1, threads):
-                    if its_counts[k, 1] == 0:
-                        continue
-                    if count > 0 and its_value[k] == most:
-                        ties += its_counts[k, 0]
-                    if count == 0 or its_value[k] > most:
-                        best, most, ties, active = its_neuron[k], its_value[k], its_counts[k, 0], its_counts[k, 2]
-                    elif its_value[k] == most and _precedes(its_neuron[k], best, concept_rank, feature_rank):
-                        best, active = its_neuron[k], its_counts[k, 2]
-                    count += its_counts[k, 1]
-                stop = NO_CANDIDATES if end > first or not feeds else NO_CONNECTIONS
-                if count > 0:
-                    narrow[_CANDIDATES, i, w], narrow[_TIES, i, w], largest[i, w] = count, ties, most
-                    leaves = best >> FEATURE_BITS != neuron >> FEATURE_BITS
-                    stop = REJECTED if narrow[_MODE, i, w] == INTERNAL and leaves else GOES_ON
-                    if stop == GOES_ON:
-                        wide[_PREDICTED, i, w] = best
-                narrow[_STOP, i, w] = stop
-                if feeds and stop == GOES_ON:
-                    wide[_SOURCE, i, w + 1], narrow[_ACTIVITY, i, w + 1] = best, active
-                    if not given:
-                        narrow[_NOUNS, i, w] = nouns + (1 if best & FEATURE_MASK == 0 else 0)
-                if not feeds or stop == GOES_ON:
-                    line[_DONE, i] = w + 1
+                chosen = _combine(mine, (its_neuron, its_value, its_counts), threads, ranks)
+                _end_step(w, chosen, given, end > first, sequence, largest, line)
             gpu.syncthreads()
             if line[_DONE, i] == w:
                 break
