@@ -20,9 +20,14 @@ else:
     icechunk = LazyModule("icechunk")
 
 
+def is_second_version() -> bool:
+    """Return whether Icechunk 2 is installed."""
+    return hasattr(icechunk, "SpecVersion")
+
+
 def prepare_icechunk() -> None:
     """Let names of Icechunk's stores, which Zarr puts into messages and keys, be found without asking its threads."""
-    if hasattr(icechunk, "SpecVersion"):
+    if is_second_version():
         for name in ("__str__", "__repr__"):
             setattr(icechunk.IcechunkStore, name, _name_of_store)
 
@@ -33,7 +38,7 @@ def _name_of_store(store: icechunk.IcechunkStore) -> str:
 
 def create_repository(storage: icechunk.Storage, config: icechunk.RepositoryConfig | None) -> icechunk.Repository:
     """Create a repository in format 1, as networks are copied between machines whose versions of Icechunk differ."""
-    version: dict[str, Any] = {"spec_version": 1} if hasattr(icechunk, "SpecVersion") else {}
+    version: dict[str, Any] = {"spec_version": 1} if is_second_version() else {}
     return icechunk.Repository.create(storage, config=config, **version)
 
 

@@ -35,7 +35,7 @@ from giaann_dask.storage import (
     unreachable,
     writing,
 )
-from giaann_dask.store.icechunk_library import create_repository, icechunk
+from giaann_dask.store.icechunk_library import create_repository, icechunk, is_second_version
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.memory_places import memory_place
 
@@ -215,7 +215,7 @@ class StorePlace:
         if self.folder is not None and not (self.folder / "refs").exists():
             return False
         try:
-            return icechunk.Repository.exists(self.storage())
+            there = icechunk.Repository.exists(self.storage())
         except icechunk.IcechunkError as error:
             if self.folder is not None:
                 raise
@@ -227,11 +227,28 @@ class StorePlace:
                 ) from error
             if is_unreachable(error):
                 raise unreachable(f"network {self}", error) from error
-            raise StoreMissingError(
-                f"the bucket of {self} cannot be read",
-                "a bucket that is there, and the right to read it",
-                f"check the name and {_VARIABLES[self._scheme]}, or {parameter('storage_options')}",
-            ) from error
+            raise self._unreadable() from error
+        if not there and self.folder is None and self._scheme != MEMORY and is_second_version():
+            self._require_bucket()
+        return there
+
+    def _require_bucket(self) -> None:
+        """Raise an error if there is no bucket; Icechunk 2 takes a missing one for an empty one."""
+        try:
+            from obstore.exceptions import BaseError
+        except ImportError:
+            return
+        try:
+            next(iter(self.objects().list(f"{self.key}/", chunk_size=1)), None)
+        except BaseError as error:
+            raise self._unreadable() from error
+
+    def _unreadable(self) -> StoreMissingError:
+        return StoreMissingError(
+            f"the bucket of {self} cannot be read",
+            "a bucket that is there, and the right to read it",
+            f"check the name and {_VARIABLES[self._scheme]}, or {parameter('storage_options')}",
+        )
 
     def repository(self, *, make: bool = False, config: icechunk.RepositoryConfig | None = None) -> icechunk.Repository:
         """Return the repository.

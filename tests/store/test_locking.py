@@ -24,6 +24,7 @@ from giaann_dask.errors import (
 )
 from giaann_dask.spec import Specification
 from giaann_dask.store import network_store
+from giaann_dask.store.icechunk_library import create_repository
 from giaann_dask.store.locking import (
     LOCK_FILE,
     UNFINISHED,
@@ -178,7 +179,7 @@ def test_an_attempt_in_remains_makes_a_whole_network(tmp_path: Path) -> None:
 
 
 def test_a_repository_without_a_commit_is_made_again(tmp_path: Path) -> None:
-    icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+    create_repository(icechunk.local_filesystem_storage(str(tmp_path)), None)
     store = NetworkStore.create(tmp_path, Manifest(specification=Specification()), EverPos())
     assert [message for _, message in store.commits()] == ["created"]
 

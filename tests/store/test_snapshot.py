@@ -15,6 +15,7 @@ from giaann_dask import cli
 from giaann_dask.errors import StoreMissingError
 from giaann_dask.events import Event, SequencesEvaluated
 from giaann_dask.models.columns.evaluation import evaluation
+from giaann_dask.store.icechunk_library import create_repository
 
 PROMPT = "the old miller carried the"
 
@@ -112,7 +113,7 @@ def test_an_unknown_commit(grown: Grown, commit: str) -> None:
 
 def test_a_network_before_its_first_commit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As it is while it is being made: not there yet, and not damaged."""
-    icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "net")))
+    create_repository(icechunk.local_filesystem_storage(str(tmp_path / "net")), None)
     assert cli.run(["inspect", str(tmp_path / "net")]) == cli.BAD_INPUT
     assert "holds no commit yet" in capsys.readouterr().err
 
