@@ -326,6 +326,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         from giaann_dask.api.texts import read_inputs, sources_of
         from giaann_dask.diagnostics.progress import Workload
         from giaann_dask.models import model_of
+        from giaann_dask.models.base import EvaluatedText
         from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
 
         chosen = options or EvaluationOptions()
@@ -342,7 +343,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         with observe_work(client, workload, progress, observer) as (used, reporting):
             calibrate(used, chosen.device)
             model = model_of(self.specification)
-            return model.evaluate(used, self._reader, read, sources, chosen, reporting)
+            return model.evaluate(EvaluatedText(used, self._reader, read, sources, reporting), chosen)
 
     def score(
         self,
@@ -374,6 +375,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         from giaann_dask.api.texts import read_inputs, sources_of
         from giaann_dask.diagnostics.progress import Workload
         from giaann_dask.models import model_of
+        from giaann_dask.models.base import EvaluatedText
         from giaann_dask.models.words.score_report import ScoringOptions
 
         chosen, (read, tagging) = options or ScoringOptions(), read_inputs(inputs, text)
@@ -381,7 +383,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         workload = Workload(read, tagging.reading.text_field, chosen.max_sequences)
         with observe_work(client, workload, progress, observer) as (used, reporting):
             model = model_of(self.specification)
-            return model.score(used, self._reader, read, sources, chosen, reporting)
+            return model.score(EvaluatedText(used, self._reader, read, sources, reporting), chosen)
 
     def compare_ngrams(
         self,

@@ -370,6 +370,31 @@ class ErrorMask(Protocol):
         ...  # pragma: no cover
 
 
+@dataclass(frozen=True, eq=False)
+class EvaluatedText:
+    """Text, and the commit and the cluster that it is evaluated with.
+
+    Attributes
+    ----------
+    client : Client
+        Where tasks run.
+    reader : CommitReader
+        The commit.
+    inputs : sequence of str or MemoryInput
+        Text, as for training.
+    sources : SourceOptions
+        How it is read; of models of columns, the filter drops short sentences.
+    observer : callable
+        Called with every event.
+    """
+
+    client: Client
+    reader: CommitReader
+    inputs: Sequence[Source]
+    sources: SourceOptions
+    observer: Observer = ignore
+
+
 class Model(ABC):
     """Rules that count text and predict from the counts; has no state.
 
@@ -508,26 +533,10 @@ class Model(ABC):
         return []
 
     @abstractmethod
-    def evaluate(
-        self,
-        client: Client,
-        reader: CommitReader,
-        inputs: Sequence[Source],
-        sources: SourceOptions,
-        options: EvaluationOptions,
-        observer: Observer,
-    ) -> EvaluationReport:
+    def evaluate(self, text: EvaluatedText, options: EvaluationOptions) -> EvaluationReport:
         """Predict the tokens of a text on the workers of a cluster, and return how often that is right."""
 
-    def score(
-        self,
-        client: Client,
-        reader: CommitReader,
-        inputs: Sequence[Source],
-        sources: SourceOptions,
-        options: ScoringOptions,
-        observer: Observer,
-    ) -> ScoreReport:
+    def score(self, text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
         """Return how probable a text is.
 
         Raises
@@ -535,7 +544,7 @@ class Model(ABC):
         OptionError
             If words have no probabilities.
         """
-        profile = reader.manifest().specification.profile
+        profile = text.reader.manifest().specification.profile
         received = f"probabilities of words from a network of profile {profile}"
         raise OptionError(received, "a model with probabilities, such as contexts", "use evaluate")
 

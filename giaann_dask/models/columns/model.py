@@ -10,7 +10,7 @@ import numpy as np
 from giaann_dask.device import DeviceName, select_device
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers, unpack_neuron
-from giaann_dask.models.base import Model, UsedNames, WorkerOpening
+from giaann_dask.models.base import EvaluatedText, Model, UsedNames, WorkerOpening
 from giaann_dask.models.columns.connections import connect_batch
 from giaann_dask.models.columns.dense import count_dense
 from giaann_dask.models.columns.error_mask import ColumnsErrorMask
@@ -37,14 +37,12 @@ from giaann_dask.runs.run import RegionRun
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import ColumnArray, ExportContents
-from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from giaann_dask.encoding.sources import SourceOptions
     from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
 
@@ -102,19 +100,11 @@ class ColumnsModel(Model):
         """See `Model.totals`."""
         return ColumnTotals(specification)
 
-    def evaluate(
-        self,
-        client: Client,
-        reader: CommitReader,
-        inputs: Sequence[Source],
-        sources: SourceOptions,
-        options: EvaluationOptions,
-        observer: Observer,
-    ) -> AccuracyReport:
+    def evaluate(self, text: EvaluatedText, options: EvaluationOptions) -> AccuracyReport:
         """See `Model.evaluate`."""
         from giaann_dask.models.columns.evaluation.evaluation import evaluate_network
 
-        return evaluate_network(client, reader, inputs, sources, options, observer)
+        return evaluate_network(text, options)
 
     def require_fit(self, specification: Specification, options: GenerationOptions) -> None:
         """See `Model.require_fit`."""

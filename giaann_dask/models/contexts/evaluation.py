@@ -21,15 +21,23 @@ from giaann_dask.cluster import result, task_key
 from giaann_dask.dask_types import register
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
-from giaann_dask.events import Observer, SequencesEvaluated, ignore
+from giaann_dask.events import Observer, ignore
+from giaann_dask.models.base import EvaluatedText
 from giaann_dask.models.contexts.commit_tables import CommitTables, opened, submit_tables
 from giaann_dask.models.contexts.counting import count_contexts
 from giaann_dask.models.contexts.kernel import Text
 from giaann_dask.models.contexts.ngram import KNESER_NEY, backoff_matches
 from giaann_dask.models.contexts.scores import BEST, LogLinearModel, PoolingOptions
 from giaann_dask.models.contexts.tables import PooledTables, build_tables
-from giaann_dask.models.words.score_report import Baseline, ScoreReport, ScoringOptions, read_text
-from giaann_dask.models.words.scores import TextScores, join_scores
+from giaann_dask.models.words.score_report import (
+    Baseline,
+    ScoreReport,
+    ScoringOptions,
+    read_text,
+    score_spans,
+    tokens_of,
+)
+from giaann_dask.models.words.scores import TextScores
 from giaann_dask.models.words.stream import TokenStream, stream_tokens
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.memory_inputs import Source
@@ -38,30 +46,8 @@ from giaann_dask.text.vocabulary import Vocabulary
 register()
 
 
-def score_network(
-    client: Client,
-    reader: CommitReader,
-    inputs: Sequence[Source],
-    sources: SourceOptions,
-    options: ScoringOptions,
-    observer: Observer = ignore,
-) -> ScoreReport:
-    """Score every token of a text.
-
-    Parameters
-    ----------
-    client : Client
-        Where tasks run.
-    reader : CommitReader
-        The commit to evaluate, of profile ``contexts``.
-    inputs : sequence of str or MemoryInput
-        Text, as for training.
-    sources : SourceOptions
-        How it is read.
-    options : ScoringOptions
-        Options of scoring.
-    observer : callable, optional
-        Told of progress.
+def score_network(text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
+    """Score every token of a text with a commit of profile ``contexts``.
 
     Raises
     ------
@@ -69,19 +55,14 @@ def score_network(
         If there is no token after the seed tokens of any sentence, or the network has counted nothing.
     """
     started = time.perf_counter()
-    specification = reader.manifest().specification
-    tables = submit_tables(client, reader)
-    stream, sequences = read_text(client, inputs, sources, options, observer)
-    scorer = Scorer(client, tables, stream, options.tokens_per_task)
-    scores = scorer.score(BEST, observer)
+    tables = submit_tables(text.client, text.reader)
+    stream, sequences = read_text(text, options)
+    scorer = Scorer(text.client, tables, stream, options.tokens_per_task)
+    scores = scorer.score(BEST, text.observer)
     baseline = None
     if options.baseline is not None:
         baseline = Baseline(scorer.back_off(), scorer.score(KNESER_NEY))
-    every, predicted = scores.summary(), scores.summary(specification.seed_tokens)
-    seconds = time.perf_counter() - started
-    seed = specification.seed_tokens
-    top_k = {k: scores.top_k(k, seed) for k in sorted({1, *options.top_k})}
-    return ScoreReport(sequences, seed, predicted, every, seconds, reader.commit, scores, baseline, top_k)
+    return ScoreReport.of(scores, text, options, sequences, time.perf_counter() - started, baseline)
 
 
 class Scorer:
@@ -101,22 +82,16 @@ class Scorer:
         self._client, self._tables, self._stream, self._size = client, tables, stream, size
         key = task_key("text", tables.key, stream.key)
         self._text = client.submit(prepare_text, tables, stream, key=key)
-        self._tokens: int = result(client.submit(len, stream, key=task_key("len", stream.key)))
+        self._tokens = tokens_of(client, stream)
 
     def score(self, options: PoolingOptions, observer: Observer = ignore) -> TextScores:
         """Return the scores of all tokens."""
-        futures = []
-        for begin in range(0, self._tokens, self._size):
-            span = begin, min(begin + self._size, self._tokens)
+
+        def submit(span: tuple[int, int]) -> Future:
             key = task_key("score", self._text.key, span, options)
-            task = (self._tables, self._text, self._stream, span, options)
-            futures.append(self._client.submit(score_span, *task, key=key))
-        parts = []
-        for future in futures:
-            part: TextScores = result(future)
-            parts.append(part)
-            observer(SequencesEvaluated(int((part.place == 0).sum()), int(part.matches.sum()), len(part.matches)))
-        return join_scores(parts)
+            return self._client.submit(score_span, self._tables, self._text, self._stream, span, options, key=key)
+
+        return score_spans(submit, self._tokens, self._size, observer)
 
     def back_off(self) -> npt.NDArray[np.bool_]:
         """Return at which tokens plain backoff is right."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import unpack_target
-from giaann_dask.models.base import DerivedTables, WorkerOpening
+from giaann_dask.models.base import DerivedTables, EvaluatedText, WorkerOpening
 from giaann_dask.models.contexts.commit_tables import clear_tables, place_of
 from giaann_dask.models.contexts.continuation_counts import ContinuationTables
 from giaann_dask.models.contexts.counting import count_rows
@@ -30,13 +30,11 @@ from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from giaann_dask.encoding.sources import SourceOptions
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
 
 
@@ -88,19 +86,11 @@ class ContextsModel(WordModel):
         """See `Model.clear_tables`."""
         return clear_tables(client, path, kept, gone)
 
-    def score(
-        self,
-        client: Client,
-        reader: CommitReader,
-        inputs: Sequence[Source],
-        sources: SourceOptions,
-        options: ScoringOptions,
-        observer: Observer,
-    ) -> ScoreReport:
+    def score(self, text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
         """See `Model.score`."""
         from giaann_dask.models.contexts.evaluation import score_network
 
-        return score_network(client, reader, inputs, sources, options, observer)
+        return score_network(text, options)
 
     def open(
         self,

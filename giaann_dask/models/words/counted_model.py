@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from giaann_dask.errors import SpecificationError
 from giaann_dask.events import Observer, ignore
-from giaann_dask.models.base import WorkerOpening
+from giaann_dask.models.base import EvaluatedText, WorkerOpening
 from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.models.words.counted_predictor import (
     CountedPredictor,
@@ -34,13 +34,11 @@ from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import MAXIMUM_SEGMENTS, Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from giaann_dask.encoding.sources import SourceOptions
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
 
 Floats = npt.NDArray[np.float64]
@@ -132,19 +130,11 @@ class CountedModel(WordModel):
             return WorkerOpening(counted_from_store, (str(reader.path), reader.commit))
         return _on_workers(reader, regions)
 
-    def score(
-        self,
-        client: Client,
-        reader: CommitReader,
-        inputs: Sequence[Source],
-        sources: SourceOptions,
-        options: ScoringOptions,
-        observer: Observer,
-    ) -> ScoreReport:
+    def score(self, text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
         """See `Model.score`."""
         from giaann_dask.models.words.counted_scores import score_counted
 
-        return score_counted(client, reader, inputs, sources, options, observer)
+        return score_counted(text, options)
 
 
 def _on_workers(reader: CommitReader, regions: RegionHandles) -> WorkerOpening:

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from giaann_dask.cluster import result, task_key
+from giaann_dask.cluster import task_key
 from giaann_dask.errors import OptionError, parameter
-from giaann_dask.events import Observer, SequencesEvaluated
+from giaann_dask.models.base import EvaluatedText
 from giaann_dask.models.words.counted_predictor import counted_from_store
-from giaann_dask.models.words.score_report import MOST_RANK, ScoreReport, ScoringOptions, read_text
-from giaann_dask.models.words.scores import TextScores, join_scores
+from giaann_dask.models.words.score_report import (
+    MOST_RANK,
+    ScoreReport,
+    ScoringOptions,
+    read_text,
+    score_spans,
+    tokens_of,
+)
+from giaann_dask.models.words.scores import TextScores
 from giaann_dask.models.words.stream import NONE, TokenStream
 
 if TYPE_CHECKING:
-    from distributed import Client
-
-    from giaann_dask.encoding.sources import SourceOptions
-    from giaann_dask.store.commits import CommitReader
-    from giaann_dask.text.memory_inputs import Source
+    from distributed import Future
 
 
-def score_counted(
-    client: Client,
-    reader: CommitReader,
-    inputs: Sequence[Source],
-    sources: SourceOptions,
-    options: ScoringOptions,
-    observer: Observer,
-) -> ScoreReport:
+def score_counted(text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
     """Score every token of a text; see `Model.score`.
 
     Raises
@@ -41,27 +36,20 @@ def score_counted(
     EmptyInputError
         If there is no token after the seed tokens of any sentence.
     """
+    client, reader = text.client, text.reader
     specification = reader.manifest().specification
     if options.baseline is not None:
         received = f"{parameter('baseline')} for a network of the model {specification.profile}"
         raise OptionError(received, "profile contexts, whose counts n-grams are made of", "leave it out")
     started = time.perf_counter()
-    stream, sequences = read_text(client, inputs, sources, options, observer)
-    tokens: int = result(client.submit(len, stream, key=task_key("len", stream.key)))
-    place, futures = (str(reader.path), reader.commit), []
-    for begin in range(0, tokens, options.tokens_per_task):
-        span = begin, min(begin + options.tokens_per_task, tokens)
-        futures.append(client.submit(score_span, *place, stream, span, key=task_key("score", place, stream.key, span)))
-    parts: list[TextScores] = []
-    for future in futures:
-        part: TextScores = result(future)
-        parts.append(part)
-        observer(SequencesEvaluated(int((part.place == 0).sum()), int(part.matches.sum()), len(part.matches)))
-    scores, seed = join_scores(parts), specification.seed_tokens
-    every, predicted = scores.summary(), scores.summary(seed)
-    top_k = {k: scores.top_k(k, seed) for k in sorted({1, *options.top_k})}
-    seconds = time.perf_counter() - started
-    return ScoreReport(sequences, seed, predicted, every, seconds, reader.commit, scores, None, top_k)
+    stream, sequences = read_text(text, options)
+    place = str(reader.path), reader.commit
+
+    def submit(span: tuple[int, int]) -> Future:
+        return client.submit(score_span, *place, stream, span, key=task_key("score", place, stream.key, span))
+
+    scores = score_spans(submit, tokens_of(client, stream), options.tokens_per_task, text.observer)
+    return ScoreReport.of(scores, text, options, sequences, time.perf_counter() - started)
 
 
 def score_span(path: str, commit: str, stream: TokenStream, span: tuple[int, int]) -> TextScores:

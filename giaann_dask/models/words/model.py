@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from giaann_dask.errors import OptionError
-from giaann_dask.events import Observer
 from giaann_dask.keys import Integers, unpack_target
-from giaann_dask.models.base import Model, UsedNames
+from giaann_dask.models.base import EvaluatedText, Model, UsedNames
 from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.models.results import ConnectionKey
 from giaann_dask.models.words.export import context_columns, export_contents
@@ -24,13 +23,9 @@ from giaann_dask.runs.run import RegionRun, Run, divide_rows
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import ColumnArray, ExportContents
-from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock
 
 if TYPE_CHECKING:
-    from distributed import Client
-
-    from giaann_dask.encoding.sources import SourceOptions
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
     from giaann_dask.models.words.score_report import ScoreReport
 
@@ -83,19 +78,11 @@ class WordModel(Model):
         """See `Model.require_fit`."""
         require_words_fit(specification, options)
 
-    def evaluate(
-        self,
-        client: Client,
-        reader: CommitReader,
-        inputs: Sequence[Source],
-        sources: SourceOptions,
-        options: EvaluationOptions,
-        observer: Observer,
-    ) -> ScoreReport:
+    def evaluate(self, text: EvaluatedText, options: EvaluationOptions) -> ScoreReport:
         """See `Model.evaluate`."""
         from giaann_dask.models.words.score_report import ScoringOptions
 
-        return self.score(client, reader, inputs, sources, ScoringOptions.limits_of(options), observer)
+        return self.score(text, ScoringOptions.limits_of(options))
 
 
 def require_words_fit(specification: Specification, options: GenerationOptions) -> None:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.cluster import task_key
-from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.cluster import result, task_key
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import require_at_least, require_option
-from giaann_dask.events import BlockEncoded, Observer
+from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated
 from giaann_dask.keywords import names_keywords
 from giaann_dask.models.results import EvaluationReport
-from giaann_dask.models.words.scores import ScoreSummary, TextScores
+from giaann_dask.models.words.scores import ScoreSummary, TextScores, join_scores
 from giaann_dask.models.words.stream import stream_tokens
 from giaann_dask.representations import Summary, finite, format_count
-from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+    from giaann_dask.models.base import EvaluatedText
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
 
 # The more, the fewer rows are read for several tasks.
@@ -156,6 +155,22 @@ class ScoreReport(EvaluationReport):
     baseline: Baseline | None = field(default=None, compare=False)
     top_k: dict[int, float] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        scores: TextScores,
+        text: EvaluatedText,
+        options: ScoringOptions,
+        sequences: int,
+        seconds: float,
+        baseline: Baseline | None = None,
+    ) -> ScoreReport:
+        """Return the report of the scores of a text."""
+        seed = text.reader.manifest().specification.seed_tokens
+        top_k = {k: scores.top_k(k, seed) for k in sorted({1, *options.top_k})}
+        figures = scores.summary(seed), scores.summary()
+        return cls(sequences, seed, *figures, seconds, text.reader.commit, scores, baseline, top_k)
+
     @property
     def top1(self) -> float:
         """Share of the tokens after the seed tokens that are predicted right."""
@@ -239,15 +254,30 @@ def baseline_lines(backoff: npt.NDArray[np.bool_], smoothed: TextScores, seed_to
     ]
 
 
-def read_text(
-    client: Client, inputs: Sequence[Source], sources: SourceOptions, options: ScoringOptions, observer: Observer
-) -> tuple[Future, int]:
+def read_text(text: EvaluatedText, options: ScoringOptions) -> tuple[Future, int]:
     """Return the tokens of a text on the cluster, and the number of its sentences."""
     limits = StreamOptions(max_sequences=options.max_sequences, first_sequence=options.first_sequence)
-    stream = EncodingStream(client, Vocabulary(), sources, limits)
+    stream = EncodingStream(text.client, Vocabulary(), text.sources, limits)
     blocks = []
-    for block in stream.blocks(inputs):
+    for block in stream.blocks(text.inputs):
         blocks.append(block.encoded)
-        observer(BlockEncoded(block.mapping.sequences, block.characters, block.read))
+        text.observer(BlockEncoded(block.mapping.sequences, block.characters, block.read))
     key = task_key("stream", [block.key for block in blocks])
-    return client.submit(stream_tokens, blocks, key=key), stream.counted
+    return text.client.submit(stream_tokens, blocks, key=key), stream.counted
+
+
+def tokens_of(client: Client, stream: Future) -> int:
+    """Return how many tokens a stream on the cluster has."""
+    tokens: int = result(client.submit(len, stream, key=task_key("len", stream.key)))
+    return tokens
+
+
+def score_spans(submit: Callable[[tuple[int, int]], Future], tokens: int, size: int, observer: Observer) -> TextScores:
+    """Return the scores of all tokens, of which a task scores so many; `submit` submits that of a span."""
+    futures = [submit((begin, min(begin + size, tokens))) for begin in range(0, tokens, size)]
+    parts = []
+    for future in futures:
+        part: TextScores = result(future)
+        parts.append(part)
+        observer(SequencesEvaluated(int((part.place == 0).sum()), int(part.matches.sum()), len(part.matches)))
+    return join_scores(parts)

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from distributed import Client, Future
+from distributed import Future
 
 from giaann_dask.cluster import Roles, query_scheduler, result, task_key
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
 from giaann_dask.cluster.stages import INFER_TOGETHER, PLACES, StageClock, StageTime, time_rows
-from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError, parameter
-from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated, ignore
+from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated
+from giaann_dask.models.base import EvaluatedText
 from giaann_dask.models.columns.evaluation.accuracy import (
     NO_PREDICTION,
     Accuracy,
@@ -43,9 +43,7 @@ from giaann_dask.representations import Summary, format_count
 from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.regions import open_regions
 from giaann_dask.spec import Specification
-from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
-from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 
 SEQUENCES_PER_TASK = 64
@@ -165,30 +163,8 @@ class AccuracyReport(EvaluationReport):
         return [*coded, *self.accuracy.lines()]
 
 
-def evaluate_network(
-    client: Client,
-    reader: CommitReader,
-    inputs: Sequence[Source],
-    sources: SourceOptions,
-    options: EvaluationOptions,
-    observer: Observer = ignore,
-) -> AccuracyReport:
+def evaluate_network(text: EvaluatedText, options: EvaluationOptions) -> AccuracyReport:
     """Predict every token of a text after the seed tokens of its sentences.
-
-    Parameters
-    ----------
-    client : Client
-        Where tasks run.
-    reader : CommitReader
-        The commit to evaluate.
-    inputs : sequence of str or MemoryInput
-        Text, as for training.
-    sources : SourceOptions
-        How it is read; its filter must drop short sentences.
-    options : EvaluationOptions
-        What is evaluated.
-    observer : callable, optional
-        Told of progress.
 
     Returns
     -------
@@ -199,15 +175,16 @@ def evaluate_network(
     EmptyInputError
         If no sentence of the text passes the length filter.
     """
-    started, clock = time.perf_counter(), StageClock(client)
+    started, clock = time.perf_counter(), StageClock(text.client)
+    client, reader = text.client, text.reader
     roles = declare_roles(client)
     specification = reader.manifest().specification
     inference = fitting_rules(specification, options.inference)
     handle = CommitHandle(client, reader, open_regions(client, reader, options.rows))
-    tally = _Tally(observer, handle.vocabulary.copy(), options, specification)
+    tally = _Tally(text.observer, handle.vocabulary.copy(), options, specification)
     flags = handle.flags(inference.auxiliary)
     stream_options = StreamOptions(max_sequences=options.max_sequences, first_sequence=options.first_sequence)
-    stream = EncodingStream(client, tally.vocabulary, sources, stream_options)
+    stream = EncodingStream(client, tally.vocabulary, text.sources, stream_options)
     pending: deque[Future] = deque()
     limit = 4 * max(1, sum(query_scheduler(client, "ncores").values()))
     device = "cpu" if options.device == "auto" and inference.cpu_only else options.device
@@ -218,12 +195,12 @@ def evaluate_network(
         ranks=options.top_k[-1],
         probability=options.bits_per_byte,
     )
-    for block in stream.blocks(inputs):
+    for block in stream.blocks(text.inputs):
         change = handle.change(tally.vocabulary)
         statistics = result(block.statistics)
         tally.add_statistics(statistics)
         # Of these alone predictions are made.
-        observer(BlockEncoded(statistics.by_status[CANDIDATE], block.characters, block.read))
+        text.observer(BlockEncoded(statistics.by_status[CANDIDATE], block.characters, block.read))
         key = task_key("flags", (block.encoded.key, flags.key, *astuple(change)))
         block_flags = handle.submit(changed_flags, flags, change, key=key)
         for future in _submit_block(handle, block, block_flags, rule, (roles, predicting)):
@@ -235,7 +212,7 @@ def evaluate_network(
     if tally.sequences == 0:
         raise EmptyInputError(
             "no sentence of the text is long enough",
-            f"sentences of {sources.filter.seed_tokens + 1} to {sources.filter.maximum_tokens} tokens",
+            f"sentences of {text.sources.filter.seed_tokens + 1} to {text.sources.filter.maximum_tokens} tokens",
             f"look at the text and at {parameter('first_sequence')}",
         )
     accuracy = tally.counts.accuracy(options.top_k, specification.seed_tokens)
