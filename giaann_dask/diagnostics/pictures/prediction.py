@@ -26,7 +26,7 @@ from giaann_dask.models.columns.export import table_of
 from giaann_dask.models.columns.flags import changed_flags
 from giaann_dask.models.columns.predictor import ColumnsPredictor, open_columns
 from giaann_dask.models.columns.prompts import word_and_column
-from giaann_dask.models.columns.rules import fitting_rules, open_plain_session
+from giaann_dask.models.columns.rules import fitting_rules, open_whole_session
 from giaann_dask.models.columns.scanning import require_columns
 from giaann_dask.models.columns.state.activation import StateEntries
 from giaann_dask.models.columns.state.candidates import Candidates
@@ -192,7 +192,7 @@ def predict(
     opened = open_columns(reader, client=client, options=replace(options, reasons=max(options.reasons, 1)))
     prepared, vocabulary = opened.prepare(prompt, options.tagger)
     flags = changed_flags(opened.flags_for(rules), prepared.change)
-    session = open_plain_session(opened.specification, opened.rows, flags, options=rules)
+    session = open_whole_session(opened.specification, opened.rows, flags, options=rules)
     with one_thread():
         # In the first step nothing sends.
         steps = tuple(_steps(session.stream(prepared.sequence, options.max_tokens)))[1:]

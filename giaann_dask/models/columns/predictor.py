@@ -25,7 +25,6 @@ from giaann_dask.models.columns.rules import (
     InferenceRules,
     fitting_rules,
     open_batch,
-    open_plain_session,
     open_whole_session,
     prompt_device,
     require_fit,
@@ -399,7 +398,7 @@ class ColumnBatch:
         reasons: list[Contribution] = []
         if text.options.reasons:
             opened = self._opened
-            session = open_plain_session(opened.specification, opened.rows, text.flags, options=self._rules)
+            session = open_whole_session(opened.specification, opened.rows, text.flags, options=self._rules)
             with one_thread():
                 found = session.explain(tuple(text.steps), trace.result.index)
             reasons = largest_contributions(found, text.options.reasons)

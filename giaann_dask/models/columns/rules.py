@@ -156,38 +156,28 @@ def open_session(
     return PullSession(specification, rows, flags, options=options)
 
 
-def open_plain_session(
-    specification: Specification,
-    rows: RowSource,
-    flags: FlagTable,
-    *,
-    options: InferenceRules,
-) -> Session | V2Session:
-    """Return the session whose traces can have the whole state; the parameters are those of `SequenceSession`."""
-    if isinstance(options, V2Options):
-        return V2Session(specification, rows, flags, options=options)
-    return Session(specification, rows, flags, options=options)
-
-
 def open_whole_session(
     specification: Specification,
     rows: RowSource,
     flags: FlagTable,
     *,
     options: InferenceRules,
-    client: Client | None,
-    state: StateOptions,
+    client: Client | None = None,
+    state: StateOptions | None = None,
 ) -> ShardedSession | Session | V2Session:
     """Return the session whose traces can have the whole state or, on a cluster, its strongest columns.
 
     Beyond its memory budget in this process the state is sharded over the cluster's workers. The parameters are those
     of `ShardedSession`.
     """
-    if client is None:
-        return open_plain_session(specification, rows, flags, options=options)
+    network = specification, rows, flags
     if isinstance(options, V2Options):
-        return ShardedV2Session(specification, rows, flags, client=client, options=options, state=state)
-    return ShardedSession(specification, rows, flags, client=client, options=options, state=state)
+        if client is None:
+            return V2Session(*network, options=options)
+        return ShardedV2Session(*network, client=client, options=options, state=state)
+    if client is None:
+        return Session(*network, options=options)
+    return ShardedSession(*network, client=client, options=options, state=state)
 
 
 def open_batch(
