@@ -222,7 +222,7 @@ def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
 @NETWORK
 @INPUTS
 @inference_options
-@options_of("rules", "giaann_dask.models.rules.PredictionRules", "Inference")
+@options_of("rules", "giaann_dask.models.generation_options.PredictionRules", "Inference")
 @evaluation_options("max_sequences", "first_sequence", "top_k", "bits_per_byte")
 @click.option(
     "--report",

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from giaann_dask.algebra.algebra_options import OverlapOptions
     from giaann_dask.islands.pack_options import PackOptions
 
+# Fields of a bundle that are shown without its island.
+_OF_BUNDLES = ("signer", "island", "tagger", "groups", "sequences", "trained", "tokens")
 _ISLAND = click.option("--island", required=True, type=FILE_PATH, metavar="FILE", help="The island file.")
 
 
@@ -238,9 +240,7 @@ def merge(
 @output_options
 def show(path: Path, island: Path | None, **values: Any) -> None:
     """Show what is in an island file or in a bundle."""
-    from giaann_dask.islands.showing import describe
-
-    found = describe(path, island)
+    found = _describe(path, island)
     answer(found, values["as_json"], figures(found, *found))
 
 
@@ -253,3 +253,55 @@ def _pairs(given: tuple[str, ...]) -> dict[str, str]:
             raise OptionError(f"{parameter('keys')} {text!r}", "NAME=FILE, each name once", "such as mill=mill.key.pub")
         pairs[name] = file
     return pairs
+
+
+def _describe(path: Path, island: Path | None) -> dict[str, Any]:
+    """Return what an island file or a bundle says about itself.
+
+    Parameters
+    ----------
+    path : Path
+        Either of them.
+    island : Path, optional
+        An island file with which a bundle is verified, all but its increments.
+
+    Raises
+    ------
+    GiaannError
+        If it is neither, or the bundle is not accepted.
+    """
+    from giaann_dask.islands.archive import Archive
+    from giaann_dask.islands.bundle import BundleManifest, open_bundle, read_manifest
+    from giaann_dask.islands.definition import read_island
+
+    if _is_json(path):
+        read = read_island(path)
+        return {
+            "island": str(path),
+            "identity": read.identity,
+            "profile": read.specification.profile,
+            "columns": len(read.concepts),
+            "features": 1 + len(read.features),
+            "commit": read.commit,
+            "digest": read.digest,
+            "keys": dict(read.keys),
+        }
+    if island is not None:
+        bundle = open_bundle(path, read_island(island))
+        counts = {name: getattr(bundle, name) for name in ("signer", "tagger", "sequences", "trained", "tokens")}
+        texts = sum(map(bundle.has_text, range(len(bundle.groups))))
+        return {"bundle": str(path), "verified": True, **counts, "groups": len(bundle.groups), "texts": texts}
+    manifest = BundleManifest.parse(read_manifest(Archive(path)), path)
+    return {"bundle": str(path), "verified": False, **{name: getattr(manifest, name) for name in _OF_BUNDLES}}
+
+
+def _is_json(path: Path) -> bool:
+    """Return whether a file begins as an island file does."""
+    # What is no ordinary file may wait for a writer.
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(1) == b"{"
+    except OSError:
+        return False

@@ -26,7 +26,7 @@ from giaann_dask.object_urls import ObjectUrl, StorageOptions, is_in_memory, is_
 
 if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
-    from giaann_dask.models.rules import Feed, PredictionRules
+    from giaann_dask.models.generation_options import Feed, PredictionRules
     from giaann_dask.text.inputs import Files
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -244,7 +244,7 @@ def inference_rules(values: dict[str, Any], feed: Feed) -> PredictionRules:
     """
     from dataclasses import replace
 
-    from giaann_dask.models.rules import PredictionRules
+    from giaann_dask.models.generation_options import PredictionRules
 
     v1, v2 = values["v1_rules"], values["v2_rules"]
     if v1 is not None and v2 is not None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster.waiting import ask_workers, results, timeout_s
 from giaann_dask.errors import ClusterError
-from giaann_dask.lazy import load_compiled
+from giaann_dask.lazy import load_compiled, load_registries
 from giaann_dask.user_cache import code_cache
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ _LOG = logging.getLogger(__name__)
 _COMMAND = (sys.executable, "-m", "giaann_dask", "compile")
 # Modules of tasks, by name: their folders are above this one.
 _TASKS = ("giaann_dask.training.tasks", "giaann_dask.encoding.stream")
-# Loads on import what the first task would.
-_FIRST_USE = "giaann_dask.cluster.preloading"
 _LOCK = "giaann-compiling.lock"
 
 
@@ -118,8 +116,17 @@ def compile_here(profiles: Sequence[str] = ()) -> bool:
 
 def load_modules() -> None:
     """Import the modules of training tasks, which the first task of a worker would do (a task)."""
-    for name in (*_TASKS, _FIRST_USE):
+    for name in _TASKS:
         import_module(name)
+    load_tables()
+
+
+def load_tables() -> None:
+    """Load what the first tasks read: numba's registries of types and the tagger's word lists, in half a second."""
+    from giaann_dask.text.tagging import make_tagger
+
+    load_registries()
+    make_tagger("lexicon")
 
 
 def load_on_scheduler(client: Client) -> None:

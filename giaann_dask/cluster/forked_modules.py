@@ -15,12 +15,13 @@ MODULES = (
     "giaann_dask.models.columns.evaluation.evaluation",
     "giaann_dask.runs.target_sets",
     "giaann_dask.worker_setup",
-    "giaann_dask.cluster.preloading",
     "distributed.nanny",
 )
 
 gc.disable()
 for name in MODULES:
     import_module(name)
+# So that the workers that are forked share them, the replacement of a killed one too.
+import_module("giaann_dask.cluster.compilation").load_tables()
 gc.freeze()
 gc.enable()

@@ -1,6 +1,6 @@
 """Define the options of predicting with a model: how much is generated, how it is chosen, and where it is computed.
 
-Rules that are particular to a model are classes of their own, derived from `giaann_dask.models.rules.PredictionRules`;
+Rules that are particular to a model are classes of their own, derived from `PredictionRules`;
 a model checks the options that it is given (`giaann_dask.models.base.Model.require_fit`).
 """
 
@@ -13,14 +13,42 @@ from typing import Literal, get_args
 from giaann_dask.device import DeviceName
 from giaann_dask.errors import PromptError, require_at_least, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
-from giaann_dask.models.rules import PredictionRules
 from giaann_dask.rows.row_options import RowOptions
+
+Feed = Literal["target", "prediction"]
 
 MOST_SEED = (1 << 63) - 1
 
 
 # JSON numbers of as many bits are exact in every language.
 _DRAWN_BITS = 53
+
+
+@names_keywords
+@dataclass(frozen=True, kw_only=True)
+class PredictionRules:
+    """Rules of prediction: those of a network's own model, or of one model where a class is derived from it.
+
+    Parameters
+    ----------
+    feed : {"target", "prediction"}
+        What is the source of the next step in the prediction phase: the sentence's own token or what was predicted.
+
+    Raises
+    ------
+    OptionError
+        If a value is not one of those listed.
+    """
+
+    feed: Feed = "target"
+
+    def __post_init__(self) -> None:
+        require_one_of("feed", self.feed, get_args(Feed))
+
+    @property
+    def chosen(self) -> bool:
+        """Whether rules of a certain model are asked for."""
+        return type(self) is not PredictionRules
 
 
 @names_keywords

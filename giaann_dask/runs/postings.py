@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.keys import Integers, pack_target, unpack_target
+from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run, narrow_strength
 from giaann_dask.spec import MAXIMUM_BRANCHES, MAXIMUM_SEGMENTS, NEURON_BITS
 
@@ -139,3 +140,13 @@ class SequenceNumbers(NamedTuple):
         at = np.searchsorted(self.edges, sequence, side="right") - 1
         begins = self.begins[at]
         return np.where(begins < 0, -1, begins + sequence - self.edges[at])
+
+
+def divide_postings(source: Integers, places: Postings, placement: Placement) -> dict[int, Run]:
+    """Return the postings of some keys by the region that each belongs to."""
+    region = placement.regions_of(source)
+    found = {}
+    for each in np.unique(region).tolist():
+        chosen = region == each
+        found[each] = make_postings(source[chosen], places.select(chosen))
+    return found

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
+from giaann_dask.keys import Integers
 from giaann_dask.spec import FEATURE_BITS, Specification
 from giaann_dask.text.blocks import CANDIDATE, DELIMITER, NO_DELIMITER, PROBABLE, TaggedBlock
 from giaann_dask.text.vocabulary import BlockMapping
@@ -280,3 +281,12 @@ def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
+
+
+def places_of(block: EncodedBlock) -> tuple[Integers, Integers, npt.NDArray[np.bool_]]:
+    """Return sequence and position of each trained token of a block, and which tokens of the block these are."""
+    lengths = np.diff(block.offsets)
+    trained = np.repeat(block.status == CANDIDATE, lengths)
+    sequence = np.repeat(block.first_sequence + np.arange(len(block)), lengths)
+    place = np.arange(int(block.offsets[-1])) - np.repeat(block.offsets[:-1], lengths)
+    return sequence[trained], place[trained], trained

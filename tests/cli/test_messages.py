@@ -28,8 +28,7 @@ from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 from giaann_dask.diagnostics.pictures.gallery import Pictures
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import GiaannError, OptionError, parameter
-from giaann_dask.models.generation_options import BeamOptions, StateOptions
-from giaann_dask.models.rules import PredictionRules
+from giaann_dask.models.generation_options import BeamOptions, PredictionRules, StateOptions
 from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.serving.serving_options import Limits, QueueOptions, ServingOptions
 from giaann_dask.spec import Specification

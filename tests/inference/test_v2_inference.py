@@ -33,8 +33,7 @@ from giaann_dask.models.columns.v2.v2_options import (
     V2Settings,
     settings,
 )
-from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
-from giaann_dask.models.rules import PredictionRules
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, PredictionRules
 from giaann_dask.registry import ModelTraits
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run

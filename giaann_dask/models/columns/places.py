@@ -15,12 +15,11 @@ import numpy.typing as npt
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.models.columns.pairs import feature_reach
 from giaann_dask.models.columns.scaling import class_bits, distance_bits, increment_table, token_classes
-from giaann_dask.models.token_places import divide_postings, places_of
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.postings import Postings
+from giaann_dask.runs.postings import Postings, divide_postings
 from giaann_dask.runs.run import Run, join_ranges
 from giaann_dask.spec import BRANCH_BITS, Specification
-from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.text.segmentation import EncodedBlock, places_of
 
 # Bits of the attributes of a token, from the lowest: whether it is trained as a target, its column occurrence,
 # its branch, and its class as a source (`giaann_dask.models.columns.scaling`).

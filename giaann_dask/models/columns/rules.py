@@ -22,8 +22,13 @@ from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.columns.v2.tables import SegmentLayout
 from giaann_dask.models.columns.v2.v2_options import V2Options, V2Settings
-from giaann_dask.models.generation_options import BatchOptions, BeamOptions, GenerationOptions, StateOptions
-from giaann_dask.models.rules import PredictionRules
+from giaann_dask.models.generation_options import (
+    BatchOptions,
+    BeamOptions,
+    GenerationOptions,
+    PredictionRules,
+    StateOptions,
+)
 from giaann_dask.rows.source import RowSource
 from giaann_dask.spec import Specification
 from giaann_dask.text.attachments import check_kinds

@@ -24,11 +24,10 @@ from giaann_dask.models.words.counted_predictor import (
     counted_from_regions,
     counted_from_store,
 )
-from giaann_dask.models.words.counting import count_contexts
 from giaann_dask.models.words.model import WordModel
 from giaann_dask.models.words.naming import ContextNames
 from giaann_dask.models.words.specification import own_options
-from giaann_dask.models.words.stream import Context, TokenStream
+from giaann_dask.models.words.stream import Context, TokenStream, count_contexts
 from giaann_dask.rows.regions import RegionHandles, open_prompt_regions, open_regions
 from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.run import Run

@@ -28,11 +28,10 @@ from giaann_dask.models.results import (
     largest_contributions,
 )
 from giaann_dask.models.words.batch import WordBatch
-from giaann_dask.models.words.counting import EVERYWHERE
 from giaann_dask.models.words.prompts import sentences_of, word_places
 from giaann_dask.models.words.sampling import choose_word, most_probable
 from giaann_dask.models.words.spelling import Spelling
-from giaann_dask.models.words.stream import NONE, WORD, Context, TokenStream, ending_of
+from giaann_dask.models.words.stream import EVERYWHERE, NONE, WORD, Context, TokenStream, ending_of
 from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.remote import RegionKeys, row_source

@@ -8,12 +8,11 @@ import numpy as np
 
 from giaann_dask.keys import Integers
 from giaann_dask.models.results import BEGINNING, ContextPart
-from giaann_dask.models.token_places import divide_postings, places_of
 from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.postings import Postings
+from giaann_dask.runs.postings import Postings, divide_postings
 from giaann_dask.runs.run import Run
-from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.text.segmentation import EncodedBlock, places_of
 
 # Attributes of a word's postings: what of the token the key stands for.
 AS_WORD, AS_ENDING = 1, 2

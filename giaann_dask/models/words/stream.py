@@ -1,4 +1,4 @@
-"""Encode the words of text and the contexts that they stand after as keys.
+"""Encode the words of text and the contexts that they stand after as keys, and count words after contexts.
 
 A context is what one segment of the target neuron receives: the neuron at exactly one distance, or several neurons at
 fixed distances that have to be active together, as the synapses of one dendritic branch are. An *ending* represents the
@@ -17,8 +17,9 @@ from functools import lru_cache
 import numpy as np
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.keys import Integers, source_key, word_key
+from giaann_dask.keys import Integers, pack_target, source_key, word_key
 from giaann_dask.keywords import names_keywords
+from giaann_dask.runs.run import Run, narrow_strength
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.noun_names import plain_name
 from giaann_dask.text.segmentation import EncodedBlock
@@ -31,6 +32,8 @@ _WHOLE = 4
 _LETTERS = 3
 # Key of the place before a sentence.
 BOUNDARY = 1
+# Source of the context without words: how often words occur at all, on segment 0.
+EVERYWHERE = int(source_key(0, [])[0])
 
 
 @names_keywords
@@ -206,3 +209,36 @@ def stream_tokens(blocks: Sequence[EncodedBlock], features: Sequence[str] = ()) 
     keys = np.array([word_key(word) for word in words], np.int64)
     endings = np.array([word_key(ending_of(word)) for word in words], np.int64)
     return TokenStream(words, keys, endings, rank[index], place, document)
+
+
+def count_contexts(stream: TokenStream, contexts: Sequence[Context]) -> Run:
+    """Return how often each word occurs, and how often after each context.
+
+    Parameters
+    ----------
+    stream : TokenStream
+        Tokens of sentences.
+    contexts : sequence of Context
+        Kinds of contexts, counted on the segments from 1 on.
+
+    Examples
+    --------
+    >>> stream = TokenStream.from_documents([[["a", "b", "a"]]])
+    >>> sorted(count_contexts(stream, [Context("1", (("word", 1),))]).strength.tolist())
+    [1, 1, 1, 1, 2]
+    """
+    word = stream.keys[stream.index]
+    sources, targets = [np.full(len(stream), EVERYWHERE, np.int64)], [pack_target(0, word, 0)]
+    for segment, context in enumerate(contexts, 1):
+        found = stream.sources(segment, context)
+        seen = found != NONE
+        sources.append(found[seen])
+        targets.append(pack_target(segment, word[seen], 0))
+    source, target = np.concatenate(sources), np.concatenate(targets)
+    order = np.lexsort((target, source))
+    source, target = source[order], target[order]
+    new_row = np.append(True, source[1:] != source[:-1])[: len(source)]
+    begin = np.flatnonzero(new_row | np.append(True, target[1:] != target[:-1])[: len(source)])
+    count = np.diff(np.append(begin, len(source)))
+    rows = np.append(np.flatnonzero(new_row[begin]), len(begin))
+    return Run(source[begin[rows[:-1]]], rows, target[begin], narrow_strength(count))

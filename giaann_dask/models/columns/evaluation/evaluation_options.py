@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from giaann_dask.device import DeviceName
 from giaann_dask.errors import OptionError, parameter, require_at_least
 from giaann_dask.keywords import names_keywords
-from giaann_dask.models.rules import PredictionRules
+from giaann_dask.models.generation_options import PredictionRules
 from giaann_dask.rows.row_options import RowOptions
 
 MAXIMUM_RANKS = 1000

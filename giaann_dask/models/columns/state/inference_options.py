@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, get_args
 
 from giaann_dask.errors import require_one_of, require_option
 from giaann_dask.keywords import names_keywords
-from giaann_dask.models.rules import PredictionRules
+from giaann_dask.models.generation_options import PredictionRules
 
 Timing = Literal["exact", "biased", "none"]
 Activations = Literal["boolf", "boolf+c", "intf+c"]

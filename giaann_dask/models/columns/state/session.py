@@ -29,7 +29,7 @@ from giaann_dask.models.columns.state.sequence import (
     StepResult,
     StepTrace,
 )
-from giaann_dask.models.rules import Feed
+from giaann_dask.models.generation_options import Feed
 from giaann_dask.rows.source import RowSource
 from giaann_dask.spec import Specification
 

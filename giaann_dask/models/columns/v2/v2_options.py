@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, get_args
 from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
 from giaann_dask.models.columns.state.inference_options import Timing
-from giaann_dask.models.rules import Feed, PredictionRules
+from giaann_dask.models.generation_options import Feed, PredictionRules
 
 Settings = Literal["train", "test"]
 ColumnTest = Literal["node", "column"]
