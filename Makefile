@@ -9,19 +9,21 @@ COMPILED := .venv/compiled
 # is kept, wherever this runs.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
-INSTALL := $(PIP) --constraint constraints.txt
+# constraints-newest.txt for the newest versions, which need Python 3.12 or later.
+CONSTRAINTS ?= constraints.txt
+INSTALL := $(PIP) --constraint $(CONSTRAINTS)
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
-.PHONY: demo test test-all check lint types extras run-notebooks notebooks site docs memory-check bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
+.PHONY: demo test test-all check lint types extras second-python run-notebooks notebooks site docs memory-check bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
 
 # uv resolves and installs in 12 s what takes pip 95 s. torch is left to pip, which also looks where the machine's
 # configuration of pip says; without uv pip does it all. dask-cuda prescribes another version of Dask than is installed,
 # and libraries of CUDA; a test starts its cluster with stubs of these, from a folder that nothing else looks in.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv .venv
 	$(INSTALL) torch uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ".[dev,docs,hub]" \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint $(CONSTRAINTS) --editable ".[dev,docs,hub]" \
 		|| $(INSTALL) --editable ".[dev,docs,hub]"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable examples/skip_bigrams \
 		|| $(PIP) --no-deps --editable examples/skip_bigrams
@@ -62,6 +64,10 @@ types: $(READY)
 # Whether every extra can be installed with its constraints; asks the package index, installs nothing.
 extras: $(READY)
 	$(BIN)/python .ci/extras.py
+
+# On the newest other Python of this machine: commands on a network that both write, and a few tests.
+second-python: $(COMPILED)
+	$(BIN)/python .ci/second_python.py
 
 # Whether the notebooks run, in one kernel; what they show is stored by the next target.
 run-notebooks: $(COMPILED)
@@ -130,13 +136,18 @@ gpu-check:
 	PYTHONPATH=. $(PYTHON) -m pytest -m gpu -rs -o addopts= -o timeout= -p no:cacheprovider --noconftest tests/test_gpu.py
 	PYTHONPATH=. $(PYTHON) benchmarks/device.py
 
-# Wheel and source distribution in dist, checked as a package index does; in an environment of their own.
+# Wheel and source distribution in dist, checked as a package index does, and the recipe of the package for conda; in an
+# environment of their own.
+VERSION = $$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+RECIPE := from rattler_build import Stage0Recipe, VariantConfig; \
+	print(*(each.recipe.package for each in Stage0Recipe.from_file("conda/recipe.yaml").render(VariantConfig())))
 dist:
 	rm -rf dist
 	$(PYTHON) -m venv build/packager
-	build/packager/bin/pip install --quiet --disable-pip-version-check build twine
+	build/packager/bin/pip install --quiet --disable-pip-version-check build py-rattler-build twine
 	build/packager/bin/python -m build
 	build/packager/bin/twine check --strict dist/*
+	GIAANN_VERSION=$(VERSION) build/packager/bin/python -c '$(RECIPE)'
 
 clean:
 	rm -rf .venv demo build dist *.egg-info

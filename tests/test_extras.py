@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.specifiers import SpecifierSet
 from support.village import write_village
 
@@ -43,7 +44,7 @@ def test_the_extra_for_gpus_has_what_its_workers_use(extra: set[str]) -> None:
 
 def test_machines_with_gpus_differ_by_dask_and_what_the_extra_brings(extra: set[str]) -> None:
     plain, cuda = pins("constraints.txt"), pins("constraints-cuda.txt")
-    assert extra <= set(cuda)
+    assert extra - {"giaann-dask"} <= set(cuda)
     assert {name for name in plain if cuda.get(name) != plain[name]} == {"dask", "distributed"}
     assert cuda["dask"] == cuda["distributed"]
 
@@ -70,6 +71,45 @@ def test_the_conda_environment_allows_what_pip_installs() -> None:
         versions = [pinned[name] for pinned in (plain, cuda) if name in pinned]
         assert all(version in allowed for version in versions), (name, versions)
     assert cuda["dask-cuda"] in conda["dask-cuda"]
+
+
+def test_the_conda_recipe_requires_what_the_package_requires() -> None:
+    """`make dist` renders it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8"))
+    lowest = recipe["context"]["python_min"]
+    run = [each.replace("${{ python_min }}", lowest) for each in recipe["requirements"]["run"]]
+    assert specifiers(run) == specifiers([*project["dependencies"], f"python{project['requires-python']}"])
+    optional = [each.replace("pytorch", "torch") for each in recipe["requirements"]["run_constraints"]]
+    assert specifiers(optional) == specifiers(project["optional-dependencies"]["torch"])
+    assert "setuptools >=77" in recipe["requirements"]["host"]
+    assert recipe["build"]["python"]["entry_points"] == ["giaann-dask = giaann_dask.cli:main"]
+    assert (ROOT / "conda" / recipe["source"]["path"]).resolve() == ROOT
+
+
+def test_the_newest_versions_are_allowed_and_are_those_of_everything_that_is_required() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    newest = pins("constraints-newest.txt")
+    for name, allowed in specifiers([*project["dependencies"], *extras["torch"], *extras["dev"]]).items():
+        assert name == "giaann-dask" or newest[name] in allowed, name
+
+
+def test_workflows_run_what_is_there_on_every_python() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
+    checks, release = (yaml.safe_load(text)["jobs"] for text in texts)
+    versions = [checks["all"]["steps"][1]["with"]["python-version"], *checks["tests"]["strategy"]["matrix"]["python"]]
+    assert versions == [each.rpartition(" ")[2] for each in project["classifiers"] if "Python :: 3." in each]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"make ([\w-]+)", "".join(texts))
+    assert {"dist", "test"} == set(targets)
+    assert all(f"\n{each}:" in makefile for each in targets)
+    files = re.findall(r"constraints[\w-]*\.txt|\.ci/\w+|conda/\w+\.yaml", "".join(texts))
+    assert len(files) >= 4
+    assert all((ROOT / each).exists() for each in files)
+    named = [job["needs"] for job in release.values() if "needs" in job]
+    assert {name for each in named for name in ([each] if isinstance(each, str) else each)} <= set(release)
 
 
 def test_the_check_of_a_gpu_imports_the_packages_that_it_names_and_no_others_of_ours() -> None:

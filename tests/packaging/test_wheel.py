@@ -86,6 +86,8 @@ def test_metadata(metadata: Message) -> None:
     assert metadata["Name"] == "giaann-dask"
     assert metadata["Version"] == project["version"]
     assert f"version: {metadata['Version']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    releases = re.findall(r"^## (\S+) ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert releases[0] == metadata["Version"]
     assert metadata["License-Expression"] == "MIT"
     assert metadata.get_all("Project-URL")
     python = [each.rpartition(" ")[2] for each in metadata.get_all("Classifier", []) if "Python :: 3." in each]
