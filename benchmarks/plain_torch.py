@@ -151,7 +151,8 @@ def check_equal(plain: PlainNetwork, path: Path) -> tuple[int, int]:
     """
     network = gd.Network(path)
     with tempfile.TemporaryDirectory() as folder:
-        own = dict(np.load(network.export(Path(folder) / "net.npz").neurons))
+        network.export(Path(folder) / "net.npz")
+        own = dict(np.load(Path(folder) / "net.neurons.npz"))
     table, branches = network.table(), network.specification.branches
     source, target = _numbered(plain, table.src_col, table.src_feat), _numbered(plain, table.tgt_col, table.tgt_feat)
     place = table.seg.astype(np.int64) * branches + table.branch

@@ -757,21 +757,28 @@ class Network(Summarised, Mapping[str, "Column"]):
     ) -> Exported:
         """Write connections as coordinate arrays, and dictionaries and neurons to files next to them.
 
-        Of profile ``contexts`` counts of contexts, words, and how often each of these occurs.
+        Of profile ``contexts`` counts of contexts, words, and how often each of these occurs; or its n-gram model
+        alone, as an ARPA file.
 
         Parameters
         ----------
         path : str or Path
-            File that ends with ``.npz`` or ``.parquet``, or Zarr group that ends with ``.zarr``.
+            File that ends with ``.npz`` or ``.parquet``, or Zarr group that ends with ``.zarr``; of profile
+            ``contexts`` also ``.arpa`` or ``.arpa.gz``.
         observer : callable, optional
             Notified of progress.
         compression : {"default", "none"}
-            Deflate for ``.npz``, Zstandard for the others; or none.
+            Deflate for ``.npz`` and ``.gz``, Zstandard for ``.parquet`` and ``.zarr``; or none.
 
         Returns
         -------
         Exported
-            Paths of the files.
+            Paths of the files; of an ARPA file the first alone.
+
+        Raises
+        ------
+        OptionError
+            If the file ends with a suffix that only other models write.
         """
         from giaann_dask.models.exporting import export_network
 

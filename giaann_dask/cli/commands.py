@@ -390,35 +390,36 @@ def inspect(network: Path, commit: str | None, parts: bool, **values: Any) -> No
 
 @giaann_dask.command()
 @NETWORK
-@click.option("--out", required=True, type=FILE_PATH, help="File .npz or .parquet, or folder .zarr.")
+@click.option("--out", required=True, type=FILE_PATH, help="File .npz, .parquet or .arpa[.gz], or folder .zarr.")
 @click.option(
     "--compression",
     type=click.Choice(("default", "none")),
     default="default",
     show_default=True,
-    help="Deflate for .npz and Zstandard for the others, or none, which is faster.",
+    help="Deflate for .npz and .gz, Zstandard for .parquet and .zarr, or none, which is faster.",
 )
 @click.option("--ref", "commit", metavar="NAME", help="Export an older commit, tag or branch.")
 @output_options
 def export(
     network: Path, out: Path, compression: Literal["default", "none"], commit: str | None, **values: Any
 ) -> None:
-    """Write all connections as coordinate arrays.
+    """Write all connections as coordinate arrays, or an n-gram model.
 
     The suffix of --out is the format. The dictionaries (.json) and the neurons' own strengths (such as
-    .neurons.npz) are written to the same folder. The order does not depend on regions or workers.
+    .neurons.npz) are written to the same folder. The order does not depend on regions or workers. Models of counted
+    contexts also export the 5-gram that their counts are, for decoders: one file .arpa or .arpa.gz.
     """
     from giaann_dask.api.network import Network
 
     opened = Network(network, commit)
     with progress() as observer:
         files = opened.export(out, observer, compression=compression)
-    names = [str(file) for file in files]
+    names = [str(file) for file in files if file is not None]
     counts = {
         "connections": opened.manifest.connections,
         "neurons": opened.manifest.neurons,
         "files": names,
-        "dictionaries": str(files.dictionaries),
+        "dictionaries": None if files.dictionaries is None else str(files.dictionaries),
         "commit": opened.commit,
     }
     answer(counts, values["as_json"], [*names, *figures(counts, "connections", "neurons", "commit")])

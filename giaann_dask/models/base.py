@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -30,6 +31,7 @@ from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import ColumnArray, ExportContents
+from giaann_dask.store.table_files import Compression
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
@@ -395,6 +397,26 @@ class EvaluatedText:
     observer: Observer = ignore
 
 
+class ExportFormat(Protocol):
+    """Writer of a commit to one file of a format that not every model has."""
+
+    def __call__(self, reader: CommitReader, path: Path, observer: Observer, compression: Compression) -> None:
+        """Write the file, which is there only when it is complete.
+
+        Parameters
+        ----------
+        reader : CommitReader
+            The commit.
+        path : Path
+            The file.
+        observer : callable
+            Notified of progress.
+        compression : {"default", "none"}
+            Of formats that are compressed.
+        """
+        ...  # pragma: no cover
+
+
 class Model(ABC):
     """Rules that count text and predict from the counts; has no state.
 
@@ -472,6 +494,10 @@ class Model(ABC):
     @abstractmethod
     def export_contents(self, reader: CommitReader) -> ExportContents:
         """Return the arrays and dictionaries of an export of a commit."""
+
+    def export_formats(self) -> Mapping[str, ExportFormat]:
+        """Return what else a commit can be exported to, by the end of the file's name; nothing by default."""
+        return {}
 
     @abstractmethod
     def find_used(self, run: RegionRun | PackedRegionRun) -> UsedNames:

@@ -2,26 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
+from giaann_dask.local_files import local_path
 from giaann_dask.models import model_of
+from giaann_dask.models.base import ExportFormat
 from giaann_dask.models.words.export import export_contents
+from giaann_dask.registry import BUILT_IN, find_model
+from giaann_dask.spec import Specification
+from giaann_dask.storage import require_local
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import ExportContents, Exported, digest_of_contents, write_export
-from giaann_dask.store.table_files import Compression
+from giaann_dask.store.table_files import SUFFIXES, Compression
 
 
 def export_network(
     reader: CommitReader, path: str | Path, observer: Observer = ignore, compression: Compression = "default"
 ) -> Exported:
-    """Write a commit to a table of coordinate arrays and files next to it; see `write_export`."""
-    return write_export(reader, _contents_of(reader), path, observer, compression)
+    """Write a commit to a table of coordinate arrays and files next to it, or to a format of its model.
+
+    See `write_export` and `Model.export_formats`.
+
+    Raises
+    ------
+    OptionError
+        If the file is of a format that other models have.
+    """
+    path = local_path(path)
+    write = None if path.suffix in SUFFIXES else _writer(reader.manifest().specification, path)
+    if write is None:
+        return write_export(reader, _contents_of(reader), path, observer, compression)
+    require_local(path)
+    write(reader, path, observer, compression)
+    return Exported(path)
 
 
 def digest_of(reader: CommitReader) -> str:
     """Return the SHA-256 of what an export of a commit contains; see `digest_of_contents`."""
     return digest_of_contents(reader, _contents_of(reader))
+
+
+def _writer(specification: Specification, path: Path) -> ExportFormat | None:
+    """Return the format of a file among those of a model, None where no model has it."""
+
+    def of(formats: Mapping[str, ExportFormat]) -> ExportFormat | None:
+        return next((each for ending, each in formats.items() if path.name.endswith(ending)), None)
+
+    found = None if specification.package else of(model_of(specification).export_formats())
+    others = [name for name in BUILT_IN if found is None and of(find_model(name).export_formats())]
+    if others:
+        raise OptionError(
+            f"{path.name} for a network of the model {specification.profile}",
+            f"a file that ends with {' or '.join(SUFFIXES)}",
+            f"name such a file; only {' and '.join(others)} can be exported to this format",
+        )
+    return found
 
 
 def _contents_of(reader: CommitReader) -> ExportContents:

@@ -49,11 +49,11 @@ class ColumnArray(NamedTuple):
 
 
 class Exported(NamedTuple):
-    """The files of an export: connections, dictionaries, and the neurons' own strengths."""
+    """The files of an export: connections, dictionaries, and the neurons' own strengths; or one file alone."""
 
     connections: Path
-    dictionaries: Path
-    neurons: Path
+    dictionaries: Path | None = None
+    neurons: Path | None = None
 
 
 class ExportContents(NamedTuple):
@@ -104,23 +104,23 @@ def write_export(
     StoreWriteError
         If the disk is full.
     """
-    files = export_names(path)
+    file, dictionaries, own_strengths = export_names(path)
     # The files appear together, after the last one is complete.
     with (
-        writing(str(files.connections)),
-        replacing(files.dictionaries) as names,
-        replacing_table(files.neurons) as neurons,
-        replacing_table(files.connections) as table,
+        writing(str(file)),
+        replacing(dictionaries) as names,
+        replacing_table(own_strengths) as neurons,
+        replacing_table(file) as table,
     ):
-        folder = files.connections.parent
+        folder = file.parent
         with ordered_connections(reader, folder, observer, contents.renaming) as connections:
             rows = computed_table(contents.columns, len(connections), connections.blocks)
             table.write(rows, compression, observer)
-            with writing(str(files.neurons)), contents.neurons(connections, folder) as own:
+            with writing(str(own_strengths)), contents.neurons(connections, folder) as own:
                 neurons.write(own, compression)
-        with writing(str(files.dictionaries)):
+        with writing(str(dictionaries)):
             save_dictionaries(names, contents.dictionaries())
-    return files
+    return Exported(file, dictionaries, own_strengths)
 
 
 def digest_of_contents(reader: CommitReader, contents: ExportContents) -> str:
@@ -166,12 +166,12 @@ def computed_table(columns: Mapping[str, ColumnArray], rows: int, runs: Callable
     return Table({name: np.dtype(column.dtype) for name, column in columns.items()}, rows, blocks)
 
 
-def export_names(path: str | Path) -> Exported:
-    """Return the files of an export to a path; without a suffix of a known format it gets ``.npz``."""
+def export_names(path: str | Path) -> tuple[Path, Path, Path]:
+    """Return the fields of `Exported` for a path; without a suffix of a known format it gets ``.npz``."""
     path = local_path(path)
     require_local(path)
     table = path if path.suffix in SUFFIXES else path.with_name(path.name + ".npz")
-    return Exported(table, table.with_suffix(".json"), table.with_suffix(f".neurons{table.suffix}"))
+    return table, table.with_suffix(".json"), table.with_suffix(f".neurons{table.suffix}")
 
 
 def save_dictionaries(path: Path, values: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import unpack_target
-from giaann_dask.models.base import DerivedTables, EvaluatedText, WorkerOpening
+from giaann_dask.models.base import DerivedTables, EvaluatedText, ExportFormat, WorkerOpening
 from giaann_dask.models.contexts.commit_tables import clear_tables, place_of
 from giaann_dask.models.contexts.continuation_counts import ContinuationTables
 from giaann_dask.models.contexts.counting import count_rows
@@ -58,6 +58,12 @@ class ContextsModel(WordModel):
     def segment_names(self) -> Mapping[str, str]:
         """See `WordModel.segment_names`."""
         return {**{str(place): kind.name for place, kind in enumerate(CONTEXTS)}, str(EXTENDS): "extends"}
+
+    def export_formats(self) -> Mapping[str, ExportFormat]:
+        """Return the n-gram model that the chain of contexts is."""
+        from giaann_dask.models.contexts.arpa import ENDINGS, write_arpa
+
+        return dict.fromkeys(ENDINGS, write_arpa)
 
     def may_prune(self, run: Run) -> npt.NDArray[np.bool_]:
         """Return which counts are those of words after contexts."""

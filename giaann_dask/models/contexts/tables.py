@@ -228,6 +228,13 @@ class RowArrays(NamedTuple):
     freed: Floats
 
     @classmethod
+    def empty(cls) -> RowArrays:
+        """Return the arrays of no rows."""
+        begin, none, numbers = np.zeros(len(CONTEXTS), np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32)
+        shares = np.zeros(0, np.float32)
+        return cls(begin, none, begin[:1], numbers, shares, shares, np.zeros(0))
+
+    @classmethod
     def of(
         cls,
         contexts: Sequence[Rows],
