@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -35,8 +35,8 @@ from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.predictor import ColumnsPredictor, open_columns
 from giaann_dask.models.columns.state.activation import ActivationState, Layout, Pulse, burst, deactivate, propagate
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import PreparedSequence
-from giaann_dask.models.columns.v1.pull_batch import PullBatch, PullSession
+from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.states import LifState
 from giaann_dask.models.columns.v2.tables import Clock, SegmentLayout
@@ -87,12 +87,28 @@ def read_prompts(reader: CommitReader, text: str, wanted: int, words: int) -> li
     return found[:wanted]
 
 
-def one_by_one(session: Session | PullSession, prompts: Sequence[PreparedSequence], tokens: int) -> list[float]:
+Stream: TypeAlias = Callable[[PreparedSequence, int], Iterator[StepTrace]]
+
+
+def batch_of_one(specification: Specification, rows: RowSource, flags: FlagTable) -> Stream:
+    """Return how a prompt is continued in a batch by itself."""
+
+    def stream(prompt: PreparedSequence, tokens: int) -> Iterator[StepTrace]:
+        batch = PullBatch(specification, rows, options=OPTIONS, batch=BatchOptions(slots=1))
+        batch.enter(Prompt(sequence=prompt, flags=flags, tokens=tokens))
+        while len(batch):
+            for found in batch.step():
+                yield from found.traces
+
+    return stream
+
+
+def one_by_one(stream: Stream, prompts: Sequence[PreparedSequence], tokens: int) -> list[float]:
     """Return the milliseconds of every token generated after the prompts."""
     taken = []
     for prompt in prompts:
         before = time.perf_counter()
-        for trace in session.stream(prompt, tokens):
+        for trace in stream(prompt, tokens):
             now = time.perf_counter()
             if trace.result.predicted is not None:
                 taken.append((now - before) * 1000)
@@ -159,7 +175,7 @@ def measure_local(
     # Regions as a whole: nothing is left to be read, which a process that is forked could not do.
     rows = RunRows.placed(reader.placement(), [open_region(*place) for _, place in region_places(reader)])
     basis = (opened.specification, rows, opened.flags)
-    pushed, replayed = Session(*basis, options=OPTIONS), PullSession(*basis, options=OPTIONS)
+    pushed, replayed = Session(*basis, options=OPTIONS).stream, batch_of_one(*basis)
     one_by_one(replayed, prompts[:2], 2)
     single: dict[str, list[float]] = {"replayed": [], "pushed": []}
     few = prompts[:: max(1, len(prompts) // arguments.single)][: arguments.single]
@@ -198,8 +214,8 @@ def measure_remote(
         for name, cache in (("cold_cache", 0), ("cache", options.cache_bytes)):
             keys = replace(regions.keys, options=replace(options, cache_bytes=cache))
             rows = RemoteRows.of_client(client, reader.placement(), keys, projection=RowProjection(strengths=False))
-            session = PullSession(opened.specification, rows, opened.flags, options=OPTIONS)
-            taken = one_by_one(session, prompts[: arguments.single], arguments.tokens)
+            stream = batch_of_one(opened.specification, rows, opened.flags)
+            taken = one_by_one(stream, prompts[: arguments.single], arguments.tokens)
             figures = rows.figures
             found[name] = spread(taken) | {
                 "hit_rate": figures.hit_rate,

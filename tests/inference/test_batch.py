@@ -23,6 +23,7 @@ from support.golden_steps import (
     split_rows,
 )
 from support.prompts import run_prompts
+from support.pull_session import PullSession
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, random_prompts, random_run
 from support.stored_networks import reader_of
 from support.village import write_village
@@ -44,7 +45,7 @@ from giaann_dask.models.columns.evaluation.predicting import (
 from giaann_dask.models.columns.flags import flags_of
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
-from giaann_dask.models.columns.v1.pull_batch import PullBatch, PullSession
+from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.generation_options import BatchOptions

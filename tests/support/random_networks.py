@@ -11,11 +11,11 @@ from giaann_dask.keys import pack_target
 from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.models.columns.v1.pull_batch import PullSession
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
+from support.pull_session import PullSession
 
 FEATURES = 5
 OPTIONS = [

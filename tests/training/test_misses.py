@@ -74,7 +74,7 @@ def test_a_token_is_missed_unless_its_own_neuron_is_predicted() -> None:
         branch=tokens,
         occurrence=tokens.astype(np.uint16),
         flags=tokens,
-        surface=column,
+        surface=column - 1,
         document=column[:1],
         sentence=column[:1],
         surfaces=(),

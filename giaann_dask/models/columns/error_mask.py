@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.cluster import task_key
-from giaann_dask.device import one_thread
-from giaann_dask.keys import pack_neuron
+from giaann_dask.models.columns.evaluation.predicting import PredictionRule, predict_span
 from giaann_dask.models.columns.flags import FlagChange, changed_flags
 from giaann_dask.models.columns.handle import CommitHandle
-from giaann_dask.models.columns.rules import InferenceRules, fitting_rules, open_session
+from giaann_dask.models.columns.rules import InferenceRules, fitting_rules
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
+from giaann_dask.models.columns.state.sequence import FlagTable
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.regions import open_regions
 from giaann_dask.rows.remote import RegionKeys, row_source
@@ -29,7 +28,6 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -63,18 +61,11 @@ def missed(
         For each token of the block whether another neuron than its own was predicted, or none. Seed
         tokens, which nothing predicts, are missed, and so are those of sequences without columns.
     """
-    session = open_session(network, rows, flags, options=rules)
+    rule = PredictionRule(specification=network, options=rules)
+    found = predict_span(block, (0, len(block)), flags, rows, rule)
     marks: Marks = np.ones(len(block.column), np.bool_)
-    neuron = pack_neuron(block.column, block.feature)
-    for q in np.flatnonzero(block.status == CANDIDATE).tolist():
-        tokens = slice(int(block.offsets[q]), int(block.offsets[q + 1]))
-        sequence = PreparedSequence(
-            neuron=neuron[tokens], noun=block.feature[tokens] == 0, number=block.first_sequence + q
-        )
-        with one_thread():
-            steps = session.run_sequence(sequence).steps
-        predicted = [-1 if step.predicted is None else step.predicted for step in steps]
-        marks[tokens] = np.array(predicted, np.int64) != sequence.neuron
+    token = block.offsets[found.sequence - block.first_sequence] + found.position
+    marks[token] = found.predicted != found.target
     return marks
 
 

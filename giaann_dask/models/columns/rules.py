@@ -17,7 +17,7 @@ from giaann_dask.models.columns.sharded.sessions import ShardedSession, ShardedV
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable
 from giaann_dask.models.columns.v1.beam import BeamSession
-from giaann_dask.models.columns.v1.pull_batch import PullBatch, PullSession
+from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.columns.v2.tables import SegmentLayout
@@ -146,19 +146,6 @@ def require_cpu(device: torch.device | None) -> None:
         raise OptionError(
             f"{parameter('device')} is {device}", "cpu for networks of profile v2", "leave the device out"
         )
-
-
-def open_session(
-    specification: Specification,
-    rows: RowSource,
-    flags: FlagTable,
-    *,
-    options: InferenceRules,
-) -> PullSession | V2Session:
-    """Return the session that predicts fastest by some rules; the parameters are those of `SequenceSession`."""
-    if isinstance(options, V2Options):
-        return V2Session(specification, rows, flags, options=options)
-    return PullSession(specification, rows, flags, options=options)
 
 
 def open_whole_session(

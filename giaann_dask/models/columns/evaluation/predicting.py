@@ -30,8 +30,8 @@ from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.messages import RowProjection
-from giaann_dask.rows.remote import RegionKeys, RemoteRows, row_source
-from giaann_dask.rows.source import RunRows
+from giaann_dask.rows.remote import RegionKeys, row_source
+from giaann_dask.rows.source import RowSource
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
@@ -203,6 +203,13 @@ def infer(
 ) -> Predictions:
     """Predict the tokens of some sequences of a block and keep the requested candidates, as a task."""
     rows = row_source(placement, regions, projection=RowProjection(strengths=rule.options.sends_strengths))
+    return predict_span(block, span, flags, rows, rule)
+
+
+def predict_span(
+    block: EncodedBlock, span: tuple[int, int], flags: FlagTable, rows: RowSource, rule: PredictionRule
+) -> Predictions:
+    """Return the predictions of some sequences of a block; the parameters are those of `infer`, with rows."""
     records = StepRecords(block, rule.ranks, probability=rule.probability)
     device = prompt_device(rule.device)
     with one_thread():
@@ -269,7 +276,7 @@ def predict_together(
 
 
 def _asking_ahead(
-    rows: RunRows | RemoteRows, block: EncodedBlock, span: tuple[int, int]
+    rows: RowSource, block: EncodedBlock, span: tuple[int, int]
 ) -> Iterator[tuple[int, PreparedSequence]]:
     """Yield sequences of a block, requesting the rows of the next ones."""
     asked = span[0]
@@ -280,7 +287,7 @@ def _asking_ahead(
         yield place, sequence
 
 
-def _fetch_ahead(rows: RunRows | RemoteRows, block: EncodedBlock, first: int, last: int) -> None:
+def _fetch_ahead(rows: RowSource, block: EncodedBlock, first: int, last: int) -> None:
     """Request the rows of the next sequences, and of those after them, whose sources are given."""
     for start in (first, first + SEQUENCES_AHEAD):
         given = [

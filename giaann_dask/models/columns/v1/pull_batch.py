@@ -10,9 +10,8 @@ Sequences share nothing but the fetch of rows, so that the steps of each do not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
@@ -27,17 +26,11 @@ from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.sequence import (
     FlagTable,
     Mode,
-    Observer,
-    PreparedSequence,
-    SequenceResult,
     StepResult,
-    StepTrace,
     StopReason,
 )
-from giaann_dask.models.columns.state.session import Choice
 from giaann_dask.models.columns.v1.cached_rows import BatchRows
 from giaann_dask.models.columns.v1.kernels import advance
-from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v1.tables import (
     INTERNAL,
     NO_CONNECTIONS,
@@ -388,51 +381,6 @@ class PullBatch:
             bounds=np.append(0, np.cumsum(end - begin)),
             finished=found[3],
         )
-
-
-class PullSession(Session):
-    """Advances one sequence at a time as a batch of one, which computes only the neurons that can win.
-
-    The parameters and every value of every result are those of `Session`; traces have no state. It may
-    serve any number of sequences, from one thread.
-    """
-
-    def run_sequence(
-        self, sequence: PreparedSequence, *, observer: Observer | None = None, choose: Choice | None = None
-    ) -> SequenceResult:
-        """Predict every token of a sentence after the seed tokens; see `SequenceSession.run_sequence`."""
-        if choose is not None:
-            return super().run_sequence(sequence, observer=observer, choose=choose)
-        batch = self._batch
-        batch.enter(Prompt(sequence=sequence, flags=self.flags))
-        steps: list[StepResult] = []
-        while len(batch):
-            for found in batch.step():
-                steps.extend(found.results)
-                if observer is not None:
-                    for trace in found.traces:
-                        observer(trace)
-        return SequenceResult(tuple(steps), steps[-1].end)
-
-    def stream(self, prompt: PreparedSequence, tokens: int, choose: Choice | None = None) -> Iterator[StepTrace]:
-        """Yield the steps of `generate` one by one, those of the prompt included."""
-        if choose is not None:
-            yield from super().stream(prompt, tokens, choose)
-            return
-        batch = self._new_batch()
-        batch.enter(Prompt(sequence=prompt, flags=self.flags, tokens=tokens))
-        while len(batch):
-            for found in batch.step():
-                yield from found.traces
-
-    @cached_property
-    def _batch(self) -> PullBatch:
-        """Batch of the given sequences, which run to their end one after the other."""
-        return self._new_batch()
-
-    def _new_batch(self) -> PullBatch:
-        one = BatchOptions(slots=1)
-        return PullBatch(self.specification, self.rows, options=self.options, batch=one)
 
 
 def _modes(flags: FlagTable, feature: Integers, number: int | Integers) -> npt.NDArray[np.int8]:
