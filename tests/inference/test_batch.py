@@ -13,6 +13,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from support.conformance import golden_run, inference_files
 from support.examples import examples
+from support.generated import generate
 from support.golden_steps import (
     EWT_FOLDERS,
     EWT_SAMPLE,
@@ -239,9 +240,9 @@ def test_one_by_one_is_the_same_session() -> None:
         assert_same(*traces)
         streams = [replayed.stream(sequence, 6) for _ in range(2)]
         both = list(zip(*streams, strict=True))
-        expected = pushed.generate(sequence, 6)
+        expected = generate(pushed, sequence, 6)
         assert [a.result for a, b in both] == [b.result for a, b in both] == list(expected.steps)
-        assert replayed.generate(sequence, 6).tokens == expected.tokens
+        assert generate(replayed, sequence, 6).tokens == expected.tokens
         for step in expected.steps:
             assert replayed.explain(expected.steps, step.index) == pushed.explain(expected.steps, step.index)
 
@@ -258,7 +259,7 @@ def test_a_row_without_connections_explains_nothing() -> None:
     neuron = np.array([run.source[0], silent, *run.source[1:7]])
     prompt = PreparedSequence(neuron=neuron, noun=np.ones(8, bool), number=1)
     session = Session(SPECIFICATIONS[0], EmptyRows(RunRows([run], lambda _: 0)), NO_FLAGS)
-    generation = session.generate(prompt, 3)
+    generation = generate(session, prompt, 3)
     assert generation.tokens
     assert session.explain(generation.steps, 8)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.generated import Generation, generate
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, random_run
 from support.village import write_village
 
@@ -19,7 +20,7 @@ from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_tar
 from giaann_dask.models.columns.prompts import best_candidates
 from giaann_dask.models.columns.state.candidates import Candidates
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable, Generation, PreparedSequence
+from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
 from giaann_dask.models.columns.v1.beam import BeamSession
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.generation_options import BeamOptions
@@ -57,7 +58,7 @@ class Setting:
         return PreparedSequence(neuron=self.neuron, noun=self.noun, number=1)
 
     def generated(self, options: InferenceOptions, beam: BeamOptions | None, tokens: int = 6) -> Generation:
-        return self.session(options, beam).generate(self.prompt(), tokens)
+        return generate(self.session(options, beam), self.prompt(), tokens)
 
 
 def assert_same(one: Generation, other: Generation) -> None:
@@ -81,7 +82,7 @@ def test_one_path_is_plain_generation(setting: Setting, options: InferenceOption
     searching = setting.session(options, beam)
     assert isinstance(searching, BeamSession)
     searching.beam = Always(width=1, depth=depth, score=score)
-    assert_same(searching.generate(setting.prompt(), 6), plain)
+    assert_same(generate(searching, setting.prompt(), 6), plain)
     event(f"generated {len(plain.tokens)}")
 
 
@@ -99,7 +100,7 @@ def test_no_depth_scored_by_activation_is_plain_generation(
     # A rejected best candidate ends plain generation, while a wider search takes the best that is not.
     setting.flags = FlagTable(np.ones(FEATURES, np.bool_), setting.flags.probable_since)
     searching = setting.session(options, Always(width=width, depth=1))
-    assert_same(searching.generate(setting.prompt(), 6), setting.generated(options, None))
+    assert_same(generate(searching, setting.prompt(), 6), setting.generated(options, None))
 
 
 def strength(setting: Setting, source: int, target: int) -> float:
@@ -127,7 +128,7 @@ class Following:
         def follow(_: int, found: Candidates) -> int:
             return found.neuron.tolist().index(left.pop(0)) if left else found.best
 
-        outcome = session.generate(self.setting.prompt(), len(taken) + 1, choose=follow)
+        outcome = generate(session, self.setting.prompt(), len(taken) + 1, choose=follow)
         found, step = outcome.candidates[-1], outcome.steps[-1]
         if found is None or len(outcome.steps) != len(self.setting.neuron) + len(taken) + 1:
             return []
@@ -253,7 +254,7 @@ def test_looking_ahead_in_a_network_made_by_hand(beam: BeamOptions, expected: st
     options = InferenceOptions(feed="prediction", sequential=False)
     session = BeamSession(specification, RunRows([run], lambda neuron: 0), flags, beam=beam, options=options)
     prompt = PreparedSequence(neuron=np.array([start]), noun=np.array([True]), number=0)
-    assert session.generate(prompt, 3).tokens[0] == names[expected]
+    assert generate(session, prompt, 3).tokens[0] == names[expected]
 
 
 @pytest.mark.parametrize("wrong", [{"width": 0}, {"width": 101}, {"depth": 0}, {"depth": 21}, {"score": "taste"}])

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import event, given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.generated import generate
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, both, random_run
 
 from giaann_dask.keys import pack_neuron
@@ -51,8 +52,8 @@ def require_the_same_steps(
     event(f"predicted {any(step.result.predicted is not None for step in traces[0])}")
     begin = len(traces[0])
     prompt = PreparedSequence(neuron=neuron[:6], noun=sequence.noun[:6], number=1)
-    one = pushed.generate(prompt, 8, observer=traces[0].append)
-    other = pulled.generate(prompt, 8, observer=traces[1].append)
+    one = generate(pushed, prompt, 8, observer=traces[0].append)
+    other = generate(pulled, prompt, 8, observer=traces[1].append)
     assert_same(traces[0][begin:], traces[1][begin:])
     assert (other.tokens, other.stop, other.steps) == (one.tokens, one.stop, one.steps)
     for step in one.steps:

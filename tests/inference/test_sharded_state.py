@@ -21,6 +21,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from support.conformance import golden_run
 from support.examples import examples
+from support.generated import generate
 from support.golden_steps import SYN_FOLDER, Follower, follow
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, random_run
 from support.serving_engines import parts_of
@@ -139,7 +140,7 @@ def test_the_same_steps_as_undivided(
             states[number].append(trace.state)
 
         session.run_sequence(sequence, observer=observe)
-        session.generate(sequence, 3, observer=observe)
+        generate(session, sequence, 3, observer=observe)
     event(f"{type(both[0]).__name__} {min(sharded.most, 3)}")
     assert sharded.actors.on_workers == (sharded.most > 1), "workers are asked only when the budget is passed"
     assert len(traces[0]) == len(traces[1])

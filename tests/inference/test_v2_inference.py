@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.conformance import read_lines
+from support.generated import generate
 from support.v2_records import V2Dictionary, V2Network, native_first, v2_folder, v2_prepared, v2_run
 
 from giaann_dask.cli.shared_options import inference_rules
@@ -76,7 +77,7 @@ def test_a_prompt_goes_on_as_a_sequence_that_is_fed_predictions(golden: Golden, 
     session = golden.session(settings(name, feed="prediction"))
     for sequence in golden.sequences:
         whole = session.run_sequence(sequence)
-        generated = session.generate(start(sequence), len(sequence) - 8)
+        generated = generate(session, start(sequence), len(sequence) - 8)
         # The times of columns follow what is given, in one, and what is predicted in the other.
         assert [replace(s, column_time=0) for s in generated.steps] == [replace(s, column_time=0) for s in whole.steps]
         assert generated.stop == whole.stop
@@ -95,7 +96,7 @@ def test_a_batch_answers_what_sessions_do(golden: Golden) -> None:
             found.setdefault(advance.number, []).extend(trace.result for trace in advance.traces)
     assert len(found) == len(golden.sequences)
     for number, sequence in enumerate(golden.sequences):
-        assert tuple(found[number]) == session.generate(start(sequence), 9).steps
+        assert tuple(found[number]) == generate(session, start(sequence), 9).steps
 
 
 def test_reasons_add_up_to_the_value_of_a_neuron_that_was_not_burst(golden: Golden) -> None:

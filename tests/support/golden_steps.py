@@ -31,6 +31,7 @@ from support.conformance import (
     read_json,
     read_lines,
 )
+from support.generated import generate
 from support.prompts import run_prompts
 
 STOP_REASONS = {
@@ -212,7 +213,7 @@ def alone(prompt: Prompt, specification: Specification, rows: RunRows, options: 
     if prompt.tokens is None:
         session.run_sequence(prompt.sequence, observer=traces.append)
     else:
-        session.generate(prompt.sequence, prompt.tokens, observer=traces.append)
+        generate(session, prompt.sequence, prompt.tokens, observer=traces.append)
     return traces
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -239,46 +239,6 @@ class SequenceResult:
 
     steps: tuple[StepResult, ...]
     stop: StopReason | None
-
-
-@dataclass(frozen=True, eq=False)
-class Generation:
-    """A prompt and its generated tokens.
-
-    Attributes
-    ----------
-    prompt : PreparedSequence
-        The tokens given.
-    steps : tuple of StepResult
-        The prompt's steps and the generated ones, in order.
-    candidates : tuple of Candidates or None
-        Per step; None for the prompt's and for a step without candidates.
-    stop : {"no connections", "no candidates", "rejected"} or None
-        Why fewer tokens than asked for were generated; None when all were.
-    """
-
-    prompt: PreparedSequence
-    steps: tuple[StepResult, ...]
-    candidates: tuple[Candidates | None, ...]
-    stop: StopReason | None
-
-    @classmethod
-    def of(cls, prompt: PreparedSequence, traces: Iterable[StepTrace], observer: Observer | None = None) -> Generation:
-        """Collect the steps of a session's stream, calling an observer with each."""
-        steps: list[StepResult] = []
-        candidates: list[Candidates | None] = []
-        for trace in traces:
-            steps.append(trace.result)
-            candidates.append(trace.candidates)
-            if observer is not None:
-                observer(trace)
-        return cls(prompt, tuple(steps), tuple(candidates), steps[-1].end)
-
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        """Neuron keys of the generated tokens."""
-        predicted = (step.predicted for step in self.steps[len(self.prompt) :])
-        return tuple(neuron for neuron in predicted if neuron is not None)
 
 
 @dataclass(frozen=True, slots=True)

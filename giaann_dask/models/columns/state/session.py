@@ -21,7 +21,6 @@ from giaann_dask.models.columns.state.candidates import Candidates, TokenTimes
 from giaann_dask.models.columns.state.sequence import (
     Contribution,
     FlagTable,
-    Generation,
     Observer,
     PreparedSequence,
     SequenceResult,
@@ -170,34 +169,12 @@ class SequenceSession(ABC, Generic[State, Rules]):
             source = result.next
         return SequenceResult(tuple(steps), None)
 
-    def generate(
-        self, prompt: PreparedSequence, tokens: int, *, observer: Observer | None = None, choose: Choice | None = None
-    ) -> Generation:
-        """Predict tokens after a prompt, feeding each prediction to the next step.
+    def stream(self, prompt: PreparedSequence, tokens: int, choose: Choice | None = None) -> Iterator[StepTrace]:
+        """Yield the steps of a prompt and of tokens after it, feeding each prediction to the next step.
 
         All tokens of the prompt are seed tokens, however many there are. The contract defines steps of sequences
         whose concept tokens are given. Beyond the prompt a candidate that is a concept's own neuron is timed as a
         concept token, any other is not, and the number of concept tokens grows with every concept that is predicted.
-
-        Parameters
-        ----------
-        prompt : PreparedSequence
-            The tokens given.
-        tokens : int
-            Number of tokens to predict.
-        observer : callable, optional
-            Called with the `StepTrace` of every step.
-        choose : callable, optional
-            As in `run_sequence`.
-
-        Returns
-        -------
-        Generation
-        """
-        return Generation.of(prompt, self.stream(prompt, tokens, choose), observer)
-
-    def stream(self, prompt: PreparedSequence, tokens: int, choose: Choice | None = None) -> Iterator[StepTrace]:
-        """Yield the steps of `generate` one by one, those of the prompt included.
 
         Parameters
         ----------
@@ -236,7 +213,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
         Parameters
         ----------
         steps : tuple of StepResult
-            Of a `SequenceResult` or a `Generation` of this session.
+            Of a `SequenceResult` or a stream of this session.
         index : int
             Index of the step to explain.
 

@@ -259,7 +259,7 @@ class Session(Stepper[ActivationState]):
     >>> flags = FlagTable(np.zeros(1, bool), np.full(1, -1))
     >>> session = Session(Specification(), RunRows([Run.empty()], lambda neuron: 0), flags)
     >>> prompt = PreparedSequence(neuron=np.array([0]), noun=np.array([True]), number=0)
-    >>> session.generate(prompt, 3).stop
+    >>> list(session.stream(prompt, 3))[-1].result.end
     'no connections'
     """
 
