@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
+from inspect import signature
+from typing import Any
 
 import click
 import pytest
 
+import giaann_dask as gd
 from giaann_dask.cli import giaann_dask, run
 from giaann_dask.cli.click_ext import MOST_SHOWN, Command
 from giaann_dask.cli.dataclass_options import field_helps, shown_default
+from giaann_dask.diagnostics.pictures.animation import save_animation
 
 
 def below(group: click.Group, before: str = "") -> Iterator[tuple[str, Command]]:
@@ -197,3 +201,20 @@ def test_bash_completion_is_written(capsys: pytest.CaptureFixture[str], monkeypa
         run([])
     assert ended.value.code == 0
     assert "_GIAANN_DASK_COMPLETE=zsh_complete giaann-dask" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "function"),
+    [
+        ("diff", "largest", gd.diff),
+        ("plan", "sample_sequences", gd.plan),
+        ("simulate", "sample_sequences", gd.simulate),
+        ("trace", "sentences", gd.Network.trace),
+        ("island merge", "audit", gd.merge_bundles),
+        ("draw", "seconds", save_animation),
+    ],
+)
+def test_options_of_parameters_have_their_defaults(command: str, option: str, function: Callable[..., Any]) -> None:
+    """What is no field of a dataclass is written in both places."""
+    default = next(each.default for each in options(COMMANDS[command]) if each.name == option)
+    assert default == signature(function).parameters[option].default
