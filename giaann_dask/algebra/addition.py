@@ -18,6 +18,7 @@ import numpy as np
 from distributed import Client, Future
 
 from giaann_dask.algebra.algebra_options import OverlapOptions
+from giaann_dask.algebra.differences import submit_differences
 from giaann_dask.algebra.parts import (
     add_parts,
     placement_for,
@@ -26,7 +27,7 @@ from giaann_dask.algebra.parts import (
     submit_parts,
     write_network,
 )
-from giaann_dask.algebra.removal import counts_without, submit_differences, train_apart
+from giaann_dask.algebra.removal import counts_without, train_apart
 from giaann_dask.cluster import attempt
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, ignore

@@ -52,8 +52,8 @@ class RemovalReport:
         it, reports and copies of scheduled jobs, and where the text was read from, of a network with an index.
     digest_removed, digest : str
         SHA-256 of the export of the documents' own network, and of the network without them. Who has the text can
-        recompute the first, and who has all other text the second, by training and ``giaann-dask digest``. The second
-        is empty where it has not been computed.
+        recompute the first, and who has all other text the second, by training and ``giaann-dask digest``. Empty where
+        they have not been computed.
     """
 
     network: str

@@ -16,8 +16,9 @@ from pathlib import Path
 from distributed import Client, Future
 
 from giaann_dask.algebra.addition import Addend, sum_dictionaries, sum_origins
+from giaann_dask.algebra.differences import subtract
 from giaann_dask.algebra.parts import add_parts, placement_for, submit_parts, write_network
-from giaann_dask.algebra.removal import counts_without, subtract
+from giaann_dask.algebra.removal import counts_without
 from giaann_dask.cluster import wait_all
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import GiaannError, StoreConflictError

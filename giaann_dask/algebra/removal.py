@@ -1,6 +1,6 @@
 """Subtract documents from a network, exactly: the result equals training without them.
 
-The documents are trained into a network of their own, which is then subtracted region by region. A strength can never
+The documents are counted, or trained into a network of their own, and subtracted region by region. A strength can never
 become negative: what is subtracted must be in the network, and the ledger must hold every part of the documents
 completely.
 """
@@ -10,18 +10,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from distributed import Client, Future
+from distributed import Client
 
 from giaann_dask.algebra.certificates import KeptCertificates, RemovalReport
+from giaann_dask.algebra.differences import subtract_counts
+from giaann_dask.algebra.document_counts import DocumentCounts, are_few, count_documents
 from giaann_dask.algebra.documents import find_documents, identities_of, require_found
-from giaann_dask.algebra.parts import add_parts, divide_parts, submit_parts
-from giaann_dask.cluster import attempt, results, task_key
+from giaann_dask.algebra.parts import add_parts, divide_parts
+from giaann_dask.cluster import attempt, results
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import RAW, SourceOptions
 from giaann_dask.errors import OptionError, parameter
@@ -30,13 +33,10 @@ from giaann_dask.keys import Integers, word_key
 from giaann_dask.models import model_of
 from giaann_dask.models.base import UsedNames
 from giaann_dask.models.exporting import digest_of
-from giaann_dask.runs.merging import merge_encoded
-from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets
+from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
-from giaann_dask.runs.renaming import close_gaps, key_renaming
+from giaann_dask.runs.renaming import Renaming, close_gaps
 from giaann_dask.runs.run import RegionRun
-from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.spec import Specification
 from giaann_dask.storage import write_file
 from giaann_dask.store.beside import made_of
@@ -48,9 +48,9 @@ from giaann_dask.store.places import scratch_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.training import tasks
-from giaann_dask.training.committing import CommitContents, commit_regions
+from giaann_dask.training.committing import CommitContents, commit_regions, stored_runs
 from giaann_dask.training.regions import Regions
+from giaann_dask.training.run_tables import takes_runs
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.trainer import Trainer
 from giaann_dask.training.training_options import TrainingOptions
@@ -99,7 +99,8 @@ def forget_documents(
     certificate : Path, optional
         File that the report is written to as JSON.
     digest : bool
-        Whether the report has the digest of the network without the documents, which reads all of it; else empty.
+        Whether the report has its digests, for which documents are trained into a network of their own, and all of the
+        network is read. Without them, few documents are counted alone.
     observer : callable, optional
         Notified of the training on the documents.
 
@@ -122,7 +123,8 @@ def forget_documents(
         with scratch_place(store.path, "forget", held=True) as documents:
             if report is None:
                 text = (inputs, sources, texts)
-                report = _remove(client, store, reader, documents, text, observer, renumber=renumber or purge)
+                rules = {"renumber": renumber or purge, "digest": digest}
+                report = _remove(client, store, reader, documents, text, observer, **rules)
                 if digest:
                     report = replace(report, digest=digest_of(store.open(report.commit)))
                 if purge:
@@ -158,10 +160,60 @@ def _begun(
 
 def _purge(client: Client, store: NetworkStore, report: RemovalReport) -> RemovalReport:
     """Remove all commits but the last one, and the tables of others; return the report of a removal with where."""
+    caches, made = _purge_commits(client, store, report.purged)
+    return replace(report, caches=caches, elsewhere=tuple(sorted({*report.elsewhere, *made})))
+
+
+def _purge_commits(
+    client: Client, store: NetworkStore, others: Sequence[str]
+) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+    """Remove all commits but the last one, and the tables of others; return from where, and what was made of them."""
     store.purge()
     model = model_of(store.open(store.head()).manifest().specification)
-    caches = model.clear_tables(client, str(store.path), (store.head(),), report.purged)
-    return replace(report, caches=tuple(caches), elsewhere=tuple(sorted({*report.elsewhere, *made_of(store.path)})))
+    return tuple(model.clear_tables(client, str(store.path), (store.head(),), others)), tuple(made_of(store.path))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Purge:
+    """What a purge has done: fields of a `RemovalReport`."""
+
+    commit: str
+    purged_commits: int
+    purged: tuple[str, ...]
+    caches: tuple[Mapping[str, Any], ...]
+    elsewhere: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+
+@attempt()
+def purge_network(client: Client, store: NetworkStore) -> Purge:
+    """Leave out the names that no text of a network has, and remove all commits but the last one.
+
+    Parameters
+    ----------
+    client : Client
+        Where counts are renamed.
+    store : NetworkStore
+        The network; see `forget_documents`.
+    """
+    with store.lock() as held:
+        SharedPlace(client, held).require()
+        reader = store.open(store.head())
+        reader.manifest().require_sum(reader.path)
+        _subtract(client, store, reader, None, set(), renumber=True)
+        others = tuple(sorted(store.other_commits()))
+        caches, made = _purge_commits(client, store, others)
+        return Purge(commit=store.head(), purged_commits=len(others), purged=others, caches=caches, elsewhere=made)
+
+
+@attempt()
+def digest_of_documents(client: Client, reader: CommitReader, inputs: Sequence[Source], sources: SourceOptions) -> str:
+    """Train documents apart by the rules of a network, and return the digest of theirs; see `forget_documents`."""
+    with scratch_place(reader.path, "digest") as place:
+        return digest_of(train_apart(client, reader, place, inputs, sources, ignore))
 
 
 def _remove(
@@ -173,12 +225,16 @@ def _remove(
     observer: Observer,
     *,
     renumber: bool,
+    digest: bool,
 ) -> RemovalReport:
-    """Subtract documents, whose network is trained at a place, if that has not been done, and report it."""
+    """Subtract documents, whose network may be trained at a place, if that has not been done, and report it."""
     earlier = _before_removal(store, reader)
     named = find_documents(earlier or reader, *text)
-    removed = train_apart(client, reader, place, named.inputs, named.sources, observer)
-    ledger = removed.ledger()
+    if not digest and are_few(named):
+        removed = count_documents(client, earlier or reader, named)
+    else:
+        removed = DocumentCounts.of(train_apart(client, reader, place, named.inputs, named.sources, observer))
+    ledger = removed.ledger
     require_found(ledger, named)
     if earlier is not None and _is_removed(removed, earlier, reader):
         before, commit = earlier, reader.commit
@@ -187,7 +243,7 @@ def _remove(
     else:
         before, parts = reader, find_parts(reader, ledger)
         commit = _subtract(client, store, reader, removed, parts, renumber=renumber)
-    after, gone, tokenizer = store.open(commit), removed.manifest(), reader.tokenizer()
+    after, gone, tokenizer = store.open(commit), removed.manifest, reader.tokenizer()
     return RemovalReport(
         network=str(store.path),
         commit_before=before.commit,
@@ -203,7 +259,7 @@ def _remove(
         connections_before=before.manifest().connections,
         connections=after.manifest().connections,
         purged_commits=0,
-        digest_removed=digest_of(removed),
+        digest_removed="" if removed.network is None else digest_of(removed.network),
         digest="",
         elsewhere=_read_from(before, {entry.identity for entry in ledger}),
     )
@@ -230,18 +286,18 @@ def _before_removal(store: NetworkStore, reader: CommitReader) -> CommitReader |
     return None
 
 
-def _is_removed(removed: CommitReader, before: CommitReader, after: CommitReader) -> bool:
+def _is_removed(removed: DocumentCounts, before: CommitReader, after: CommitReader) -> bool:
     """Return whether a removal has removed these documents and nothing else, and none of them is left."""
-    documents = _countable(removed.ledger(), {entry.identity for entry in before.ledger()})
+    documents = _countable(removed.ledger, {entry.identity for entry in before.ledger()})
     left = Counter(after.ledger())
     return Counter(before.ledger()) == documents + left and not documents <= left
 
 
 def _has_unused_names(client: Client, reader: CommitReader) -> bool:
     """Return whether the dictionaries of a network have names that no text has."""
-    runs = [run for each in submit_parts(client, reader, reader.placement()).values() for run in each]
+    regions = stored_runs(reader, Regions(client, reader.placement(), reader.manifest().rounds))
     vocabulary = reader.vocabulary()
-    return not all(kept.all() for kept in _names_in_use(client, runs, vocabulary, reader))
+    return not all(kept.all() for kept in _names_in_use(regions, vocabulary, reader))
 
 
 def train_apart(
@@ -317,62 +373,55 @@ def _subtract(
     client: Client,
     store: NetworkStore,
     reader: CommitReader,
-    removed: CommitReader | None,
+    removed: DocumentCounts | None,
     parts: set[int],
     *,
     renumber: bool,
 ) -> str:
-    """Subtract a network, or none, from another and commit; return the identity of the commit."""
-    manifest, vocabulary, placement = reader.manifest(), reader.vocabulary(), reader.placement()
+    """Subtract documents, or none, from a network and commit; return the identity of the commit."""
+    manifest, vocabulary = reader.manifest(), reader.vocabulary()
     numbered = manifest.specification.traits.columns
-    regions = Regions(client, placement, manifest.rounds)
     origins, sequences = reader.origins(), None
     if origins is not None:
         origins, sequences = origins.without(sorted(parts))
-    gone: dict[int, list[Future]] = {}
-    if removed is not None:
-        names = key_renaming(manifest.specification, removed.vocabulary(), vocabulary)
-        gone = submit_parts(client, removed, placement, names)
-    sums = submit_differences(regions, submit_parts(client, reader, placement), gone, sequences)
-    entries = [entry for part, entry in enumerate(reader.ledger()) if part not in parts]
-    keeps = _names_in_use(client, list(sums.values()), vocabulary, reader)
+    if removed is None:
+        regions = stored_runs(reader, Regions(client, reader.placement(), manifest.rounds))
+    else:
+        regions = subtract_counts(client, reader, removed, sequences)
     if renumber or not numbered:
+        keeps = _names_in_use(regions, vocabulary, reader)
         vocabulary = _select(vocabulary, *keeps)
-    if renumber and numbered:
-        # Numbers of columns decide their regions, so that these are made anew.
-        placement = Placement(placement.first_regions)
-        regions = Regions(client, placement, manifest.rounds)
-        sums = add_parts(regions, divide_parts(client, list(sums.values()), placement, close_gaps(*keeps)))
-    regions.replace_by(sums)
-    less = Manifest.new(manifest.specification) if removed is None else removed.manifest()
+    if renumber:
+        regions = _summed(regions, reader.placement(), close_gaps(*keeps) if numbered else None)
+    less = Manifest.new(manifest.specification) if removed is None else removed.manifest
+    entries = [entry for part, entry in enumerate(reader.ledger()) if part not in parts]
     counts = counts_without(manifest, less, vocabulary)
     contents = CommitContents(counts, vocabulary, Ledger(entries), rewritten=True, origins=origins)
     return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
 
 
-def submit_differences(
-    regions: Regions,
-    wholes: Mapping[int, Sequence[Future]],
-    parts: Mapping[int, Sequence[Future]],
-    sequences: SequenceNumbers | None = None,
-) -> dict[int, Future]:
-    """Submit tasks that subtract packed runs from others, by region, with new numbers of these sequences."""
-    sums = {}
-    for region in sorted({*wholes, *parts}):
-        whole, part = wholes.get(region, []), parts.get(region, [])
-        key_of = [[future.key for future in futures] for futures in (whole, part)]
-        key = [*key_of, sequences]
-        sums[region] = regions.tasks.submit("subtract", subtract, len(whole), sequences, *whole, *part, key_of=key)
-    return sums
+def _summed(regions: Regions, placement: Placement, renaming: Renaming | None) -> Regions:
+    """Return regions with one run each, of renamed neurons where there are new identifiers."""
+    client = regions.tasks.client
+    parts = {region: [regions.tasks.alone(run) for run in runs] for region, runs in regions.runs.items() if runs}
+    if renaming is not None:
+        # Numbers of columns decide their regions, so that these are made anew.
+        placement = Placement(placement.first_regions)
+        parts = divide_parts(client, [part for each in parts.values() for part in each], placement, renaming)
+    summed = Regions(client, placement, regions.rounds)
+    summed.replace_by(add_parts(summed, parts))
+    return summed
 
 
 def _names_in_use(
-    client: Client, runs: Sequence[Future], vocabulary: Vocabulary, reader: CommitReader
+    regions: Regions, vocabulary: Vocabulary, reader: CommitReader
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return which concepts and features of dictionaries the trained neurons of packed runs have."""
-    specification = reader.manifest().specification
-    used = results([client.submit(used_names, specification, each, key=task_key("names", each.key)) for each in runs])
-    columns, features = (np.unique(np.concatenate([_NONE, *found])) for found in zip(*used, strict=True))
+    """Return which concepts and features of dictionaries the trained neurons of regions have."""
+    specification, submit = reader.manifest().specification, regions.tasks.submit
+    with regions.tasks.submitter.together():
+        found = [submit("names", used_names, specification, run.argument, key_of=run.key) for run in regions.all_runs()]
+    used = results(found)
+    columns, features = (np.unique(np.concatenate([_NONE, *each])) for each in zip(*used, strict=True))
     if specification.traits.columns:
         concepts = np.isin(np.arange(len(vocabulary.concepts)), columns)
         kept = np.isin(np.arange(len(vocabulary.features)), features)
@@ -415,36 +464,7 @@ def counts_without(manifest: Manifest, removed: Manifest, vocabulary: Vocabulary
     )
 
 
-def subtract(wholes: int, sequences: SequenceNumbers | None, *runs: PackedRegionRun) -> PackedRegionRun:
-    """Return the sum of the first runs of a region without that of the others (a task).
-
-    Parameters
-    ----------
-    wholes : int
-        How many of the runs come first.
-    sequences : SequenceNumbers or None
-        New numbers of the sequences in their postings, which those of the others are left out of.
-    *runs : PackedRegionRun
-        The runs.
-
-    Raises
-    ------
-    StoreDamagedError
-        If a connection would become negative.
-    """
-    tables = []
-    for name in ("connections", "neurons"):
-        whole, less = ([getattr(run, name) for run in part] for part in (runs[:wholes], runs[wholes:]))
-        tables.append(pack_targets(sum_in_blocks(whole, less)))
-    connections, neurons = tables
-    indexes = [run.postings for run in runs[:wholes] if run.postings is not None]
-    if not indexes:
-        return PackedRegionRun(connections, neurons)
-    postings = merge_encoded(indexes, tasks.decode_table)
-    postings = postings if sequences is None else renumber_postings(postings, sequences)
-    return PackedRegionRun(connections, neurons, pack(postings, gaps=True))
-
-
+@takes_runs
 def used_names(specification: Specification, run: RegionRun | PackedRegionRun) -> UsedNames:
     """Return the names that the counts of a run use (a task)."""
     return model_of(specification).find_used(run)

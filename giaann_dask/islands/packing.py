@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed import Client, Future
 
+from giaann_dask.algebra.differences import submit_differences
 from giaann_dask.algebra.parts import divide_parts, submit_parts
-from giaann_dask.algebra.removal import find_parts, submit_differences
+from giaann_dask.algebra.removal import find_parts
 from giaann_dask.cluster import attempt, query_scheduler, result, results, task_key
 from giaann_dask.encoding.sources import SourceOptions, read_units
 from giaann_dask.encoding.stream import EncodingStream, StreamedBlock, StreamOptions

@@ -121,6 +121,11 @@ def renumber_postings(run: Run, numbers: SequenceNumbers) -> Run:
     return make_postings(source[kept], Postings(new[kept], position, attributes))
 
 
+def last_sequence(run: Run) -> int:
+    """Return the largest number of a sequence in postings, -1 where there are none."""
+    return int((unpack_target(run.target)[1] & _SEQUENCE_MASK).max(initial=-1))
+
+
 class SequenceNumbers(NamedTuple):
     """New numbers of ranges of sequences.
 

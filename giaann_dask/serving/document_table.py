@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS documents (
     id TEXT PRIMARY KEY, state TEXT, parts TEXT, characters INTEGER, added REAL, metadata TEXT, text BLOB
 );
 CREATE TABLE IF NOT EXISTS certificates (id TEXT PRIMARY KEY, report TEXT);
+CREATE TABLE IF NOT EXISTS purges (id TEXT PRIMARY KEY);
 """
 # What is deleted is overwritten in the file, too.
 _PRAGMAS = ("secure_delete=ON", "synchronous=FULL", "journal_mode=DELETE")
@@ -146,10 +147,22 @@ class DocumentTable:
         with self._changing() as database:
             database.executemany("DELETE FROM documents WHERE id = ?", [(name,) for name in names])
 
-    def certify(self, name: str, certificate: Mapping[str, Any]) -> None:
-        """Keep the certificate of the removal of a document from the network, in place of an earlier one."""
+    def certify(self, name: str, certificate: Mapping[str, Any], *, purge: bool = False) -> None:
+        """Keep the certificate of the removal of a document, in place of an earlier one, and whether a purge is due."""
         with self._changing() as database:
             database.execute("INSERT OR REPLACE INTO certificates VALUES (?, ?)", (name, json.dumps(certificate)))
+            if purge:
+                database.execute("INSERT OR REPLACE INTO purges VALUES (?)", (name,))
+
+    def purges(self) -> list[str]:
+        """Return the ids of removed documents whose earlier commits are to be removed."""
+        with self._lock, self._reported():
+            return [name for (name,) in self._database.execute("SELECT id FROM purges ORDER BY id").fetchall()]
+
+    def end_purges(self, names: Sequence[str]) -> None:
+        """Forget that earlier commits of removed documents are to be removed."""
+        with self._changing() as database:
+            database.executemany("DELETE FROM purges WHERE id = ?", [(name,) for name in names])
 
     def certificate(self, name: str) -> dict[str, Any] | None:
         """Return the certificate of the last removal of a document of this id."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from giaann_dask.algebra.documents import identities_of
-from giaann_dask.algebra.removal import forget_documents
+from giaann_dask.algebra.removal import digest_of_documents, forget_documents, purge_network
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import as_sources, sources_of
 from giaann_dask.api.training import train
@@ -24,6 +26,7 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.memory_inputs import Source
 
 _LOG = logging.getLogger(__name__)
+_NICE = 10
 
 
 class DocumentWriter:
@@ -47,19 +50,21 @@ class DocumentWriter:
         self.table = DocumentTable(path)
         self._path, self._clients, self._renew, self._keep_texts = path, clients, renew, keep_texts
         self._lock = threading.Lock()
-        self._digests = ThreadPoolExecutor(1, "digest")
+        # What a response does not wait for: purges, and the digests of certificates.
+        self._later = ThreadPoolExecutor(1, "later", _lower_priority)
+        self._digested: set[tuple[str, str]] = set()
 
     def close(self) -> None:
-        """Close the table, after a running change and the digests of certificates."""
+        """Close the table, after a running change, purges and the digests of certificates."""
+        self._later.shutdown()
         with self._lock:
-            self._digests.shutdown()
             self.table.close()
 
     def recover(self) -> None:
         """Complete or take back the changes in which an earlier server was interrupted.
 
         A document whose text the network holds is stored; another one was never acknowledged. A removal is done again,
-        or taken back where the text of the document is not kept.
+        or taken back where the text of the document is not kept. A purge is done again.
         """
         with self._lock:
             held = self._held()
@@ -70,11 +75,13 @@ class DocumentWriter:
                     self.table.remove([document.id])
             for document in self.table.in_state("removing"):
                 if document.text is not None:
-                    self._subtract(document, document.text, purge=False)
+                    self._subtract(document, document.text)
                 elif held.issuperset(document.parts):
                     self.table.put([document], "stored")
                 else:
                     self.table.remove([document.id])
+        if self.table.purges():
+            self._later.submit(self._purge)
 
     def add(self, texts: Sequence[tuple[str, str, dict[str, Any]]]) -> list[Document]:
         """Train documents, and predict with them.
@@ -130,7 +137,7 @@ class DocumentWriter:
         text : str
             Its text.
         purge : bool
-            Whether earlier commits, which hold it, are removed.
+            Whether earlier commits, which hold it, are removed then; the certificate says when that is done.
 
         Raises
         ------
@@ -143,39 +150,89 @@ class DocumentWriter:
                 self.table.remove([document.id])
                 return None
             self.table.put([document], "removing")
-            return self._subtract(document, text, purge=purge)
+            certificate = self._subtract(document, text, purge=purge)
+        self._later.submit(self._add_digest_removed, document.id, certificate["commit"], text)
+        if purge:
+            self._later.submit(self._purge)
+        return certificate
 
-    def _subtract(self, document: Document, text: str, *, purge: bool) -> dict[str, Any]:
+    def _subtract(self, document: Document, text: str, *, purge: bool = False) -> dict[str, Any]:
         store = NetworkStore(self._path)
         inputs, options = self._sources(store.open(store.head()), text)
         try:
             with self._clients.use() as client:
-                report = forget_documents(client, store, inputs, options, purge=purge, digest=False)
+                report = forget_documents(client, store, inputs, options, digest=False)
         except BaseException:
             if self._held().issuperset(document.parts):
                 self.table.put([document], "stored")
             raise
-        certificate = report.as_dict()
+        certificate = report.as_dict() | ({"purge": "running"} if purge else {})
         # Of this file the text is removed now.
         certificate["elsewhere"] = [place for place in certificate["elsewhere"] if place != str(self.table.file)]
-        self.table.certify(document.id, certificate)
+        self.table.certify(document.id, certificate, purge=purge)
         self.table.remove([document.id])
-        after = self._head()
-        self._renew(after)
-        self._digests.submit(self._add_digest, document.id, after)
+        self._renew(self._head())
         return certificate
 
-    def _add_digest(self, name: str, reader: CommitReader) -> None:
-        """Add the digest of the network to a certificate; reading all of a large network takes a while."""
+    def _purge(self) -> None:
+        """Remove earlier commits, and complete the certificates of the documents that wait for it."""
         try:
-            digest = digest_of(reader)
+            with self._lock, self._clients.use() as client:
+                waiting = self.table.purges()
+                if not waiting:
+                    # An earlier purge was theirs, too.
+                    return
+                done = purge_network(client, NetworkStore(self._path))
+                for name in waiting:
+                    kept = self.table.certificate(name) or {}
+                    if kept.get("purge") == "running":
+                        elsewhere = sorted({*kept["elsewhere"], *done.elsewhere} - {str(self.table.file)})
+                        kept |= {**done.as_dict(), "elsewhere": elsewhere, "purge": "done"}
+                        self.table.certify(name, kept)
+                self.table.end_purges(waiting)
+                self._renew(self._head())
+        except GiaannError as error:
+            # Done when the server starts again, or with the next purge.
+            _LOG.warning("earlier commits are not removed yet: %s", error)
+
+    def _add_digest_removed(self, name: str, commit: str, text: str) -> None:
+        """Add the digest of a document's own network to its certificate."""
+        try:
+            reader = self._head()
+            with self._clients.use() as client:
+                digest = digest_of_documents(client, reader, *self._sources(reader, text))
+        except GiaannError as error:
+            _LOG.warning("the certificate of document %r has no digest of its own: %s", name, error)
+            return
+        self._amend(name, commit, digest_removed=digest)
+
+    def certificate(self, name: str) -> dict[str, Any] | None:
+        """Return the certificate of the last removal of a document of this id; begin to compute its digest."""
+        kept = self.table.certificate(name)
+        if kept is not None and not kept["digest"] and kept.get("purge") != "running":
+            # Reading all of a large network takes a while, so that it is done for who asks, and once.
+            key = (name, kept["commit"])
+            if key not in self._digested:
+                self._digested.add(key)
+                self._later.submit(self._add_digest, *key)
+        return kept
+
+    def _add_digest(self, name: str, commit: str) -> None:
+        """Add the digest of the network to a certificate."""
+        try:
+            digest = digest_of(NetworkStore(self._path).open(commit))
         except GiaannError as error:
             # A later purge has removed the commit.
             _LOG.warning("the certificate of document %r has no digest: %s", name, error)
             return
-        kept = self.table.certificate(name)
-        if kept is not None and kept["commit"] == reader.commit:
-            self.table.certify(name, {**kept, "digest": digest})
+        self._amend(name, commit, digest=digest)
+
+    def _amend(self, name: str, commit: str, **fields: str) -> None:
+        """Add fields to the certificate of a document, unless another one has taken its place."""
+        with self._lock:
+            kept = self.table.certificate(name)
+            if kept is not None and kept["commit"] == commit:
+                self.table.certify(name, {**kept, **fields})
 
     def is_text_of(self, document: Document, text: str) -> bool:
         """Return whether a text is that of a stored document."""
@@ -210,3 +267,9 @@ class DocumentWriter:
     def _head(self) -> CommitReader:
         store = NetworkStore(self._path)
         return store.open(store.head())
+
+
+def _lower_priority() -> None:
+    """Let requests go first: on Linux, this thread and those that it starts get what others leave."""
+    with suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -140,7 +140,7 @@ class DocumentHandlers:
     async def certificate(self, http: Request) -> Response:
         """Handle ``GET /v1/documents/ID/certificate``."""
         name = http.path_params["id"]
-        found = await asyncio.to_thread(self._writer.table.certificate, name)
+        found = await asyncio.to_thread(self._writer.certificate, name)
         if found is None:
             raise HttpError(404, f"no document {name[:60]!r} was removed", code="not_found")
         return JSONResponse(found)

@@ -47,6 +47,8 @@ from giaann_dask.training.run_references import RunReference, Snapshot, StoredRu
 _REPEATING_REGIONS = 256
 # Writing repeats reads all counts, so it waits until so large a share of them was added or removed.
 _REPEATING_SHARE = 0.1
+# Connections of a run that counts, for a later training, as that of one round.
+_RANKED = 1 << 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +119,17 @@ def load_regions(reader: CommitReader, regions: Regions) -> None:
         regions.continue_from(run, partial(_open, regions, run.region, place, reader.commit_of(run.identity)))
     regions.counts = known_counts(manifest)
     _open_columns(regions, reader.path, reader.commit, manifest.specification)
+
+
+def stored_runs(reader: CommitReader, regions: Regions) -> Regions:
+    """Return regions with the runs of a commit as these are, which are read from the store when needed."""
+    manifest = reader.manifest()
+    regions.tasks.begin_with(reader, list(regions.runs))
+    for run in manifest.runs:
+        place = RunPlace(str(reader.path), reader.commit, run.identity)
+        regions.append(run, partial(_open, regions, run.region, place, reader.commit_of(run.identity)))
+    regions.counts = known_counts(manifest)
+    return regions
 
 
 def commit_regions(
@@ -290,11 +303,13 @@ def _manifest(
     """
     runs_of = Counter(region for region, *_ in runs)
     totals = list(counts.values()) if last else [size for *_, size in runs]
+    # What is trained later may be small: runs of a few sentences are not added to one of a library by their number.
+    ranks = [max(run.rank, (size.connections // _RANKED).bit_length()) if last else run.rank for _, run, size in runs]
     return replace(
         manifest,
         runs=tuple(
-            StoredRun(run.identity, region, run.rank, size.neurons, size.connections, size.nbytes, size.index_bytes)
-            for region, run, size in runs
+            StoredRun(run.identity, region, rank, size.neurons, size.connections, size.nbytes, size.index_bytes)
+            for (region, run, size), rank in zip(runs, ranks, strict=True)
         ),
         neurons=sum(total.neurons for total in totals),
         connections=sum(total.connections for total in totals),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
 from distributed import Client, Future
 
@@ -26,6 +27,7 @@ from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training.exchange_rule import Exchange, choose_exchange
 from giaann_dask.training.region_tasks import RegionTasks
 from giaann_dask.training.run_references import (
+    PendingSize,
     RunReference,
     Runs,
     RunSizes,
@@ -42,6 +44,27 @@ _LOG = logging.getLogger(__name__)
 _TOGETHER = 8
 # Stored runs of a rank that become one when memory is short; else `STORED_TOGETHER`.
 _STORED_TOGETHER_SHORT = 4
+
+
+class LastRuns(NamedTuple):
+    """What the last runs of a region are replaced by.
+
+    Attributes
+    ----------
+    kept : int
+        Runs at the beginning that stay.
+    value : Future or None
+        A `PackedRegionRun` in place of the others, or a table that has it; None for nothing.
+    size : PendingSize or None
+        Its size.
+    regions : int
+        Regions of the table; 0 for a value of its own.
+    """
+
+    kept: int
+    value: Future | None = None
+    size: PendingSize | None = None
+    regions: int = 0
 
 
 @dataclass(eq=False)
@@ -336,6 +359,30 @@ class Regions:
             self._runs[region] = (RunReference(name, rank, 0, last, self.tasks.measure(value), value, packed=True),)
         self.rounds += 1
 
+    def replace_last(self, last: Mapping[int, LastRuns]) -> None:
+        """Replace the last runs of regions by packed ones that were computed elsewhere, as one round does."""
+        for region, each in last.items():
+            name, runs = self._name_after(region, each.kept), self._runs[region]
+            kept, replaced = runs[: each.kept], runs[each.kept :]
+            self._runs[region] = kept
+            if each.value is None or each.size is None:
+                continue
+            place = TablePlace(region, each.regions) if each.regions else None
+            first, rank = (replaced[0].first_round, _rank_of(replaced)) if replaced else (self.rounds, 0)
+            run = RunReference(name, rank, first, self.rounds, each.size, each.value, packed=True, place=place)
+            self._runs[region] = (*kept, run)
+        self.rounds += 1
+
+    def identities_after(self, region: int, last: LastRuns) -> list[str]:
+        """Return the identities of the runs of a region that `replace_last` leaves."""
+        kept = [run.identity for run in self._runs[region][: last.kept]]
+        return kept if last.value is None else [*kept, self._name_after(region, last.kept)]
+
+    def _name_after(self, region: int, kept: int) -> str:
+        """Return the identity of the run that replaces those after the first so many."""
+        runs = self._runs[region][kept:]
+        return run_identity(region, runs[0].first_round if runs else self.rounds, self.rounds)
+
     def add_round(self, sums: Mapping[int, Future], rank: int) -> None:
         """Add one packed run that was computed elsewhere to every region, as a round does.
 
@@ -364,11 +411,12 @@ class Regions:
 
     def continue_from(self, run: StoredRun, read: Callable[[], Future]) -> None:
         """Add a stored run to its region, after earlier ones."""
-        first, last = (int(number) for number in run.identity.partition(".")[2].split("-"))
-        size = RunSize(run.neurons, run.connections, run.nbytes, run.index_bytes)
-        added = RunReference(run.identity, run.rank, first, last, size, read=read, packed=True)
         # Commits leave runs of any ranks; here they are added one by one.
-        self._add({run.region: ((), self._runs[run.region], added)})
+        self._add({run.region: ((), self._runs[run.region], _reference_to(run, read))})
+
+    def append(self, run: StoredRun, read: Callable[[], Future]) -> None:
+        """Append a stored run to its region, which is not added to earlier ones."""
+        self._runs[run.region] = (*self._runs[run.region], _reference_to(run, read))
 
     def release(self) -> None:
         """Forget all runs, of which the cluster keeps those that others refer to.
@@ -458,6 +506,13 @@ class Regions:
             self.sizes.forget(identity)
         for region, runs in self._runs.items():
             self._runs[region] = tuple(changed.get(run.identity, run) for run in runs)
+
+
+def _reference_to(run: StoredRun, read: Callable[[], Future]) -> RunReference:
+    """Return a reference to a stored run."""
+    first, last = (int(number) for number in run.identity.partition(".")[2].split("-"))
+    size = RunSize(run.neurons, run.connections, run.nbytes, run.index_bytes)
+    return RunReference(run.identity, run.rank, first, last, size, read=read, packed=True)
 
 
 def _rank_of(runs: Runs) -> int:

@@ -425,12 +425,12 @@ class Trainer:
 
     def _compact_small_runs(self) -> None:
         """Leave each region with one run where that costs little."""
-        small = []
+        small, sizes = [], self._regions.sizes
+        sizes.fetch(self._regions.all_runs(), wait=True)
         for region, runs in self._regions.runs.items():
             if not self._budgets.can_decode(region):
                 continue
-            # Ranks stand for sizes: a run of rank r sums up about 2 ** r rounds.
-            weights = [1 << min(run.rank, 62) for run in runs]
+            weights = [size.connections + size.neurons for run in runs if (size := sizes.of(run)) is not None]
             if len(runs) > 1 and sum(weights) - max(weights) >= COMPACT_FRACTION * max(weights):
                 small.append(region)
         self._regions.compact_all(small)

@@ -27,7 +27,10 @@ from support.serving_engines import parts_of
 from support.stored_networks import reader_of
 
 import giaann_dask as gd
-from giaann_dask.algebra.removal import subtract
+from giaann_dask.algebra.certificates import RemovalReport
+from giaann_dask.algebra.differences import subtract
+from giaann_dask.algebra.removal import forget_documents
+from giaann_dask.api.texts import as_sources, sources_of
 from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import (
@@ -191,6 +194,43 @@ def test_forgetting_equals_never_having_trained(
     again = gd.train([DOCUMENTS[1]], network.path, client=client)
     assert again.digest() == trained["all"].digest()
     assert gd.open(network.path, before).digest() == trained["all"].digest()
+
+
+def forget_quickly(network: gd.Network, text: str, client: Client) -> RemovalReport:
+    """Subtract a text as a server does, without digests."""
+    reader, inputs = reader_of(network), as_sources([text])
+    sources = sources_of(reader.manifest().specification, gd.TextOptions(), reader.ever_pos())
+    return forget_documents(client, NetworkStore(network.path), inputs, sources, digest=False)
+
+
+@pytest.mark.parametrize(("profile", "trace"), [("v1", False), ("contexts", True), ("v1", True)])
+def test_documents_are_subtracted_from_the_latest_runs_that_hold_them(
+    profile: str, trace: bool, client: Client, tmp_path: Path
+) -> None:
+    network = train(client, tmp_path / "net", DOCUMENTS[:2], profile, trace=trace)
+    base = {run.identity for run in network.manifest.runs}
+    # The second and the fourth have sentences in common.
+    sentences = DOCUMENTS[2].replace("\n", " ").split(". ")
+    texts = [". ".join(sentences[start : start + 3]) + "." for start in (0, 3, 6, 5)]
+    for text in texts:
+        gd.train([text], network.path, client=client)
+    rest = [*texts]
+    for text in (texts[1], texts[3], texts[0], DOCUMENTS[1]):
+        report = forget_quickly(network, text, client)
+        after = gd.open(network.path)
+        left = {run.identity for run in after.manifest.runs}
+        assert (base <= left) == (text in texts), "what was trained before is read for its own text alone"
+        rest = [each for each in rest if each != text]
+        expected = [*DOCUMENTS[: 2 if text in texts else 1], *rest]
+        never = train(client, tmp_path / report.commit, expected, profile, trace=trace)
+        assert after.digest() == never.digest()
+        for size in ("connections", "neurons", "sequences", "tokens"):
+            assert getattr(after.manifest, size) == getattr(never.manifest, size)
+        assert report.connections == after.manifest.connections
+        if trace:
+            assert_index_agrees(reader_of(after))
+    with pytest.raises(OptionError, match="not at all"):
+        forget_quickly(network, texts[0], client)
 
 
 @only_v1

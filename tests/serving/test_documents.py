@@ -104,10 +104,11 @@ def test_a_document_is_learned_traced_and_forgotten(network: Path, clients: Shar
         assert http.get(f"{PATH}/ship").json()["text"] == LANTERN
         removed = http.request("DELETE", f"{PATH}/ship", headers=WRITE)
         certificate = removed.json()["certificate"]
-        until(lambda: http.get(f"{PATH}/ship/certificate").json()["digest"] == before)
+        until(lambda: all(http.get(f"{PATH}/ship/certificate").json()[name] for name in ("digest", "digest_removed")))
         assert gd.open(network).digest() == before
         assert certificate["elsewhere"] == ["list of 1 texts"], "not the file of the documents, which lose it"
-        assert http.get(f"{PATH}/ship/certificate").json() == {**certificate, "digest": before}
+        found = http.get(f"{PATH}/ship/certificate").json()
+        assert found == {**certificate, "digest": before, "digest_removed": found["digest_removed"]}
         assert http.post("/v1/completions", json=asked).json()["choices"][0]["text"] == first
         late = http.post("/v1/sentences", json={"connections": connections[:1], **commit})
         assert (late.status_code, late.json()["error"]["code"]) == (409, "changed"), "numbers of another commit"
@@ -130,8 +131,12 @@ def test_any_additions_and_removals_equal_one_training_on_what_is_left(
             assert len(http.post(PATH, content=lines, headers=headers).json()["data"]) == 2
             left.update(new)
             gone = draws.choice(sorted(left))
-            assert http.request("DELETE", f"{PATH}/{gone}?purge=true", headers=WRITE).status_code == 200
+            removed = http.request("DELETE", f"{PATH}/{gone}?purge=true", headers=WRITE).json()["certificate"]
+            assert removed["purge"] == "running"
             left.discard(gone)
+            until(lambda name=gone: http.get(f"{PATH}/{name}/certificate").json()["purge"] == "done")
+            assert removed["commit_before"] in http.get(f"{PATH}/{gone}/certificate").json()["purged"]
+            assert len(gd.open(network).commits()) == 1
         assert [each["id"] for each in http.get(PATH).json()["data"]] == sorted(left)
         assert len(left) == 2
         assert [http.get(f"{PATH}?limit={most}").json()["has_more"] for most in (1, 2)] == [True, False]

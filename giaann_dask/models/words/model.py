@@ -15,8 +15,9 @@ from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.models.results import ConnectionKey
 from giaann_dask.models.words.export import context_columns, export_contents
 from giaann_dask.models.words.places import find_occurrences, index_words
-from giaann_dask.models.words.stream import TokenStream, stream_tokens
-from giaann_dask.runs.packing import PackedRegionRun, unpack
+from giaann_dask.models.words.stream import EVERYWHERE, TokenStream, stream_tokens
+from giaann_dask.runs.packed_rows import RowReader
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import Postings
 from giaann_dask.runs.run import RegionRun, Run, divide_rows
@@ -64,7 +65,9 @@ class WordModel(Model):
 
     def find_used(self, run: RegionRun | PackedRegionRun) -> UsedNames:
         """Return the keys of the words that occur."""
-        counts = run.connections if isinstance(run, RegionRun) else unpack(run.connections)
+        counts = run.connections
+        if isinstance(counts, PackedRun):
+            counts = RowReader(counts.read).between(EVERYWHERE, EVERYWHERE + 1)
         segment, word, _ = unpack_target(counts.target)
         return UsedNames(np.zeros(0, np.int64), np.unique(word[segment == 0]))
 

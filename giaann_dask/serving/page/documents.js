@@ -139,7 +139,9 @@ async function certify(id, certificate) {
   find("proof").hidden = false;
   find("forgotten").textContent = id;
   find("certificate").textContent = JSON.stringify(certificate, null, 2);
-  const purged = certificate.purged_commits ? `, ${counted(certificate.purged_commits, "earlier commit")} removed` : "";
+  const running = certificate.purge === "running";
+  const removed = certificate.purged_commits ? `, ${counted(certificate.purged_commits, "earlier commit")} removed` : "";
+  const purged = running ? ", earlier commits are removed…" : removed;
   const facts = {
     "Subtracted": `${counted(certificate.sequences, "sentence")}, ${counted(certificate.tokens, "token")}`,
     "Connections": `${counted(certificate.connections_before)} before, ${counted(certificate.connections)} now`,
@@ -151,11 +153,12 @@ async function certify(id, certificate) {
     [title.textContent, text.textContent] = [term, value];
     return [title, text];
   }));
-  for (let look = 0; look < DIGESTS && !certificate.digest && find("forgotten").textContent === id; look += 1) {
+  for (let look = 0; look < DIGESTS && (running || !certificate.digest) && find("forgotten").textContent === id; look += 1) {
     await new Promise((resolve) => { setTimeout(resolve, DIGEST_MS); });
     const response = await fetch(`${addressOf(id)}/certificate`, { headers: headers() });
     const found = response.ok ? await response.json() : {};
-    if (found.commit === certificate.commit && found.digest) return certify(id, found);
+    if (found.commit_before !== certificate.commit_before) continue;
+    if (found.digest || found.purge !== certificate.purge) return certify(id, found);
   }
   return undefined;
 }
