@@ -5,7 +5,9 @@
 Covers: a server process of its own, clients that ask one request after the other, some as streams and
 some that go away in the middle; answers by status, times of answers and of refusals, tokens a second,
 and the server's memory from beginning to end. Clients that are told 429 come back when they were told
-to. Any other error makes the exit code 1. Does not cover: how fast inference is by itself.
+to. With --writes the same clients ask twice as long, and during the second half documents are added and removed, one
+after the other: by how much answers take longer then. Any other error makes the exit code 1. Does not cover: how fast
+inference is by itself.
 """
 
 from __future__ import annotations
@@ -40,6 +42,23 @@ SAMPLES = 40
 STREAMED = 0.5
 LEFT = 0.1
 CLIENT_TIMEOUT_S = 120.0
+WRITE_KEY = "writer"
+NOUNS = [
+    "captain",
+    "lantern",
+    "harbour",
+    "sailor",
+    "ship",
+    "boat",
+    "cook",
+    "island",
+    "storm",
+    "anchor",
+    "rope",
+    "deck",
+    "whale",
+    "net",
+]
 
 
 @dataclass
@@ -52,6 +71,8 @@ class Tally:
     first_event: list[float] = field(default_factory=list)
     tokens: int = 0
     errors: list[str] = field(default_factory=list)
+    added: list[float] = field(default_factory=list)
+    removed: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -86,6 +107,22 @@ async def client(http: httpx2.AsyncClient, ask: Ask, choose: random.Random, tall
         if pause:
             tally.refused.append(time.monotonic() - started)
             await asyncio.sleep(pause * choose.uniform(1.0, 1.5))
+
+
+async def write(http: httpx2.AsyncClient, until: float, tally: Tally) -> None:
+    """Add a document of twenty sentences and remove it, again and again."""
+    choose, number, headers = random.Random(0), 0, {"Authorization": f"Bearer {WRITE_KEY}"}
+    while time.monotonic() < until:
+        number += 1
+        text = " ".join(f"The {choose.choice(NOUNS)} saw the {choose.choice(NOUNS)} near the house." for _ in range(20))
+        started = time.monotonic()
+        added = await http.post("/v1/documents", json={"id": f"d{number}", "text": text}, headers=headers)
+        tally.added.append(time.monotonic() - started)
+        removed = await http.delete(f"/v1/documents/d{number}", headers=headers)
+        tally.removed.append(time.monotonic() - started - tally.added[-1])
+        found = (added.status_code, removed.status_code)
+        if found != (201, 200):
+            tally.errors.append(f"statuses {found} of a document")
 
 
 async def whole(http: httpx2.AsyncClient, body: dict[str, Any], tally: Tally, leaves: bool) -> float:
@@ -150,7 +187,9 @@ async def sampling(process: psutil.Process, seconds: float) -> AsyncIterator[lis
         task.cancel()
 
 
-async def load(url: str, server: psutil.Process, arguments: argparse.Namespace) -> tuple[Tally, list[float], float]:
+async def load(
+    url: str, server: psutil.Process, arguments: argparse.Namespace, *, writes: bool = False
+) -> tuple[Tally, list[float], float]:
     """Let the clients ask; return what they saw, the server's memory and its processor seconds."""
     tally, texts = Tally(), prompts(sample_text())
     limits = httpx2.Limits(max_connections=arguments.clients, max_keepalive_connections=arguments.clients)
@@ -160,7 +199,7 @@ async def load(url: str, server: psutil.Process, arguments: argparse.Namespace) 
         async with sampling(server, arguments.seconds) as memory:
             ask = Ask(texts, until, arguments.with_columns)
             clients = (client(http, ask, random.Random(n), tally) for n in range(arguments.clients))
-            await asyncio.gather(*clients)
+            await asyncio.gather(*clients, *([write(http, until, tally)] if writes else []))
     return tally, memory, sum(server.cpu_times()[:2]) - before
 
 
@@ -179,6 +218,8 @@ def report(tally: Tally, memory: list[float], cpu_s: float, arguments: argparse.
         ("answer", tally.answered),
         ("first event", tally.first_event),
         ("refusal", [t for t in tally.refused if t > 0]),
+        ("addition", tally.added),
+        ("removal", tally.removed),
     ):
         if times:
             half, most = np.percentile(np.array(times) * 1000, [50, 99])
@@ -196,6 +237,7 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--with-columns", type=float, default=0.1, help="Share of requests for concept columns too.")
+    parser.add_argument("--writes", action="store_true", help="Add and remove documents during a second half.")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("options", nargs="*", help="Options of `giaann-dask serve`, after --.")
     arguments = parser.parse_args()
@@ -205,8 +247,9 @@ def main() -> int:
             with gd.connect(workers=0) as client:
                 gd.train(sample_text(), network, client=client)
         command = [sys.executable, "-m", "giaann_dask", "serve", str(network), "--port", "0", "--json"]
+        writable = ["--writable", "--write-key", WRITE_KEY] if arguments.writes else []
         server = subprocess.Popen(
-            [*command, *arguments.options],
+            [*command, *writable, *arguments.options],
             stdout=subprocess.PIPE,
             text=True,
             env={name: value for name, value in os.environ.items() if name != "GIAANN_API_KEY"},
@@ -216,13 +259,20 @@ def main() -> int:
             line = server.stdout.readline()
             if not line:
                 return 1
-            tally, memory, cpu_s = asyncio.run(load(json.loads(line)["url"], psutil.Process(server.pid), arguments))
+            place = (json.loads(line)["url"], psutil.Process(server.pid), arguments)
+            halves = [asyncio.run(load(*place, writes=writes)) for writes in (False, True)[: 1 + arguments.writes]]
         finally:
             server.terminate()
             code = server.wait(60)
-    values = {**report(tally, memory, cpu_s, arguments), "exit code of the server": code}
-    show(values, tally.errors, arguments.json)
-    return 1 if tally.errors or code else 0
+    reports = [report(*half, arguments) for half in halves]
+    errors = [error for tally, _, _ in halves for error in tally.errors]
+    values: dict[str, Any] = {**reports[0], "exit code of the server": code}
+    if arguments.writes:
+        values["with writes"] = reports[1]
+        names = [name for name in reports[0] if name.endswith(" ms") and name in reports[1]]
+        values["ratios"] = {name: round(reports[1][name] / reports[0][name], 2) for name in names}
+    show(values, errors, arguments.json)
+    return 1 if errors or code else 0
 
 
 def show(values: dict[str, Any], errors: list[str], as_json: bool) -> None:

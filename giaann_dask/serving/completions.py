@@ -75,21 +75,25 @@ class Conversation:
         self._request, self._metrics, self._lease = request, metrics, lease
         self._started = time.monotonic()
         self._limit_s = options.timeout_s
-        self.deadline, self._commit = deadline, lease.model.source.commit
+        self.deadline = deadline
         prompts, subwords = request.choices(), lease.model.source.subwords
         self._choices = [Choice(prompt, request, each.sampling.seed, subwords=subwords) for prompt, each in prompts]
         prefix, kind = ("chatcmpl", "chat.completion") if request.chat else ("cmpl", "text_completion")
         part = "chat.completion.chunk" if request.chat and request.stream else kind
-        self._head = {
+        self._fields = {
             "id": f"{prefix}-{uuid.uuid4().hex}",
             "object": part,
             "created": int(time.time()),
             "model": lease.model.source.name,
-            "system_fingerprint": self._commit,
             **({} if request.seed is None else {"seed": request.seed}),
             **({"max_tokens": request.options.tokens} if request.capped else {}),
         }
         self._ticket: Ticket = queue.enter(lease.model, prompts)
+
+    @property
+    def _head(self) -> dict[str, Any]:
+        """Fields of the response and of every event, with the commit that predicts."""
+        return {**self._fields, "system_fingerprint": self._ticket.commit}
 
     @property
     def headers(self) -> dict[str, str]:
@@ -125,7 +129,9 @@ class Conversation:
         tokens = [token for choice in self._choices for token in choice.tokens]
         try:
             async with asyncio.timeout_at(self.deadline):
-                await asyncio.to_thread(trace_tokens, self._lease.model, tokens, self._request.sentences, self._commit)
+                await asyncio.to_thread(
+                    trace_tokens, self._lease.model, tokens, self._request.sentences, self._ticket.commit
+                )
         except TimeoutError as error:
             raise late(self._limit_s) from error
 

@@ -88,11 +88,16 @@ class EngineRequest:
         How much is requested.
     report : callable
         Receives its events; must not raise.
+
+    Attributes
+    ----------
+    commit : str
+        Commit of the engine, noted by whoever serves several; empty until then.
     """
 
     def __init__(self, prompt: str, options: CompletionOptions, report: Report) -> None:
         self.prompt, self.options, self.report = prompt, options, report
-        self.cancelled = False
+        self.cancelled, self.commit = False, ""
 
     def cancel(self) -> None:
         """End the generation at the next boundary of two steps; may be called from any thread."""

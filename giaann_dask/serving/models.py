@@ -193,14 +193,16 @@ class ServedModel:
     def start(self, prompt: str, options: CompletionOptions, report: Report) -> EngineRequest:
         """Start to continue a prompt; see `CompletionEngine.start`."""
         with self._exchanging:
-            engine = self._engine
+            engine, commit = self._engine, self.source.commit
             if engine is not None:
                 self._running[engine] += 1
         if engine is None:
             request = EngineRequest(prompt, options, report)
             request.end(closed_error(self._reason))
             return request
-        return engine.start(prompt, options, partial(self._report, engine, report))
+        request = engine.start(prompt, options, partial(self._report, engine, report))
+        request.commit = commit
+        return request
 
     def _report(self, engine: CompletionEngine, report: Report, event: PromptEvent | Exception | None) -> None:
         """Pass on an event of a prompt, and count the prompt as ended with the last one."""
@@ -220,14 +222,14 @@ class ServedModel:
         """
         with self._lock:
             former, resources = None, ExitStack()
-            if self._closed is not None:
-                with ExitStack() as opened:
-                    engine = opened.enter_context(source.opening())
-                    with self._exchanging:
+            with ExitStack() as opened:
+                engine = opened.enter_context(source.opening()) if self._closed is not None else None
+                # Traces and prompts see engine and commit together.
+                with self._tracing, self._exchanging:
+                    self.source, self._tracer = source, None
+                    if engine is not None:
                         former, resources = self._engine, self._resources
                         self._engine, self._resources = engine, opened.pop_all()
-            with self._tracing:
-                self.source, self._tracer = source, None
         if former is not None:
             closing = (former, resources)
             threading.Thread(target=self._close_idle, args=closing, name="former", daemon=True).start()

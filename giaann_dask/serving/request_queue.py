@@ -41,8 +41,14 @@ class Ticket:
         self, queue: RequestQueue, model: ServedModel, prompts: Sequence[tuple[str, CompletionOptions]]
     ) -> None:
         self.jobs = [_Job(self, model, index, *prompt) for index, prompt in enumerate(prompts)]
-        self._queue = queue
+        self._queue, self._model = queue, model
         self._events: asyncio.Queue[tuple[int, PromptEvent | Exception]] = asyncio.Queue()
+
+    @property
+    def commit(self) -> str:
+        """Commit that continues the first of the prompts that have begun, or would begin now."""
+        begun = (job.generation.commit for job in self.jobs if job.generation is not None)
+        return next((commit for commit in begun if commit), self._model.source.commit)
 
     async def next(self) -> tuple[int, PromptEvent]:
         """Return the next event of any of the prompts, with the prompt's index.

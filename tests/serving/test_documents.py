@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,7 +29,8 @@ from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.models import Models, ModelSource
 from giaann_dask.serving.network_server import Server
 from giaann_dask.serving.opening import EngineOpener, SharedClient, open_engine
-from giaann_dask.serving.serving_options import ServingOptions
+from giaann_dask.serving.request_queue import RequestQueue
+from giaann_dask.serving.serving_options import QueueOptions, ServingOptions
 from giaann_dask.store.beside import DOCUMENTS
 from giaann_dask.store.network_store import NetworkStore
 
@@ -217,6 +219,30 @@ def test_prompts_end_with_the_commit_that_they_began_with(network: Path, clients
         # Closed, as its last prompt has ended.
         until(lambda: engines[0].health() is not None)
         assert engines[1].health() is None
+
+
+def test_a_prompt_that_waited_names_the_commit_that_continues_it(network: Path, clients: SharedClient) -> None:
+    store = NetworkStore(network)
+    reader = store.open(store.head())
+
+    async def ask(models: Models, later: ModelSource) -> list[str]:
+        queue = RequestQueue(QueueOptions(slots=1))
+        model = (await models.acquire("net", 1.0)).model
+        asked = [("the captain", CompletionOptions(tokens=tokens)) for tokens in (300, 1)]
+        first, second = (queue.enter(model, [each]) for each in asked)
+        models.renew(later)
+        before = [first.commit, second.commit]
+        await second.next()
+        commits = [first.commit, second.commit]
+        await queue.close()
+        return before + commits
+
+    with clients.use() as client:
+        source = ModelSource.of(reader, lambda: closing(open_engine(client, reader)), "net")
+        with closing(Models([source])) as models:
+            models.open_default()
+            found = asyncio.run(ask(models, replace(source, commit="later")))
+    assert found == [reader.commit, "later"] * 2
 
 
 def test_interrupted_changes_are_completed_or_taken_back(network: Path, clients: SharedClient) -> None:
