@@ -18,7 +18,7 @@ from giaann_dask.events import Observer, notify_all
 from giaann_dask.keywords import names_keywords
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Security
 
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.diagnostics.progress import Workload
@@ -88,6 +88,25 @@ def connect(
     given = {"scheduler": scheduler, "workers": workers, "dashboard": dashboard}
     named = {name: value for name, value in given.items() if value is not None}
     client = connect_unmonitored(options=replace(options or ClusterOptions(), **named))  # type: ignore[arg-type]
+    add_monitoring(client)
+    return client
+
+
+def connect_again(address: str, security: Security) -> Client:
+    """Connect to the cluster of another client, with its certificates, and monitor it.
+
+    Parameters
+    ----------
+    address : str
+        Of the scheduler.
+    security : Security
+        That of the other client.
+    """
+    from giaann_dask.cluster import ClusterOptions
+    from giaann_dask.cluster import connect as connect_unmonitored
+    from giaann_dask.diagnostics.monitoring.reporter import add_monitoring
+
+    client = connect_unmonitored(options=ClusterOptions(scheduler=address), security=security)
     add_monitoring(client)
     return client
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from distributed import Client, Scheduler, SpecCluster, TimeoutError, Worker
+from distributed import Client, Scheduler, Security, SpecCluster, TimeoutError, Worker
 from distributed.versions import VersionMismatchWarning
 
 from giaann_dask.cluster.cluster_options import ClusterOptions
@@ -51,6 +51,7 @@ def connect(
     workers: int | None = None,
     options: ClusterOptions | None = None,
     same_versions: bool = True,
+    security: Security | None = None,
 ) -> Client:
     """Connect to a Dask cluster, starting one on this machine when no scheduler is named.
 
@@ -64,6 +65,8 @@ def connect(
         All options, instead of the two above.
     same_versions : bool
         Whether a running cluster must have the versions of this process (`giaann_dask.cluster.versions`).
+    security : Security, optional
+        Certificates for a running cluster, such as those of another client; by default those of Dask's configuration.
 
     Returns
     -------
@@ -86,7 +89,7 @@ def connect(
     chosen = options or ClusterOptions(scheduler=scheduler, workers=workers)
     register()
     if chosen.scheduler is not None or chosen.scheduler_file is not None:
-        return _join(chosen, same_versions=same_versions)
+        return _join(chosen, security, same_versions=same_versions)
     _require_device(chosen)
     if chosen.workers != 0:
         announce_compiling()
@@ -294,7 +297,7 @@ def _scheduler_arguments(options: ClusterOptions) -> dict[str, Any]:
     return {**scheduler_arguments(options.hang_timeout_s), "dashboard": options.dashboard is not None}
 
 
-def _join(options: ClusterOptions, *, same_versions: bool) -> Client:
+def _join(options: ClusterOptions, security: Security | None, *, same_versions: bool) -> Client:
     """Connect to the running cluster that options name."""
     if options.scheduler_file is not None and not local_path(options.scheduler_file).is_file():
         raise InputMissingError(
@@ -307,7 +310,7 @@ def _join(options: ClusterOptions, *, same_versions: bool) -> Client:
         with warnings.catch_warnings():
             # `require_versions` says the same in one line, where it matters.
             warnings.simplefilter("ignore", VersionMismatchWarning)
-            client = JoiningClient(address, timeout=options.connect_timeout_s)
+            client = JoiningClient(address, timeout=options.connect_timeout_s, security=security)
     except TypeError as error:
         if not str(address).startswith(("tls://", "wss://")):
             raise

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from giaann_dask.serving.serving_options import ServingOptions
 from giaann_dask.store.network_store import NetworkStore
 
 if TYPE_CHECKING:
+    from distributed import Client
     from starlette.applications import Starlette
 
     from giaann_dask.api.cluster import ClientLike
@@ -265,14 +267,14 @@ def _at_free_port(options: ServingOptions) -> ServingOptions:
     return options
 
 
-def _address(client: ClientLike | None) -> str | None:
-    """Return the address of a cluster's scheduler, None where there is no cluster."""
-    from giaann_dask.api.cluster import use_client
+def _connecting(client: ClientLike | None) -> Callable[[], Client]:
+    """Return what connects to the cluster of a client, or to one within this process where there is none."""
+    from giaann_dask.api.cluster import connect, connect_again, use_client
 
     if client is None and find_client() is None:
-        return None
+        return partial(connect, workers=0)
     with use_client(client) as used:
-        return str(used.scheduler.address)
+        return partial(connect_again, str(used.scheduler.address), used.security)
 
 
 @names_keywords
@@ -326,16 +328,17 @@ def serve(
     http://127.0.0.1 22
     """
     require_packages()
-    from giaann_dask.api.cluster import connect
     from giaann_dask.serving.opening import EngineOpener, SharedClient
 
-    chosen, address = _at_free_port(options or ServingOptions()), _address(client)
+    chosen, connecting = _at_free_port(options or ServingOptions()), _connecting(client)
     draws_key = chosen.writable and chosen.write_key is None
     if draws_key:
         chosen = replace(chosen, write_key=secrets.token_urlsafe(16))
-    clients = SharedClient(lambda: connect(address, workers=None if address else 0))
     opener = EngineOpener(
-        clients=clients, generation=GenerationOptions(), batch=BatchOptions(slots=chosen.queue.slots), workers=0
+        clients=SharedClient(connecting),
+        generation=GenerationOptions(),
+        batch=BatchOptions(slots=chosen.queue.slots),
+        workers=0,
     )
     server = Server([(None, os.fspath(network))], opener, chosen, shows_key=draws_key)
     server.start()

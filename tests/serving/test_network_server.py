@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from distributed import Client, LocalCluster
 from support.village import write_village
 
 import giaann_dask as gd
@@ -83,3 +84,16 @@ def test_a_program_that_forgets_to_close_its_server_ends(network: gd.Network) ->
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("http://127.0.0.1:")
+
+
+def test_a_cluster_with_certificates_serves_with_those_of_its_client(network: gd.Network) -> None:
+    pytest.importorskip("cryptography", reason="makes certificates")
+    options = {"processes": False, "n_workers": 1, "dashboard_address": None}
+    with (
+        LocalCluster(protocol="tls", security=True, **options) as cluster,  # type: ignore[no-untyped-call]
+        Client(cluster) as client,
+        gd.serve(network, client=client, port=0, drain_s=5) as server,
+    ):
+        assert str(client.scheduler.address).startswith("tls://")
+        answer = httpx2.post(f"{server.url}/v1/completions", json={"prompt": PROMPT, "max_tokens": 1}, timeout=60)
+        assert answer.status_code == 200, answer.text
