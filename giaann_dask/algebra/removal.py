@@ -175,7 +175,7 @@ def _purge_commits(
 
 @dataclass(frozen=True, kw_only=True)
 class Purge:
-    """What a purge has done: fields of a `RemovalReport`."""
+    """Result of a purge: fields of a `RemovalReport`."""
 
     commit: str
     purged_commits: int

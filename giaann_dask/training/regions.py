@@ -47,7 +47,7 @@ _STORED_TOGETHER_SHORT = 4
 
 
 class LastRuns(NamedTuple):
-    """What the last runs of a region are replaced by.
+    """Replacement of the last runs of a region.
 
     Attributes
     ----------

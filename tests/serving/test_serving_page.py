@@ -165,6 +165,7 @@ def test_a_document_is_learned_shown_under_its_words_and_forgotten(browser: Any,
         wait(browser, lambda b: re.search("[0-9a-f]{64}", text(b, "facts")))
         assert gd.open(network.path).digest() in text(browser, "facts")
         assert "1 sentence, 9 tokens" in text(browser, "facts")
+        assert browser.switch_to.active_element.text == "coin.txt", "the focus is beside what is gone"
         browser.find_element(By.ID, "again").click()
         wait(browser, lambda b: "The answer has changed" in text(b, "status"))
         marked = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "#before-text mark")]

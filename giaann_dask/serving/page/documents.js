@@ -38,7 +38,8 @@ function line(found) {
   const name = button("name", found.id, () => openDocument(found.id));
   name.ariaExpanded = "false";
   const forget = button("forget", "Forget", () => {
-    if (forget.classList.contains("sure")) return change(() => remove(found.id));
+    const place = [...find("documents").children].indexOf(item);
+    if (forget.classList.contains("sure")) return change(() => remove(found.id), place);
     forget.classList.add("sure");
     forget.textContent = "For good?";
   });
@@ -79,8 +80,14 @@ async function openDocument(id) {
   return name.focus();
 }
 
-// Makes a change, which is repeated when the key of writers has been given.
-async function change(make) {
+// Moves the focus to the document at a place of the list or the last one, as the button that had it is gone.
+function focusAt(place) {
+  const names = find("documents").querySelectorAll(".name");
+  (names[Math.min(place, names.length - 1)] ?? find("document-text")).focus();
+}
+
+// Makes a change, which is repeated when the key of writers has been given; after it the focus is at a place.
+async function change(make, place = null) {
   tell("Working…");
   try {
     const response = await make();
@@ -93,6 +100,7 @@ async function change(make) {
     if (!response.ok) return tell(await refused(response), true);
     const said = await response.done();
     await Promise.all([list(), introduce()]);
+    if (place !== null && document.activeElement === document.body) focusAt(place);
     tell(said);
     return outdated(said);
   } catch (error) {
