@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import logging
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -95,14 +97,23 @@ def shared_folder() -> Path:
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     """A text of a village, its corpus in small parts, and what a run without cluster processes exports."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    text = write_village(folder / "village.txt", SENTENCES)
-    with gd.connect(workers=0) as client:
-        corpus = gd.encode(text, folder / "corpus", client=client, text=SMALL_PARTS)
-        network = gd.train(text, folder / "net", client=client)
-        report = network.training_report
-    assert report.trained > SENTENCES / 2
-    return Undisturbed(text, corpus.path, network.export(folder / "net.npz").connections.read_bytes())
+    # One for all processes of pytest-xdist, as it takes three seconds.
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "undisturbed"
+    text, corpus, exported = (folder / name for name in ("village.txt", "corpus", "exported.npz"))
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not exported.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            write_village(text, SENTENCES)
+            with gd.connect(workers=0) as client:
+                gd.encode(text, corpus, client=client, text=SMALL_PARTS)
+                network = gd.train(text, folder / "net", client=client)
+                report = network.training_report
+            assert report.trained > SENTENCES / 2
+            network.export(folder / "net.npz").connections.rename(exported)
+    return Undisturbed(text, corpus, exported.read_bytes())
 
 
 @pytest.fixture(scope="session")

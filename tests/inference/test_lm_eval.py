@@ -7,17 +7,14 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from lm_eval import simple_evaluate
-from lm_eval.api.instance import Instance
-from lm_eval.tasks import TaskManager
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.api.lm_eval import GiaannLM
 from giaann_dask.errors import MissingDependencyError, OptionError
+from giaann_dask.lazy import LazyModule
 from giaann_dask.models.contexts import scores
 from giaann_dask.models.contexts.commit_tables import read_tables
 from giaann_dask.models.contexts.scores import BEST, LogLinearModel
@@ -25,6 +22,15 @@ from giaann_dask.models.contexts.span_kernel import score_tokens
 from giaann_dask.models.contexts.word_scores import score_text
 from giaann_dask.models.words.score_report import ScoreReport
 
+if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
+
+    from giaann_dask.api.lm_eval import GiaannLM
+
+# Of the processes that collect this file, one runs it: the harness takes two seconds to import.
+harness, tasks, instance, ours = map(
+    LazyModule, ("lm_eval", "lm_eval.tasks", "lm_eval.api.instance", "giaann_dask.api.lm_eval")
+)
 TEXT = "The old miller carried the flour—quite new—to him.  It was a zyx\n\nThe baker watched the “mill”."
 DOCUMENTS = [
     TEXT,
@@ -49,7 +55,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
 
 @pytest.fixture(scope="module")
 def model(network: gd.Network) -> GiaannLM:
-    return GiaannLM(network.path)
+    return ours.GiaannLM(network.path)
 
 
 def score(network: gd.Network, folder: Path, text: str) -> ScoreReport:
@@ -59,7 +65,7 @@ def score(network: gd.Network, folder: Path, text: str) -> ScoreReport:
 
 
 def requests(kind: Any, *arguments: tuple[Any, ...]) -> list[Instance]:
-    return [Instance(kind, {}, each, at) for at, each in enumerate(arguments)]
+    return [instance.Instance(kind, {}, each, at) for at, each in enumerate(arguments)]
 
 
 def write_tasks(folder: Path) -> None:
@@ -93,13 +99,15 @@ def write_tasks(folder: Path) -> None:
 
 def test_the_harness_evaluates_tasks_of_local_files(network: gd.Network, model: GiaannLM, tmp_path: Path) -> None:
     write_tasks(tmp_path)
-    tasks = TaskManager(include_path=str(tmp_path), include_defaults=False)
-    options: Any = {"task_manager": tasks, "bootstrap_iters": 0}
-    found = simple_evaluate(model="giaann", model_args={"network": str(network.path)}, tasks=["choices"], **options)
+    manager = tasks.TaskManager(include_path=str(tmp_path), include_defaults=False)
+    options: Any = {"task_manager": manager, "bootstrap_iters": 0}
+    found = harness.simple_evaluate(
+        model="giaann", model_args={"network": str(network.path)}, tasks=["choices"], **options
+    )
     assert found is not None
     # The third question names a wrong answer as the right one.
     assert found["results"]["choices"]["acc,none"] == pytest.approx(2 / 3)
-    found = simple_evaluate(model=model, tasks=["rolling"], **options)
+    found = harness.simple_evaluate(model=model, tasks=["rolling"], **options)
     assert found is not None
     nats = sum(score(network, tmp_path, text).every.nats for text in DOCUMENTS)
     words = sum(len(text.split()) for text in DOCUMENTS)
@@ -184,11 +192,11 @@ def test_networks_without_probabilities_are_refused(tmp_path: Path) -> None:
     with gd.connect(workers=0) as client:
         gd.train(write_village(tmp_path / "text.txt", 20), tmp_path / "net", client=client)
     with pytest.raises(OptionError, match="profile contexts"):
-        GiaannLM(tmp_path / "net")
+        ours.GiaannLM(tmp_path / "net")
 
 
 def test_the_missing_harness_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "giaann_dask.api.lm_eval")
+    monkeypatch.delitem(sys.modules, "giaann_dask.api.lm_eval", raising=False)
     monkeypatch.setitem(sys.modules, "lm_eval.api.model", None)
     with pytest.raises(MissingDependencyError, match=r"giaann-dask\[lm-eval\]"):
         importlib.import_module("giaann_dask.api.lm_eval")
