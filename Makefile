@@ -15,7 +15,7 @@ INSTALL := $(PIP) --constraint $(CONSTRAINTS)
 # Test files that run at the same time; most of their time is spent waiting for processes.
 JOBS ?= 3
 
-.PHONY: demo test test-all check lint types extras second-python run-notebooks notebooks site docs memory-check bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
+.PHONY: demo test test-all rewritten check lint types extras second-python run-notebooks notebooks site docs memory-check bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
 
 # uv resolves and installs in 12 s what takes pip 95 s. torch is left to pip, which also looks where the machine's
 # configuration of pip says; without uv pip does it all. dask-cuda prescribes another version of Dask than is installed,
@@ -45,6 +45,11 @@ demo: $(READY)
 
 test: $(COMPILED)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not slow" tests examples
+
+# Assertions of all files are rewritten by pytest and kept; on a fresh clone each process of the tests would do it, for
+# six seconds.
+rewritten: $(READY)
+	$(BIN)/pytest --collect-only --quiet --quiet tests examples
 
 test-all: $(COMPILED)
 	$(BIN)/pytest --hypothesis-profile thorough
