@@ -23,7 +23,7 @@ from giaann_dask.store.network_store import NetworkStore
 pytestmark = pytest.mark.cluster
 
 # Bytes of a region, by profile, which some rows of the text exceed.
-SMALL = {"v1": 4_000, "v2": 6_000, "contexts": 400, "skip-bigrams": 300}
+SMALL = {"v1": 6_000, "v2": 6_000, "contexts": 400, "skip-bigrams": 300}
 PROMPT = "The old miller saw the"
 
 
