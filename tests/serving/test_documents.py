@@ -142,8 +142,8 @@ def test_any_additions_and_removals_equal_one_training_on_what_is_left(
         assert [each["id"] for each in http.get(PATH).json()["data"]] == sorted(left)
         assert len(left) == 2
         assert [http.get(f"{PATH}?limit={most}").json()["has_more"] for most in (1, 2)] == [True, False]
+    shutil.copytree(trained / "net", tmp_path / "apart")
     with clients.use() as client:
-        gd.train(trained / "text.txt", tmp_path / "apart", client=client, profile="contexts", trace=True)
         apart = gd.train([texts[name] for name in sorted(left)], tmp_path / "apart", client=client)
     assert gd.open(network).digest() == apart.digest()
 
@@ -311,7 +311,7 @@ def test_a_killed_server_loses_no_answered_change(network: Path, trained: Path, 
     finally:
         again.process.terminate()
         again.process.communicate(timeout=60)
+    shutil.copytree(trained / "net", tmp_path / "apart")
     with gd.connect(workers=0) as client:
-        gd.train(trained / "text.txt", tmp_path / "apart", client=client, profile="contexts", trace=True)
         apart = gd.train([texts[name] for name in sorted(found)], tmp_path / "apart", client=client)
     assert gd.open(network).digest() == apart.digest()
