@@ -9,7 +9,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from giaann_dask.lazy import MARK
 from giaann_dask.user_cache import code_cache
 
 ROOT = Path(__file__).resolve().parent.parent
+NEEDS_TORCH = "needs PyTorch (extra torch)"
 
 # As `giaann_dask.cli.main` does: most objects are those of modules.
 gc.set_threshold(10_000)
@@ -39,6 +41,26 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", patient, max_examples=QUICK, derandomize=True)
 settings.register_profile("thorough", patient, max_examples=THOROUGH)
 settings.load_profile("quick")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a file that imports PyTorch where it is not installed: it is the extra `torch`."""
+    report = yield
+    if report.failed and "No module named 'torch'" in str(report.longrepr):
+        report.outcome, report.longrepr = "skipped", (report.nodeid, 0, f"Skipped: {NEEDS_TORCH}")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Skip a test that turns out to need PyTorch where it is not installed."""
+    try:
+        yield
+    except (gd.errors.MissingDependencyError, ModuleNotFoundError) as error:
+        if find_spec("torch") is None and "No module named 'torch'" in str(error):
+            pytest.skip(NEEDS_TORCH)
+        raise
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

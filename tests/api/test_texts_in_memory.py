@@ -218,7 +218,16 @@ def test_a_subclass_and_one_level_are_read() -> None:
     assert read(pd.Series(["A miller sings."] * 2, dtype="category")) == ["A miller sings."] * 2
 
 
-MISSING = [None, float("nan"), np.float32("nan"), Decimal("nan"), pd.NA, pd.NaT, np.datetime64("NaT"), np.ma.masked]
+MISSING = [
+    None,
+    float("nan"),
+    np.float32("nan"),
+    Decimal("nan"),
+    pd.NA,
+    pd.NaT,
+    np.datetime64("NaT", "ns"),
+    np.ma.masked,
+]
 
 
 @pytest.mark.parametrize("value", MISSING, ids=repr)
