@@ -17,8 +17,19 @@ from pathlib import Path
 import numpy as np
 
 from giaann_dask.errors import EmptyInputError
+from giaann_dask.lazy import jit, jit_inner
 from giaann_dask.models.contexts.counting import count_contexts
-from giaann_dask.models.contexts.scores import NAMES, LogLinearModel, PoolingOptions
+from giaann_dask.models.contexts.kernel import (
+    RECENT_KINDS,
+    SMALL,
+    Evidence,
+    Pooling,
+    Text,
+    WorkSpace,
+    add_evidence,
+    work_space,
+)
+from giaann_dask.models.contexts.scores import NAMES, Floats, LogLinearModel, PoolingOptions
 from giaann_dask.models.contexts.tables import build_tables
 from giaann_dask.models.words.stream import TokenStream
 
@@ -52,12 +63,73 @@ def choose_weights(
     for step in range(1, steps + 1):
         # A weight that crosses 0 is not taken for one that is left out.
         given = np.where(used & (np.abs(values) < 1e-3), 1e-3, values)
-        value, slope = replace(model, options=model.options.with_weights(given)).gradient(validation, text)
+        value, slope = gradient(replace(model, options=with_weights(model.options, given)), validation, text)
         best = max(best, (value, values.copy()), key=lambda pair: pair[0])
         mean, square = 0.8 * mean + 0.2 * slope * used, 0.95 * square + 0.05 * slope**2
         scale = np.sqrt(square / (1 - 0.95**step)) + 1e-9
         values = np.clip(values + rate * (1 - 0.9 * step / steps) * mean / (1 - 0.8**step) / scale, -10, 10)
-    return replace(model, options=model.options.with_weights(best[1]))
+    return replace(model, options=with_weights(model.options, best[1]))
+
+
+def with_weights(options: PoolingOptions, values: Floats) -> PoolingOptions:
+    """Return the same options with other weights, rounded to thousandths, as they are displayed."""
+    rounded = tuple(np.round(values, 3).tolist())
+    return replace(options, weights=rounded[: len(NAMES)], recent_weights=rounded[len(NAMES) :])
+
+
+def gradient(model: LogLinearModel, stream: TokenStream, text: Text) -> tuple[float, Floats]:
+    """Return the mean logarithm of the probability of a text's tokens, and how it changes with the weights."""
+    change = np.zeros(len(NAMES) + RECENT_KINDS)
+    logs = _add_gradient(text, model.evidence, model.options.pooling, change)
+    return float(logs.mean()), change / len(stream)
+
+
+@jit_inner
+def _change(
+    now: int, text: Text, table: Evidence, weights: Floats, total: float, state: WorkSpace, gradient: Floats
+) -> None:
+    """Add how the logarithm of the token's probability changes with each weight."""
+    target, kinds = text.words[now], text.rows.shape[1]
+    for kind in range(kinds):
+        row, change = text.rows[now, kind], 0.0
+        if row >= 0 and weights[kind] != 0.0:
+            for entry in range(table.pointer[row], table.pointer[row + 1]):
+                word = table.word[entry]
+                change += ((word == target) - state.direct[word] / total) * table.evidence[entry]
+            gradient[kind] += change
+    for place in range(state.counters[1]):
+        word = state.remembered[place]
+        for kind in range(RECENT_KINDS):
+            gain = (word == target) - state.direct[word] / total
+            gradient[kinds + kind] += gain * state.recent[kind, word]
+
+
+@jit_inner
+def _logarithm(now: int, left: float, text: Text, state: WorkSpace) -> float:
+    """Return the logarithm of the token's unnormalised probability, finite however small that is."""
+    target = text.words[now]
+    spoken_for = state.stamp[target] == now
+    if spoken_for and state.direct[target] > SMALL:
+        value = math.log(state.direct[target])
+    else:
+        value = (
+            math.log(left) + text.log_base[target] + (state.score[target] + state.near[target] if spoken_for else 0.0)
+        )
+    return value
+
+
+@jit
+def _add_gradient(text: Text, table: Evidence, pooling: Pooling, gradient: Floats) -> Floats:
+    """Return the logarithm of each token's probability, and add the gradient of their sum for kinds with a weight."""
+    state = work_space(len(text.base))
+    logs = np.empty(len(text.words))
+    for now in range(len(logs)):
+        left, total = add_evidence(now, text, table, pooling, state)
+        logs[now] = _logarithm(now, left, text, state) - math.log(total)
+        _change(now, text, table, pooling.weights, total, state, gradient)
+        for place in range(state.counters[1]):
+            state.recent[:, state.remembered[place]] = 0.0
+    return logs
 
 
 def documents_of(path: Path) -> list[list[list[str]]]:
@@ -83,7 +155,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     given = parser.parse_args()
     counts = count_contexts(TokenStream.from_documents(documents_of(given.train)))
-    begun = PoolingOptions().with_weights(np.full(len(NAMES) + 3, 0.05))
+    begun = with_weights(PoolingOptions(), np.full(len(NAMES) + 3, 0.05))
     model = LogLinearModel(build_tables([counts.run], counts.words), begun)
     validation = TokenStream.from_documents(documents_of(given.validation))
     chosen = choose_weights(model, validation, steps=given.steps)

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
-from support.plain_scores import plain_logarithms
+from support.plain_scores import distribution_of, plain_logarithms
 
-from benchmarks.choose_weights import choose_weights
+from benchmarks.choose_weights import choose_weights, gradient, with_weights
 from giaann_dask.errors import EmptyInputError, OptionError
 from giaann_dask.keys import pack_target, unpack_target
 from giaann_dask.models.contexts.array_math import exponentials, logarithms_of_more
@@ -58,12 +58,12 @@ def synthetic(name: str) -> Documents:
 def test_probabilities_sum_to_one(
     trained: Documents, text: Documents, weights: list[float], chain: int, remembered: int
 ) -> None:
-    options = PoolingOptions(chain=chain, remembered_tokens=remembered).with_weights(np.array(weights))
+    options = with_weights(PoolingOptions(chain=chain, remembered_tokens=remembered), np.array(weights))
     model, stream = model_of(trained, options), TokenStream.from_documents(text)
     scores = model.score(stream)
     assert np.isfinite(scores.log_probability).all()
     for token in {0, len(stream) // 2, len(stream) - 1}:
-        chance, others = model.distribution(stream, token)
+        chance, others = distribution_of(model, stream, token)
         assert others >= 0
         assert math.fsum([*chance.values(), others]) == pytest.approx(1, abs=1e-6)
         word = stream.words[stream.index[token]]
@@ -101,9 +101,9 @@ def test_smoothing_counts_distinct_contexts() -> None:
     # "francisco" is as frequent as "york" and "paris" together, but follows one word only.
     trained = [[["in", "paris"], ["to", "york"], ["from", "paris"], ["at", "york"], *[["san", "francisco"]] * 8]]
     model = model_of(trained)
-    chance, _ = model.distribution(TokenStream.from_documents([[["near", "x"]]]), 1)
+    chance, _ = distribution_of(model, TokenStream.from_documents([[["near", "x"]]]), 1)
     assert chance["paris"] > chance["francisco"]
-    chance, _ = model.distribution(TokenStream.from_documents([[["san", "x"]]]), 1)
+    chance, _ = distribution_of(model, TokenStream.from_documents([[["san", "x"]]]), 1)
     assert max(chance, key=lambda word: chance[word]) == "francisco"
 
 
@@ -134,7 +134,7 @@ def test_exponentials_and_logarithms_are_those_of_numpy() -> None:
 
 
 def test_scores_do_not_depend_on_where_scoring_begins() -> None:
-    options = PoolingOptions().with_weights(np.full(len(NAMES) + 3, 0.1))
+    options = with_weights(PoolingOptions(), np.full(len(NAMES) + 3, 0.1))
     options = replace(options, remembered_tokens=20)
     sentences = [document[0] for document in synthetic("test")[:10]]
     model, stream = model_of(synthetic("train")[:60], options), TokenStream.from_documents([sentences])
@@ -150,7 +150,7 @@ def test_scores_do_not_depend_on_where_scoring_begins() -> None:
 def test_scores_of_spans_are_those_of_single_tokens(
     trained: Documents, text: Documents, weights: list[float], chain: int, remembered: int
 ) -> None:
-    options = PoolingOptions(chain=chain, remembered_tokens=remembered).with_weights(3 * np.array(weights))
+    options = with_weights(PoolingOptions(chain=chain, remembered_tokens=remembered), 3 * np.array(weights))
     model, stream = model_of([*trained, *text[::2]], options), TokenStream.from_documents(text)
     prepared = model.text(stream)
     scores = model.score_span(stream, prepared, 0, len(stream))
@@ -171,14 +171,14 @@ def test_scores_of_spans_are_those_of_single_tokens(
 def test_scores_have_the_bits_of_sums_in_the_promised_order(
     trained: Documents, text: Documents, weights: list[float], chain: int, remembered: int
 ) -> None:
-    options = PoolingOptions(chain=chain, remembered_tokens=remembered).with_weights(2 * np.array(weights))
+    options = with_weights(PoolingOptions(chain=chain, remembered_tokens=remembered), 2 * np.array(weights))
     model, stream = model_of([*trained, *text[::2]], options), TokenStream.from_documents(text)
     assert model.score(stream).log_probability.tolist() == plain_logarithms(model, stream)
 
 
 @pytest.mark.parametrize("remembered", [30, 1500])
 def test_scores_of_a_longer_text_have_the_bits_of_sums_in_the_promised_order(remembered: int) -> None:
-    options = PoolingOptions(remembered_tokens=remembered).with_weights(np.full(len(NAMES) + 3, 0.1))
+    options = with_weights(PoolingOptions(remembered_tokens=remembered), np.full(len(NAMES) + 3, 0.1))
     sentences = [document[0] for document in synthetic("test")[:12]]
     stream = TokenStream.from_documents([sentences[:9], sentences[9:]])
     model = model_of(synthetic("train")[:60], options)
@@ -186,12 +186,12 @@ def test_scores_of_a_longer_text_have_the_bits_of_sums_in_the_promised_order(rem
 
 
 def test_rank_counts_the_words_that_are_more_probable() -> None:
-    options = PoolingOptions().with_weights(np.full(len(NAMES) + 3, 0.1))
+    options = with_weights(PoolingOptions(), np.full(len(NAMES) + 3, 0.1))
     model, stream = model_of(synthetic("train")[:60], options), TokenStream.from_documents(synthetic("test")[:10])
     scores = model.score(stream)
     found = []
     for token in range(0, len(stream), 3):
-        chance, _ = model.distribution(stream, token)
+        chance, _ = distribution_of(model, stream, token)
         words, came = list(chance), stream.words[stream.index[token]]
         order = sorted(range(len(words)), key=lambda at: (-chance[words[at]], at))
         found.append(order.index(words.index(came)))
@@ -203,16 +203,16 @@ def test_rank_counts_the_words_that_are_more_probable() -> None:
 
 
 def test_gradient_is_that_of_the_score() -> None:
-    options = PoolingOptions(remembered_tokens=30).with_weights(np.full(len(NAMES) + 3, 0.1))
+    options = with_weights(PoolingOptions(remembered_tokens=30), np.full(len(NAMES) + 3, 0.1))
     model, stream = model_of(synthetic("train")[:20], options), TokenStream.from_documents([synthetic("test")[0] * 2])
-    _, slope = model.gradient(stream, model.text(stream))
+    _, slope = gradient(model, stream, model.text(stream))
     for at in (0, 5, len(NAMES), len(NAMES) + 1):
         values = np.array((*options.weights, *options.recent_weights))
         sides = []
         for step in (0.01, -0.01):
             moved = values.copy()
             moved[at] += step
-            nearby = replace(model, options=options.with_weights(moved))
+            nearby = replace(model, options=with_weights(options, moved))
             sides.append(nearby.score(stream).log_probability.mean())
         assert slope[at] == pytest.approx((sides[0] - sides[1]) / 0.02, rel=0.02, abs=1e-5)
 
@@ -220,7 +220,7 @@ def test_gradient_is_that_of_the_score() -> None:
 def test_pooling_beats_the_chain_on_unseen_text() -> None:
     trained, unseen = synthetic("train"), TokenStream.from_documents(synthetic("test"))
     validation = TokenStream.from_documents(trained[-30:])
-    begun = PoolingOptions().with_weights(np.full(len(NAMES) + 3, 0.05))
+    begun = with_weights(PoolingOptions(), np.full(len(NAMES) + 3, 0.05))
     chosen = choose_weights(model_of(trained[:-30], begun), validation, steps=10).options
     counts = count_contexts(TokenStream.from_documents(trained))
     tables = build_tables([counts.run], counts.words)
@@ -240,7 +240,7 @@ def test_two_contexts_of_one_key_do_no_harm() -> None:
     for other in (0, (1 << 51) - 1, int(source[0])):
         twin = Run(source[at : at + 1], np.array([0, 1]), pack_target(EXTENDS, [other], 0), np.ones(1, np.int32))
         model = LogLinearModel(build_tables([merge_runs([counts.run, twin])], counts.words))
-        chance, others = model.distribution(TokenStream.from_documents(synthetic("test")[:1]), 4)
+        chance, others = distribution_of(model, TokenStream.from_documents(synthetic("test")[:1]), 4)
         assert math.fsum([*chance.values(), others]) == pytest.approx(1, abs=1e-6)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.plain_scores import distribution_of
 
 from giaann_dask.models.contexts import table_files
 from giaann_dask.models.contexts.counting import count_contexts
@@ -56,7 +57,7 @@ def test_mapped_tables_are_those_that_were_stored(stored: Path, tables: PooledTa
             assert one == other
     stream = TokenStream.from_documents(TEXT[:1])
     models = [LogLinearModel(each, BEST) for each in (found, tables)]
-    first, second = (model.distribution(stream, 4) for model in models)
+    first, second = (distribution_of(model, stream, 4) for model in models)
     assert first == second
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from giaann_dask.models.contexts.array_math import exponentials, logarithms_of_more
-from giaann_dask.models.contexts.kernel import IS_NEAR, LEAST_SHARE, NEAR_KINDS, RECENT_PRIOR, SMALL, Text
+from giaann_dask.models.contexts.kernel import IS_NEAR, LEAST_SHARE, NEAR_KINDS, RECENT_PRIOR, SMALL, Text, distribution
 from giaann_dask.models.contexts.scores import LogLinearModel
 from giaann_dask.models.words.stream import TokenStream
 
@@ -125,3 +125,15 @@ def _logarithm(now: int, text: Text, model: LogLinearModel) -> float:
     if (target in near or target in chances) and chance > SMALL:
         return math.log(chance) - math.log(total)
     return math.log(left) + float(text.log_base[target]) + scores.get(target, near.get(target, 0.0)) - math.log(total)
+
+
+def distribution_of(model: LogLinearModel, stream: TokenStream, token: int) -> tuple[dict[str, float], float]:
+    """Return the probability of each word before a token, and that of all other strings together.
+
+    Words are those of the vocabulary and the unknown ones of the text itself.
+    """
+    model = model.for_text(stream)
+    text = model.text(stream)
+    chance, others = distribution(text, model.evidence, model.options.pooling, token)
+    names = (*model.tables.words, *model.number_words(stream)[0])
+    return dict(zip(names, chance.tolist(), strict=True)), float(others)

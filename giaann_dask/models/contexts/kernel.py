@@ -1,16 +1,13 @@
-"""Sum all evidence for the next word in one compiled pass over a text.
+"""Sum all evidence for the next word by compiled code.
 
 Before each token, ``log p(w) = log chain(w) + sum over kinds of weight * evidence(w) - log Z``. The evidence of the
 word before is added up by itself, so that `contexts.span_kernel` can compute it once for many tokens. Words without
 evidence keep the probability that the chain gives them, all scaled alike, so their sum is known without a loop over
-them: it is 1 less the sum of the words that have evidence. The pass computes the distribution, its normalisation, the
-most probable word, and the gradient of the token's probability with respect to the weights. The tables are in
-`contexts.tables`.
+them: it is 1 less the sum of the words that have evidence. The tables are in `contexts.tables`.
 """
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -71,7 +68,7 @@ class Pooling(NamedTuple):
     fading: Floats
 
 
-class _State(NamedTuple):
+class WorkSpace(NamedTuple):
     """Work space of one word each, and counters: words visited, and words remembered.
 
     `near` and `score` are the sums of weighted evidence of the word before and of everything else.
@@ -109,16 +106,16 @@ def least_share(share: float) -> float:
 
 
 @jit_inner
-def _work_space(words: int) -> _State:
+def work_space(words: int) -> WorkSpace:
     """Return the work space for a number of words."""
     numbers, floats = np.empty(words, np.int64), np.zeros(words)
     recent, values = np.zeros((RECENT_KINDS, words)), np.empty((3, words))
     stamp, counters = np.full(words, -1), np.zeros(2, np.int64)
-    return _State(stamp, numbers, floats, floats.copy(), floats.copy(), recent, numbers.copy(), values, counters)
+    return WorkSpace(stamp, numbers, floats, floats.copy(), floats.copy(), recent, numbers.copy(), values, counters)
 
 
 @jit_inner
-def _add_word(word: int, now: int, state: _State) -> None:
+def _add_word(word: int, now: int, state: WorkSpace) -> None:
     """Add a word to those that have evidence."""
     if state.stamp[word] != now:
         state.stamp[word] = now
@@ -128,7 +125,7 @@ def _add_word(word: int, now: int, state: _State) -> None:
 
 
 @jit_inner
-def _gather(now: int, text: Text, table: Evidence, weights: Floats, state: _State) -> float:
+def _gather(now: int, text: Text, table: Evidence, weights: Floats, state: WorkSpace) -> float:
     """Collect the evidence of all contexts; return the probability left to words without evidence."""
     rows, left = text.rows, 1.0
     for kind in range(table.chain - 1, -1, -1):
@@ -149,7 +146,7 @@ def _gather(now: int, text: Text, table: Evidence, weights: Floats, state: _Stat
 
 
 @jit_inner
-def _remember(now: int, text: Text, pooling: Pooling, state: _State) -> None:
+def _remember(now: int, text: Text, pooling: Pooling, state: WorkSpace) -> None:
     """Collect the evidence of the tokens read before in this document."""
     words, document, recent = text.words, text.document, state.recent
     for at in range(max(now - len(pooling.fading) + 1, 0), now):
@@ -178,10 +175,10 @@ def _remember(now: int, text: Text, pooling: Pooling, state: _State) -> None:
 
 
 @jit_inner
-def _normalise(now: int, left: float, text: Text, state: _State) -> tuple[float, int]:
-    """Make unnormalised probabilities of the scores; return their sum over all words, and the best word."""
+def _normalise(left: float, text: Text, state: WorkSpace) -> float:
+    """Make unnormalised probabilities of the scores; return their sum over all words."""
     base, direct = text.base, state.direct
-    total, rest, best, best_word = 0.0, 1.0, -1.0, -1
+    total, rest = 0.0, 1.0
     for place in range(state.counters[0]):
         word = state.touched[place]
         state.values[0, place] = state.score[word] + state.near[word]
@@ -191,93 +188,23 @@ def _normalise(now: int, left: float, text: Text, state: _State) -> tuple[float,
         rest -= base[word]
         direct[word] = (direct[word] + left * base[word]) * state.values[1, place]
         total += direct[word]
-        if direct[word] > best or (direct[word] == best and word < best_word):
-            best, best_word = direct[word], word
-    for word in text.ranked:
-        if state.stamp[word] != now:
-            if left * base[word] > best:
-                best_word = word
-            break
-    return total + left * max(rest, 0.0), best_word
+    return total + left * max(rest, 0.0)
 
 
 @jit_inner
-def _change(
-    now: int, text: Text, table: Evidence, weights: Floats, total: float, state: _State, gradient: Floats
-) -> None:
-    """Add how the logarithm of the token's probability changes with each weight."""
-    target, kinds = text.words[now], text.rows.shape[1]
-    for kind in range(kinds):
-        row, change = text.rows[now, kind], 0.0
-        if row >= 0 and weights[kind] != 0.0:
-            for entry in range(table.pointer[row], table.pointer[row + 1]):
-                word = table.word[entry]
-                change += ((word == target) - state.direct[word] / total) * table.evidence[entry]
-            gradient[kind] += change
-    for place in range(state.counters[1]):
-        word = state.remembered[place]
-        for kind in range(RECENT_KINDS):
-            gain = (word == target) - state.direct[word] / total
-            gradient[kinds + kind] += gain * state.recent[kind, word]
-
-
-@jit_inner
-def _step(now: int, text: Text, table: Evidence, pooling: Pooling, state: _State) -> tuple[float, float, int]:
-    """Compute the distribution before one token; return the mass without evidence, the total and the best word."""
+def add_evidence(now: int, text: Text, table: Evidence, pooling: Pooling, state: WorkSpace) -> tuple[float, float]:
+    """Compute the distribution before one token; return the mass without evidence and the total."""
     state.counters[:] = 0
     left = _gather(now, text, table, pooling.weights, state)
     _remember(now, text, pooling, state)
-    total, best = _normalise(now, left, text, state)
-    return left, total, best
-
-
-@jit_inner
-def _logarithm(now: int, left: float, text: Text, state: _State) -> float:
-    """Return the logarithm of the token's unnormalised probability, finite however small that is."""
-    target = text.words[now]
-    spoken_for = state.stamp[target] == now
-    if spoken_for and state.direct[target] > SMALL:
-        value = math.log(state.direct[target])
-    else:
-        value = (
-            math.log(left) + text.log_base[target] + (state.score[target] + state.near[target] if spoken_for else 0.0)
-        )
-    return value
-
-
-@jit
-def add_gradient(text: Text, table: Evidence, pooling: Pooling, gradient: Floats) -> Floats:
-    """Return the logarithm of each token's probability, and add the gradient of their sum.
-
-    Parameters
-    ----------
-    text, table, pooling
-        What is read; see there.
-    gradient : ndarray
-        Float64, as long as the weights, to which the gradient is added. Kinds of contexts whose weight is 0 are left
-        out.
-
-    Returns
-    -------
-    ndarray
-        Natural logarithms, float64, shape ``(tokens,)``.
-    """
-    state = _work_space(len(text.base))
-    logs = np.empty(len(text.words))
-    for now in range(len(logs)):
-        left, total, _ = _step(now, text, table, pooling, state)
-        logs[now] = _logarithm(now, left, text, state) - math.log(total)
-        _change(now, text, table, pooling.weights, total, state, gradient)
-        for place in range(state.counters[1]):
-            state.recent[:, state.remembered[place]] = 0.0
-    return logs
+    return left, _normalise(left, text, state)
 
 
 @jit
 def distribution(text: Text, table: Evidence, pooling: Pooling, now: int) -> tuple[Floats, float]:
     """Return the probability of every word of the table at one token, and that of all other words together."""
-    state = _work_space(len(text.base))
-    left, total, _ = _step(now, text, table, pooling, state)
+    state = work_space(len(text.base))
+    left, total = add_evidence(now, text, table, pooling, state)
     chance = left * text.base
     for place in range(state.counters[0]):
         chance[state.touched[place]] = state.direct[state.touched[place]]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from giaann_dask.errors import require_option
 from giaann_dask.keys import Integers
-from giaann_dask.models.contexts.kernel import RECENT_KINDS, Evidence, Pooling, Text, add_gradient, distribution
+from giaann_dask.models.contexts.kernel import RECENT_KINDS, Evidence, Pooling, Text
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS
 from giaann_dask.models.contexts.span_kernel import score_tokens
 from giaann_dask.models.contexts.tables import PooledTables
@@ -82,11 +82,6 @@ class PoolingOptions:
         # Words read long ago count little, but count.
         return Pooling(weights, np.maximum(np.exp(-distance / self.fading_tokens), np.finfo(np.float64).tiny))
 
-    def with_weights(self, values: Floats) -> PoolingOptions:
-        """Return the same options with other weights, rounded to thousandths, as they are displayed."""
-        rounded = tuple(np.round(values, 3).tolist())
-        return replace(self, weights=rounded[: len(NAMES)], recent_weights=rounded[len(NAMES) :])
-
 
 # Chosen by `benchmarks/choose_weights.py` on every fourth document of EWT dev, with the counts of EWT train. Kinds
 # that it gave less than 0.03 are left out but for one: on the other documents of dev nothing is lost by it (top-1
@@ -145,17 +140,6 @@ class LogLinearModel:
         known = words < len(self.tables.words)
         return TextScores(logs, rank == 0, lengths[at], stream.place[begin:end], known, rank)
 
-    def distribution(self, stream: TokenStream, token: int) -> tuple[dict[str, float], float]:
-        """Return the probability of each word before a token, and that of all other strings together.
-
-        Words are those of the vocabulary and the unknown ones of the text itself.
-        """
-        model = self.for_text(stream)
-        text = model.text(stream)
-        chance, others = distribution(text, model.evidence, self.options.pooling, token)
-        names = (*self.tables.words, *self.number_words(stream)[0])
-        return dict(zip(names, chance.tolist(), strict=True)), float(others)
-
     def text(self, stream: TokenStream) -> Text:
         """Return a text with its rows; see `numbered`."""
         return self.numbered(stream)._replace(rows=self.tables.find_rows(stream))
@@ -200,9 +184,3 @@ class LogLinearModel:
         missing = np.flatnonzero(number == NONE)
         number[missing] = len(self.tables.words) + np.arange(len(missing))
         return tuple(stream.words[at] for at in missing.tolist()), number
-
-    def gradient(self, stream: TokenStream, text: Text) -> tuple[float, Floats]:
-        """Return the mean logarithm of the probability of a text's tokens, and how it changes with the weights."""
-        gradient = np.zeros(len(NAMES) + RECENT_KINDS)
-        logs = add_gradient(text, self.evidence, self.options.pooling, gradient)
-        return float(logs.mean()), gradient / len(stream)
