@@ -175,7 +175,9 @@ def test_the_lexicon_tagger_imports_nothing_else_of_this_package() -> None:
 
 
 # Private names of other modules that tests use or replace. It only becomes smaller.
-PRIVATE_NAMES = 149
+PRIVATE_NAMES = 134
+# Methods of named tuples and of IPython, which are public.
+PUBLIC = {"_asdict", "_fields", "_replace", "_repr_html_", "_repr_png_"}
 
 
 def test_no_more_private_names_are_used_by_tests() -> None:
@@ -191,6 +193,6 @@ def test_no_more_private_names_are_used_by_tests() -> None:
                     pass
                 case _:
                     continue
-            if re.match(r"_[^_]", name):
+            if re.match(r"_[^_]", name) and name not in PUBLIC:
                 found.append(f"{path.name}:{node.lineno} {name}")
     assert len(found) <= PRIVATE_NAMES, found
