@@ -49,6 +49,8 @@ class WorkerKind:
         Memory limit of each.
     cores : int
         Threads of each.
+    device_memory_bytes : int
+        Memory of its GPU; 0 without one. It is kept with the description: plans count time and memory of processors.
     disk_bytes : int
         Its disk for data that do not fit into its memory.
     role : {"both", "storage", "compute"}
@@ -73,6 +75,7 @@ class WorkerKind:
     count: int
     memory_bytes: int
     cores: int = 1
+    device_memory_bytes: int = 0
     disk_bytes: int = 0
     role: WorkerRole = "both"
     per_host: int = 1
@@ -82,7 +85,7 @@ class WorkerKind:
 
     def __post_init__(self) -> None:
         require_at_least(1, self, "count", "memory_bytes", "cores", "per_host")
-        require_at_least(0, self, "disk_bytes", "host_cores", "price_per_hour")
+        require_at_least(0, self, "device_memory_bytes", "disk_bytes", "host_cores", "price_per_hour")
         require_one_of("role", self.role, get_args(WorkerRole))
         hours = self.hours_between_failures
         require_option(hours > 0, "hours_between_failures", hours, "more than 0")
