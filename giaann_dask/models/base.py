@@ -618,9 +618,9 @@ class Model(ABC):
             If the options do not fit the network.
         """
 
-    @abstractmethod
     def open_for_prompt(self, reader: CommitReader, options: GenerationOptions) -> Predictor:
-        """Open a commit for one prompt in this process, with as little read as possible."""
+        """Open a commit for one prompt in this process, with as little read as possible; by default as for many."""
+        return self.open(reader, options=options)
 
     @abstractmethod
     def open_for_prompt_on_workers(

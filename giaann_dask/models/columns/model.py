@@ -125,10 +125,6 @@ class ColumnsModel(Model):
         """See `Model.open_on_workers`."""
         return columns_on_workers(client, reader, options)
 
-    def open_for_prompt(self, reader: CommitReader, options: GenerationOptions) -> ColumnsPredictor:
-        """See `Model.open_for_prompt`."""
-        return open_columns(reader, client=None, options=options)
-
     def open_for_prompt_on_workers(
         self, client: Client, reader: CommitReader, options: GenerationOptions
     ) -> WorkerOpening:
