@@ -201,6 +201,7 @@ class ModelTests:
         """Complete a prompt over HTTP in the server's process and on a worker, as `Network.generate` does."""
         testclient = pytest.importorskip("starlette.testclient")
         prompt, store = _prompt(documents), NetworkStore(whole.path)
+        expected = whole.generate(prompt, max_tokens=5).text.split()
         generation = gd.GenerationOptions(reasons=0)
         clients, batch = SharedClient(lambda: client), BatchOptions(slots=2)
         opener = EngineOpener(clients=clients, generation=generation, batch=batch, workers=workers)
@@ -209,7 +210,7 @@ class ModelTests:
             with testclient.TestClient(build_app(models, ServingOptions()), "http://127.0.0.1") as http:
                 answer = http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 5, "temperature": 0})
         assert answer.status_code == 200, answer.text
-        assert answer.json()["choices"][0]["text"].split() == whole.generate(prompt, max_tokens=5).text.split()
+        assert answer.json()["choices"][0]["text"].split() == expected
 
     def test_what_does_not_fit_is_refused(
         self,

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,7 +27,7 @@ from giaann_dask.lazy import MARK
 from giaann_dask.user_cache import code_cache
 
 ROOT = Path(__file__).resolve().parent.parent
-NEEDS_TORCH = "needs PyTorch (extra torch)"
+Report = TypeVar("Report", pytest.CollectReport, pytest.TestReport)
 
 # As `giaann_dask.cli.main` does: most objects are those of modules.
 gc.set_threshold(10_000)
@@ -46,21 +47,20 @@ settings.load_profile("quick")
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Skip a file that imports PyTorch where it is not installed: it is the extra `torch`."""
-    report = yield
-    if report.failed and "No module named 'torch'" in str(report.longrepr):
-        report.outcome, report.longrepr = "skipped", (report.nodeid, 0, f"Skipped: {NEEDS_TORCH}")
-    return report
+    return _skipped_without_torch((yield))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Iterator[None]:
-    """Skip a test that turns out to need PyTorch where it is not installed."""
-    try:
-        yield
-    except (gd.errors.MissingDependencyError, ModuleNotFoundError) as error:
-        if find_spec("torch") is None and "No module named 'torch'" in str(error):
-            pytest.skip(NEEDS_TORCH)
-        raise
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Skip a test that turns out to need PyTorch, perhaps in another process, where it is not installed."""
+    return _skipped_without_torch((yield))
+
+
+def _skipped_without_torch(report: Report) -> Report:
+    said = (report.longreprtext, *(text for _, text in report.sections)) if report.failed else ()
+    if any("No module named 'torch'" in text for text in said) and find_spec("torch") is None:
+        report.outcome, report.longrepr = "skipped", (report.nodeid, 0, "Skipped: needs PyTorch (extra torch)")
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

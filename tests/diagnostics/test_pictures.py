@@ -471,6 +471,7 @@ def test_pointing_tells_and_tapping_follows(browser: Any, networks: dict[str, Co
 
 @pytest.mark.slow
 def test_the_command_draws_every_kind(networks: dict[str, CommitReader], tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("torch")
     network = str(networks["v2"].path)
     small = ("--max-columns", "2", "--max-features", "3", "--width-inches", "6")
     for name, *request in (
