@@ -123,25 +123,28 @@ def test_any_additions_and_removals_equal_one_training_on_what_is_left(
     network: Path, trained: Path, clients: SharedClient, tmp_path: Path
 ) -> None:
     draws = Random(5)
-    texts = {f"d{number}": write_village(tmp_path / f"{number}.txt", 4, number).read_text() for number in range(9)}
+    texts = {f"d{number}": write_village(tmp_path / f"{number}.txt", 4, number).read_text() for number in range(25)}
     left: set[str] = set()
     with serving(network, clients) as (http, _):
-        for _ in range(2):
+        for change in range(10):
             new = sorted(draws.sample(sorted(texts.keys() - left), 2))
             lines = "\n".join(json.dumps({"id": name, "text": texts[name]}) for name in new)
             headers = {**WRITE, "Content-Type": "application/x-ndjson"}
             assert len(http.post(PATH, content=lines, headers=headers).json()["data"]) == 2
             left.update(new)
             gone = draws.choice(sorted(left))
-            removed = http.request("DELETE", f"{PATH}/{gone}?purge=true", headers=WRITE).json()["certificate"]
-            assert removed["purge"] == "running"
             left.discard(gone)
-            until(lambda name=gone: http.get(f"{PATH}/{name}/certificate").json()["purge"] == "done")
-            assert removed["commit_before"] in http.get(f"{PATH}/{gone}/certificate").json()["purged"]
-            assert len(gd.open(network).commits()) == 1
+            purge = change % 4 == 3
+            asked = f"{PATH}/{gone}?purge={purge}"
+            removed = http.request("DELETE", asked, headers=WRITE).json()["certificate"]
+            assert removed.get("purge") == ("running" if purge else None)
+            if purge:
+                until(lambda name=gone: http.get(f"{PATH}/{name}/certificate").json()["purge"] == "done")
+                assert removed["commit_before"] in http.get(f"{PATH}/{gone}/certificate").json()["purged"]
+                assert len(gd.open(network).commits()) == 1
         assert [each["id"] for each in http.get(PATH).json()["data"]] == sorted(left)
-        assert len(left) == 2
-        assert [http.get(f"{PATH}?limit={most}").json()["has_more"] for most in (1, 2)] == [True, False]
+        assert len(left) == 10
+        assert [http.get(f"{PATH}?limit={most}").json()["has_more"] for most in (9, 10)] == [True, False]
     shutil.copytree(trained / "net", tmp_path / "apart")
     with clients.use() as client:
         apart = gd.train([texts[name] for name in sorted(left)], tmp_path / "apart", client=client)
@@ -304,13 +307,29 @@ def test_a_killed_server_loses_no_answered_change(network: Path, trained: Path, 
         killer.join()
         server.process.communicate()
     again = Process(network, *options)
+    gone = min(answered)
     try:
-        found = {each["id"] for each in httpx2.get(f"{again.url}{PATH}", timeout=60).json()["data"]}
-        assert 2 <= len(answered) <= len(found)
-        assert answered <= found
+        held = {each["id"] for each in httpx2.get(f"{again.url}{PATH}", timeout=60).json()["data"]}
+        assert 2 <= len(answered) <= len(held)
+        assert answered <= held
+        # Amid a removal.
+        killer = threading.Timer(Random(len(held)).uniform(0.0, 0.2), again.process.kill)
+        killer.start()
+        if httpx2.delete(f"{again.url}{PATH}/{gone}", headers=WRITE, timeout=60).status_code == 200:
+            held.discard(gone)
+    except httpx2.TransportError:
+        pass
     finally:
-        again.process.terminate()
-        again.process.communicate(timeout=60)
+        killer.join()
+        again.process.communicate()
+    last = Process(network, *options)
+    try:
+        found = {each["id"] for each in httpx2.get(f"{last.url}{PATH}", timeout=60).json()["data"]}
+        assert found | {gone} == held | {gone}
+        assert gone in held or gone not in found
+    finally:
+        last.process.terminate()
+        last.process.communicate(timeout=60)
     shutil.copytree(trained / "net", tmp_path / "apart")
     with gd.connect(workers=0) as client:
         apart = gd.train([texts[name] for name in sorted(found)], tmp_path / "apart", client=client)
