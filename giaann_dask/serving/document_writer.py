@@ -55,8 +55,8 @@ class DocumentWriter:
         self._digested: set[tuple[str, str]] = set()
 
     def close(self) -> None:
-        """Close the table, after a running change, purges and the digests of certificates."""
-        self._later.shutdown()
+        """Close the table, after a running change, purge or digest; a purge that waits is made at the next start."""
+        self._later.shutdown(cancel_futures=True)
         with self._lock:
             self.table.close()
 
