@@ -1,6 +1,6 @@
-"""Time training where the links between workers are slow, by selection, accumulation and batch size.
+"""Time training where the links between hosts are slow, by selection, accumulation, batch size and exchange.
 
-Every worker lives in a network namespace of its own; a pair of virtual interfaces, throttled in both
+Every host is a network namespace with a worker, or several; a pair of virtual interfaces, throttled in both
 directions by a token bucket, ties it to a bridge where scheduler and driver are. In one run, every
 setting is timed several times in turn on the same warm workers, so the ratios of one run can be
 compared, and their spread shows the noise. Storage and compute workers are apart, so every increment
@@ -52,11 +52,12 @@ class Setting:
     batch_sequences: int
     selection: str
     accumulate: int
+    exchange: str
 
     @property
     def label(self) -> str:
         """A name for tables."""
-        return f"batch {self.batch_sequences}, {self.selection}, accumulate {self.accumulate}"
+        return f"batch {self.batch_sequences}, {self.selection}, accumulate {self.accumulate}, {self.exchange}"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Timing:
     seconds : float
         From the first read to the last commit.
     wire_bytes : int
-        Bytes that all workers sent.
+        Bytes that all hosts sent.
     processor_seconds : float
         User and system time of all processes.
     increment_bytes, messages, column_touches, shared_touches : int
@@ -91,12 +92,12 @@ class Timing:
 
 
 class Links:
-    """Workers' links: namespaces and interfaces of this run, and how fast they are.
+    """Links of hosts: namespaces and interfaces of this run, and how fast they are.
 
     Parameters
     ----------
     names : sequence of str
-        Of the workers, and so of their namespaces.
+        Of the hosts, and so of their namespaces.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -116,12 +117,12 @@ class Links:
                 call("ip", "-n", name, "link", "set", device, "up")
 
     def connect(self, number: int, name: str) -> None:
-        """Tie the interface of a worker to the bridge."""
+        """Tie the interface of a host to the bridge."""
         call("ip", "link", "add", f"to-{number}", "type", "veth", "peer", "name", "link0", "netns", name)
         call("ip", "link", "set", f"to-{number}", "master", "bridge0", "up")
 
     def address(self, name: str) -> str:
-        """Return the address of a worker."""
+        """Return the address of a host."""
         return f"{NETWORK}.{10 + self.names.index(name)}"
 
     def throttle(self, mbit: float, delay_ms: float) -> bool:
@@ -137,7 +138,7 @@ class Links:
         return delayed
 
     def sent_bytes(self) -> int:
-        """Return the bytes that workers have sent so far."""
+        """Return the bytes that hosts have sent so far."""
         counters = (f"/sys/class/net/to-{number}/statistics/rx_bytes" for number in range(len(self.names)))
         return sum(int(Path(counter).read_text()) for counter in counters)
 
@@ -182,8 +183,8 @@ def enter_namespaces() -> None:
 
 
 @contextmanager
-def start_workers(links: Links, folder: Path) -> Iterator[Client]:
-    """Start a scheduler here and a worker in every namespace, with the role that its name says."""
+def start_workers(links: Links, folder: Path, per_host: int) -> Iterator[Client]:
+    """Start a scheduler here and workers in every namespace, with the role that its name says."""
     host = f"{NETWORK}.1"
     with LocalCluster(n_workers=0, host=host, dashboard_address=f"{host}:0") as cluster, Client(cluster) as client:
         options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--preload", "giaann_dask.worker_setup"]
@@ -192,11 +193,12 @@ def start_workers(links: Links, folder: Path) -> Iterator[Client]:
         path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
         workers = []
         try:
-            for name in links.names:
-                own = ["--host", links.address(name), "--resources", f"{name.split('-')[0]}=1", "--name", name]
-                own += ["--local-directory", str(folder / name)]
+            for host, number in product(links.names, range(per_host)):
+                name, role = f"{host}-{number}", host.split("-")[0]
+                own = ["--host", links.address(host), "--name", name, "--local-directory", str(folder / name)]
+                own += [] if role == "both" else ["--resources", f"{role}=1"]
                 with (folder / f"{name}.log").open("w") as log:
-                    where = ["ip", "netns", "exec", name]
+                    where = ["ip", "netns", "exec", host]
                     seen = {**os.environ, "PYTHONPATH": path}
                     workers.append(subprocess.Popen([*where, *command, *own], stdout=log, stderr=log, env=seen))
             client.wait_for_workers(len(workers), timeout=START_TIMEOUT_S)
@@ -214,6 +216,7 @@ def train(client: Client, corpus: Path, network: Path, setting: Setting, sequenc
         batch_sequences=setting.batch_sequences,
         block_characters=BLOCK_CHARACTERS,
         accumulate=setting.accumulate,
+        exchange=setting.exchange,  # type: ignore[arg-type]
         selection=SelectionOptions(order=setting.selection),  # type: ignore[arg-type]
         max_sequences=sequences,
         commit_seconds=RUN_TIMEOUT_S,
@@ -278,7 +281,7 @@ def show(console: Console, timings: Sequence[Timing], base: Setting) -> None:
 def choose_settings(arguments: argparse.Namespace) -> list[Setting]:
     """Return the settings to compare: the first one, and others that differ in one choice, and one in two."""
     batches, orders, sums = arguments.batch_sequences, arguments.selection, arguments.accumulate
-    found = [Setting(*values) for values in product(batches, orders, sums)]
+    found = [Setting(*values) for values in product(batches, orders, sums, arguments.exchange)]
     first = found[0]
     if arguments.every:
         return found
@@ -286,7 +289,7 @@ def choose_settings(arguments: argparse.Namespace) -> list[Setting]:
         s
         for s in found
         if sum(a != b for a, b in zip(asdict(s).values(), asdict(first).values(), strict=True)) < 2
-        or s == Setting(first.batch_sequences, orders[-1], sums[-1])
+        or s == Setting(first.batch_sequences, orders[-1], sums[-1], first.exchange)
     ]
 
 
@@ -298,11 +301,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--sequences", type=int, default=16_384, help="sequences of a training run")
     parser.add_argument("--mbit", type=float, nargs="+", default=[10, 50, 200], help="rates of the links")
     parser.add_argument("--delay-ms", type=float, default=1.0, help="delay of each link, each way")
-    parser.add_argument("--storage", type=int, default=2, help="storage workers")
-    parser.add_argument("--compute", type=int, default=2, help="compute workers")
+    parser.add_argument("--storage", type=int, default=2, help="hosts of storage workers")
+    parser.add_argument("--compute", type=int, default=2, help="hosts of compute workers")
+    parser.add_argument("--both", type=int, default=0, help="hosts of workers that store and compute")
+    parser.add_argument("--per-host", type=int, default=1, help="workers of each host")
     parser.add_argument("--batch-sequences", type=int, nargs="+", default=[1024, 4096])
     parser.add_argument("--selection", nargs="+", default=["corpus", "random", "least-overlap"])
     parser.add_argument("--accumulate", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--exchange", nargs="+", default=["auto"])
     parser.add_argument("--every", action="store_true", help="all combinations, not only changes of one choice")
     parser.add_argument("--repeats", type=int, default=3, help="turns of all settings at every rate")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
@@ -326,10 +332,10 @@ def main() -> None:
         sys.exit(run_inside())
     enter_namespaces()
     folder, settings, timings = Path(os.environ[INSIDE]), choose_settings(arguments), []
-    names = [f"{role}-{i}" for role in ("storage", "compute") for i in range(getattr(arguments, role))]
+    names = [f"{role}-{i}" for role in ("storage", "compute", "both") for i in range(getattr(arguments, role))]
     links = Links(names)
     corpus = encode(arguments, folder)
-    with start_workers(links, folder) as client:
+    with start_workers(links, folder, arguments.per_host) as client:
         for setting in settings:
             train(client, corpus, folder / "network", setting, WARM_UP)
         for mbit in arguments.mbit:

@@ -213,7 +213,7 @@ def main() -> None:
     if corpus != folder / "corpus":
         (folder / "corpus").symlink_to(corpus)
     make_networks(corpus, folder, arguments, console)
-    with start_workers(links, folder) as client:
+    with start_workers(links, folder, 1) as client:
         train(client, links, folder, (FREE, 0, "whole", "corpus"), arguments.before + sequences // 3)
         for workers in sorted(arguments.workers, reverse=True):
             surplus = roles_of(client).compute[workers:]

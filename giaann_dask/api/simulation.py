@@ -65,7 +65,7 @@ def simulate(
     columns : int, optional
         Draw the columns of sequences from so many, by Zipf's law, instead of those of the sample.
     compare : bool
-        Whether to simulate alternatives, too: selection, placement, accumulation, exchange, sums of hosts.
+        Whether to simulate alternatives, too: selection, placement, accumulation, exchange.
     specification : Specification, optional
         Of the network, a profile with columns.
     text : TextOptions, optional

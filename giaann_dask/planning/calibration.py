@@ -162,8 +162,8 @@ def measure_kernels(blocks: Sequence[EncodedBlock], specification: Specification
 
 
 def make_message(nbytes: int, _turn: float) -> bytes:
-    """Return a message of some bytes, as a task."""
-    return bytes(nbytes)
+    """Return a message of some bytes that nothing compresses, as a task."""
+    return np.random.default_rng(0).bytes(nbytes)
 
 
 def take_message(_message: object, turn: float) -> float:

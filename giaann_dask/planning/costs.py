@@ -17,7 +17,7 @@ from giaann_dask.cluster import Roles, WorkerMemory, assign_regions, region_budg
 from giaann_dask.errors import require_at_least, require_one_of
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.growth import Growth
-from giaann_dask.planning.hardware import TIERS, Hardware, Tier, WorkerKind
+from giaann_dask.planning.hardware import COMPRESSED, TIERS, Hardware, Tier, WorkerKind
 from giaann_dask.runs.placement import FIRST_REGIONS
 from giaann_dask.spec import PLACEMENTS, PlacementKind, Specification
 from giaann_dask.training.exchange_rule import EXCHANGES, Exchange, RoundShape, choose_exchange, expected_tasks
@@ -284,6 +284,7 @@ class Costs:
         counting_s = self._counting_s(round_sequences)
         shares = _tier_shares(self.hardware.workers, self.hardware.hosts_per_rack)
         tier_bytes: dict[Tier, float] = {tier: nbytes * shares[tier] for tier in TIERS}
+        tier_bytes |= {"rack": COMPRESSED * tier_bytes["rack"], "site": COMPRESSED * tier_bytes["site"]}
         busiest = self._busiest_worker(configuration, regions)
         limits = [
             *self._worker_limits(stages, tasks),

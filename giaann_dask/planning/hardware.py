@@ -31,6 +31,8 @@ from giaann_dask.local_files import read_utf8
 WorkerRole = Literal["both", "storage", "compute"]
 Tier = Literal["device", "host", "rack", "site"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
+COMPRESSED = 0.4
+"""Bytes of increments between hosts, compressed by Dask, in those in memory (docs/explanation/scaling.md)."""
 
 Made = TypeVar("Made")
 

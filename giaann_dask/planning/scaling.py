@@ -157,7 +157,7 @@ def resized(hardware: Hardware, workers: int) -> Hardware:
 def alternatives(
     configuration: TrainingConfiguration, options: SimulationOptions
 ) -> Iterator[tuple[str, TrainingConfiguration, SimulationOptions]]:
-    """Yield what differs from a choice in one point: selection, placement, accumulation, exchange, sums of hosts."""
+    """Yield what differs from a choice in one point: selection, placement, accumulation, exchange."""
     yield CHOSEN, configuration, options
     orders: tuple[Order, ...] = ("random", "least-overlap")
     for order in orders:
@@ -171,8 +171,6 @@ def alternatives(
     for exchange in exchanges:
         if exchange != configuration.exchange:
             yield f"exchange {exchange}", replace(configuration, exchange=exchange), options
-    if not options.hierarchical:
-        yield "sums of hosts", configuration, replace(options, hierarchical=True)
 
 
 def simulate_scaling(

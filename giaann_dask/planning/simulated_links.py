@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from giaann_dask.keys import Integers
-from giaann_dask.planning.hardware import Hardware, Tier
+from giaann_dask.planning.hardware import COMPRESSED, Hardware, Tier
 from giaann_dask.planning.simulated_workers import WorkerPool
 from giaann_dask.planning.workloads import ComposedRound, Floats
 
@@ -145,6 +145,8 @@ def traffic_of(batches: ComposedRound, worker: Integers, owner_of: Integers, lin
         sent[tier][sent[tier] < 1e-6 * sent[tier].max(initial=0)] = 0.0
         near = _sums_of(kind * places + number[worker], np.ones(len(worker)), entry * places + number[owner])
         received[tier] = sum_by_number(owner, nbytes * (alike[entry] - near), total)
+        if tier != "host":
+            sent[tier], received[tier] = COMPRESSED * sent[tier], COMPRESSED * received[tier]
     touched = np.flatnonzero(np.bincount(table.region, batches.times))
     messages = np.bincount(worker, np.bincount(entry, minlength=kinds)[kind], minlength=total).astype(np.int64)
     return Traffic(

@@ -63,13 +63,13 @@ class SimulatedRegions:
         self.limit = np.array(list(limits), np.float64)
         self.most = float(held.max())
 
-    def add(self, batches: ComposedRound, packed: bool) -> Floats:
+    def add(self, batches: ComposedRound) -> Floats:
         """Add the runs of a round to their regions; return the seconds in which owners add up those that are enough."""
         table = batches.table
         by_region = np.bincount(table.region, table.nbytes * batches.times)
         seconds = np.zeros(len(self._held))
         for region in np.flatnonzero(by_region).tolist():
-            added = SimulatedRun(0, batches.sequences, float(by_region[region]), packed)
+            added = SimulatedRun(0, batches.sequences, float(by_region[region]))
             stored, fresh = self._parted(region)
             plan = plan_compaction(fresh, added, _TOGETHER)
             self._runs[region] = (*stored, *plan.kept, self._merged(region, plan.merged, plan.rank, seconds))
@@ -120,7 +120,7 @@ class SimulatedRegions:
                 else:
                     seconds[self._owner[region]] += self._sum_s(runs)
 
-    def packed_share(self, sequences: float) -> float:
+    def _packed_share(self, sequences: float) -> float:
         """Return the bytes of the packed sum of some sequences, in those of their increments."""
         growth = self._growth
         raw = growth.increment_bytes("corpus", max(growth.trained, 1)) / growth.trained
@@ -139,7 +139,7 @@ class SimulatedRegions:
 
     def _size(self, run: SimulatedRun) -> float:
         """Return the bytes of a run in memory."""
-        return run.nbytes * (self.packed_share(run.sequences) if run.packed else 1.0)
+        return run.nbytes * (self._packed_share(run.sequences) if run.packed else 1.0)
 
     def _sum_s(self, runs: Iterable[SimulatedRun]) -> float:
         """Return how long runs take to be added up and packed."""

@@ -21,7 +21,7 @@ from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
 from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.hardware import Hardware, Tier
-from giaann_dask.planning.simulated_links import SHARED_TIERS, SharedLinks, Traffic, Transfer, sum_by_number, traffic_of
+from giaann_dask.planning.simulated_links import SharedLinks, Transfer, traffic_of
 from giaann_dask.planning.simulated_runs import SimulatedRegions
 from giaann_dask.planning.simulated_workers import SerialServer, WorkerPool, then
 from giaann_dask.planning.workloads import ComposedRound, Floats, SequenceSample, owners_of
@@ -51,8 +51,6 @@ class SimulationOptions:
         Rounds of sequences that are drawn from the sample; by default the sample is trained once.
     text : bool
         Whether workers also encode the text.
-    hierarchical : bool
-        Whether workers of a host add up and pack their increments before these cross to another host.
     network_bytes : int
         Packed bytes that the storage workers have at the beginning.
     stragglers : float
@@ -72,7 +70,6 @@ class SimulationOptions:
 
     rounds: int | None = None
     text: bool = False
-    hierarchical: bool = False
     network_bytes: int = 0
     stragglers: float = 0.0
     slowdown: float = 4.0
@@ -354,14 +351,12 @@ class _Simulation:
         yield self._env.timeout(2 * rates.task_s)
         if by_tasks and len(owners) > 1:
             yield self._pool.run_each(np.asarray(traffic.messages * rates.task_s, np.float64), traffic.messages > 0)
-        if self._options.hierarchical:
-            traffic = yield from self._sum_hosts(batches, traffic)
         arrived = self._links.move(traffic, self._env.now, self._env.now + scheduled)
         # A worker that exchanges takes all of its regions in one task.
         seconds = traffic.owned / rates.integrated_bytes_per_s + rates.task_s * (traffic.touched if by_tasks else 1)
         seconds += traffic.received["host"] / self._hardware.links["host"].bandwidth
         yield self._pool.run_each(seconds + self._regions.spilled_s(traffic.owned), traffic.touched > 0, arrived)
-        yield self._sum_at_owners(self._regions.add(batches, self._options.hierarchical))
+        yield self._sum_at_owners(self._regions.add(batches))
         self._log("integrated", number)
         self._sequences += batches.sequences
         self._uncommitted.append(batches)
@@ -388,25 +383,6 @@ class _Simulation:
             then(self._env.timeout(self._scheduler.reserve(2)), partial(release, batch, seconds))
         yield finished
         return worker
-
-    def _sum_hosts(self, batches: ComposedRound, traffic: Traffic) -> Generator[Event, Any, Traffic]:
-        """Add up and pack within each host what crosses to others; return what then moves."""
-        members = np.bincount(self._pool.host)[self._pool.host].astype(np.float64)
-        crossing = traffic.sent["rack"]
-        within = sum_by_number(self._pool.host, crossing, 0)[self._pool.host] / members
-        moved = np.where(members > 1, crossing * (members - 1) / members, 0.0)
-        done = self._links.carry("host", False, moved, self._env.now)
-        done = np.maximum(done, self._links.carry("host", True, within * (members - 1) / members, self._env.now))
-        yield self._pool.run_each(within / self._rates.packed_bytes_per_s, within > 0, done)
-        share = self._regions.packed_share(batches.sequences * members.max() / len(members))
-        scaled = {tier: 1.0 if tier == "host" else share for tier in SHARED_TIERS}
-        away = traffic.received["rack"]
-        return traffic._replace(
-            sent={tier: nbytes * scaled[tier] for tier, nbytes in traffic.sent.items()},
-            received={tier: nbytes * scaled[tier] for tier, nbytes in traffic.received.items()},
-            messages=np.ceil(traffic.messages / members).astype(np.int64),
-            owned=traffic.owned - away * (1 - share),
-        )
 
     def _sum_at_owners(self, seconds: Floats) -> Event:
         """Return the event that owners have done the sums of their regions."""

@@ -22,12 +22,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from threading import Event
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from giaann_dask.errors import GiaannError, InputEncodingError, InputFormatError, InputMissingError, parameter
-from giaann_dask.lazy import import_optional
+from giaann_dask.lazy import LazyModule
 from giaann_dask.local_files import BYTE_ORDER_MARK, UTF16_MARKS
 from giaann_dask.text.remote_inputs import RemoteInput
+
+if TYPE_CHECKING:
+    import zstandard
+else:
+    zstandard = LazyModule("zstandard")
 
 STANDARD_INPUT = "-"
 _Read = TypeVar("_Read", bytes, int)
@@ -330,8 +335,6 @@ def open_bytes(path: Path | StandardInput | RemoteInput, stop: Event | None = No
     ------
     InputMissingError
         If it cannot be opened.
-    MissingDependencyError
-        If it is compressed by zstd and the package zstandard is not installed.
     """
     if isinstance(path, StandardInput):
         with open_standard_input(stop) as stream:
@@ -366,7 +369,7 @@ class _ZstdBytes(io.RawIOBase):
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
-        self._decompressor = import_optional("zstandard", "remote").ZstdDecompressor()
+        self._decompressor = zstandard.ZstdDecompressor()
         self._frame: Any = None
         self._packed = self._unpacked = b""
 

@@ -106,3 +106,27 @@ def test_a_cut_link_and_a_host_that_joins_change_nothing(
     assert training.wait(250) == 0, (tmp_path / "client.log").read_text()
     assert (tmp_path / "exported.npz").read_bytes() == undisturbed.exported
     assert "Starting established connection" in (tmp_path / "n3.log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_workers_with_the_preload_send_fewer_bytes_to_other_hosts(
+    make_hosts: Callable[..., Hosts], private: Path, tmp_path: Path, undisturbed: Undisturbed
+) -> None:
+    sent: dict[bool, int] = {}
+    for preload in (True, False):
+        hosts, folder = make_hosts(), tmp_path / f"preload-{preload}"
+        folder.mkdir()
+        address = f"{hosts.addresses['head']}:8786"
+        hosts.start("head", "-m", "dask", "scheduler", "--port", "8786", log=folder / "scheduler.log")
+        options = ("--nthreads", "1", "--local-directory", str(private))
+        options += ("--preload", "giaann_dask.worker_setup") if preload else ()
+        for name in ("n1", "n2"):
+            hosts.start(name, "-m", "dask", "worker", address, *options, log=folder / f"{name}.log")
+        arguments = (str(undisturbed.text), str(folder / "net"), f"tcp://{address}", str(folder))
+        training = hosts.start("client", "-c", TRAIN, *arguments, log=folder / "client.log")
+        assert training.wait(250) == 0, (folder / "client.log").read_text()
+        assert (folder / "exported.npz").read_bytes() == undisturbed.exported
+        sent[preload] = hosts.sent_bytes("n1") + hosts.sent_bytes("n2")
+        hosts.close()
+    assert sent[True] < 0.7 * sent[False]

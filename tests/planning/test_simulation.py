@@ -51,7 +51,6 @@ _CHOICES = {
     "exchange": st.sampled_from(["tasks", "workers"]),
     "order": st.sampled_from(["corpus", "random", "least-overlap"]),
     "placement": st.sampled_from(["hash", "co-occurrence"]),
-    "hierarchical": st.booleans(),
     "stragglers": st.sampled_from([0.0, 0.3]),
     "commit_seconds": st.sampled_from([0.1, 60.0]),
 }
@@ -151,12 +150,6 @@ def test_placement_and_selection_are_those_of_training(workload: SequenceSample)
     assert placed.share.max() <= 1 / 12 + 1e-9
 
 
-def test_sums_of_hosts_send_less_to_other_hosts(workload: SequenceSample) -> None:
-    plain, summed = (_simulate(workload, batch_sequences=256, hierarchical=each) for each in (False, True))
-    assert summed.tier_bytes["rack"] < plain.tier_bytes["rack"]
-    assert summed.tier_bytes["host"] > plain.tier_bytes["host"]
-
-
 def test_slow_workers_and_full_memory_take_time(workload: SequenceSample) -> None:
     quick = {"batch_sequences": 256, "rounds": 12}
     calm = _simulate(workload, **quick)
@@ -184,7 +177,7 @@ def test_a_report_is_a_table_and_a_picture(workload: SequenceSample) -> None:
     lines = report.csv().splitlines()
     assert len(lines) == 1 + len(report.points) == 1 + 2 * len(report.variants)
     assert report.variants[0] == CHOSEN
-    assert {"sums of hosts", "exchange workers", "selection random"} <= {*report.variants}
+    assert {"exchange workers", "selection random"} <= {*report.variants}
     assert report.as_dict()["points"][0]["at_once"] == 32
     assert "knee" in report.summary().text()
     assert len(draw_scaling(report).axes) == 2

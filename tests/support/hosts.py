@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -105,6 +106,13 @@ class Hosts:
         _ip("-n", self._space(name), "link", "set", "eth0", "up")
         # Dask asks for the route to the internet to learn its own address.
         _ip("-n", self._space(name), "route", "add", "default", "via", "10.79.0.200")
+
+    def sent_bytes(self, name: str) -> int:
+        """Return the bytes that a host has sent over its link."""
+        shown = subprocess.run(
+            ["ip", "-json", "-stats", "-n", self._space(name), "link", "show", "eth0"], capture_output=True, check=True
+        )
+        return int(json.loads(shown.stdout)[0]["stats64"]["tx"]["bytes"])
 
     def kill(self, name: str) -> None:
         """Stop a host as a power cut does: its network first, so that nobody hears of the end of its processes."""
