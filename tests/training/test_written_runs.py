@@ -325,7 +325,7 @@ def test_only_the_runs_of_a_lost_worker_are_read_and_each_once(tmp_path: Path) -
         gone = {key for key, (address,) in places.items() if address == lost}
         assert 0 < len(gone) < len(places)
         os.kill(client.run(os.getpid, workers=[lost])[lost], signal.SIGKILL)
-        until(lambda: lost not in client.scheduler_info(n_workers=-1)["workers"] and run_bytes(client) == held, 60)
+        until(lambda: lost not in client.scheduler_info(n_workers=-1)["workers"] and run_bytes(client) == held)
         assert all(len(workers) == 1 for workers in client.who_has(network._held).values())
         assert sum(client.run(bytes_read).values()) == sum(sizes[key] for key in gone)
 
