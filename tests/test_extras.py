@@ -133,9 +133,10 @@ def test_only_tensors_need_pytorch(tmp_path: Path) -> None:
     import sys
     from importlib.machinery import PathFinder
 
-    class WithoutTorch:
-        def find_spec(name, path=None, target=None):
-            return None if name == "torch" else PathFinder.find_spec(name, path, target)
+    class WithoutTorch(PathFinder):
+        @classmethod
+        def find_spec(cls, name, path=None, target=None):
+            return None if name == "torch" else super().find_spec(name, path, target)
 
     sys.meta_path[:] = [WithoutTorch if each is PathFinder else each for each in sys.meta_path]
     import giaann_dask as gd

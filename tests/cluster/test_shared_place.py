@@ -22,6 +22,7 @@ from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import OptionError, StoreExistsError, StoreUnsharedError, StoreWriteError
 from giaann_dask.events import Event, RoundIntegrated
+from giaann_dask.object_urls import ObjectPath
 from giaann_dask.rows.regions import open_placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
@@ -149,7 +150,7 @@ def test_a_path_is_absolute_from_where_it_was_given(tmp_path: Path, monkeypatch:
     assert list((tmp_path / "there").iterdir()) == []
     (tmp_path / "link").symlink_to(network.path)
     assert gd.Network(tmp_path / "link").path == network.path
-    assert absolute_place("s3://bucket/net") == Path("s3://bucket/net")
+    assert absolute_place("s3://bucket/net") == ObjectPath("s3://bucket/net")
     with pytest.raises(OptionError, match="leads nowhere"):
         gd.Network("a\0b")
 
