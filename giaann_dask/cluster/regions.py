@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from giaann_dask.cluster.locality import count_read, count_used
 from giaann_dask.cluster.sharing import naming_worker, open_commit
@@ -34,6 +34,7 @@ if "dask" in sys.modules:
     register()
 
 
+Found = TypeVar("Found")
 # Stored runs of a rank that a training adds up into one.
 STORED_TOGETHER = 2
 # Commits that a process remembers between tasks that open their runs; a sum of networks opens those of several.
@@ -73,12 +74,7 @@ def open_run(
     kept = WRITTEN.take(attempt, identity)
     if kept is not None:
         return kept
-    with naming_worker(path):
-        try:
-            run = _opened_commit(path, commit).run(identity)
-        except (StoreDamagedError, StoreMissingError):
-            # Also where the commit was opened before it was forgotten.
-            run = _find_commit(path, commit, [identity]).run(identity)
+    run = read_commit(path, commit, [identity], lambda reader: reader.run(identity))
     count_read(run.nbytes)
     return run
 
@@ -93,6 +89,16 @@ def open_any_commit(path: str, commit: str, needed: Sequence[str] = ()) -> Commi
     """Open a commit, or one of the others where it has been forgotten since, with the runs that are needed of it."""
     with naming_worker(path):
         return _find_commit(path, commit, needed)
+
+
+def read_commit(path: str, commit: str, needed: Sequence[str], read: Callable[[CommitReader], Found]) -> Found:
+    """Return what is read of a commit that a task before may have opened, or of another one as `open_any_commit`."""
+    with naming_worker(path):
+        try:
+            return read(_opened_commit(path, commit))
+        except (StoreDamagedError, StoreMissingError):
+            # Also where the commit was opened before it was forgotten.
+            return read(_find_commit(path, commit, needed))
 
 
 def _find_commit(path: str, commit: str, needed: Sequence[str]) -> CommitReader:

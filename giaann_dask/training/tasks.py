@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.cluster.locality import count_used, count_work
-from giaann_dask.cluster.regions import open_any_commit, sum_runs
+from giaann_dask.cluster.regions import open_any_commit, read_commit, sum_runs
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.cluster.written_runs import WRITTEN
 from giaann_dask.dask_types import register
@@ -35,6 +35,7 @@ from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.spec import PlacementKind, Specification
 from giaann_dask.storage import reading
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.run_io import write_run, write_tables
 from giaann_dask.store.stored_repeats import TABLE as REPEATS
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
@@ -427,14 +428,17 @@ def count_region(*runs: PackedRegionRun) -> RunSize:
 @takes_runs
 def count_more(path: str, commit: str, stored: Sequence[str], *runs: PackedRegionRun) -> RunSize:
     """Return how many distinct neurons and connections runs of a region add to its stored ones, and their bytes."""
-    reader = open_any_commit(path, commit, stored)
-    tables = [reader.entries(identity) for identity in stored]
-    with reading(f"network {path}"):
-        return RunSize(
-            count_added_neurons([run.neurons for run in runs], [neurons.read for _, neurons in tables]),
-            count_added([run.connections for run in runs], [connections.read for connections, _ in tables]),
-            sum(measure_run(run).nbytes for run in runs),
-        )
+
+    def count(reader: CommitReader) -> RunSize:
+        tables = [reader.entries(identity) for identity in stored]
+        with reading(f"network {path}"):
+            return RunSize(
+                count_added_neurons([run.neurons for run in runs], [neurons.read for _, neurons in tables]),
+                count_added([run.connections for run in runs], [connections.read for connections, _ in tables]),
+                sum(measure_run(run).nbytes for run in runs),
+            )
+
+    return read_commit(path, commit, stored, count)
 
 
 @takes_runs
