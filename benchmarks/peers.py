@@ -69,7 +69,7 @@ class Task:
     kenlm : str or None
         Folder of KenLM's programs; by default they are looked for on the path.
     order, workers, queries : int
-        Words of KenLM's n-grams, processes and threads at most, and tokens that infini-gram is asked for.
+        Words of KenLM's n-grams, threads of infini-gram, and tokens that it is asked for.
     """
 
     training: list[Path]
@@ -158,7 +158,8 @@ def built(task: Task, *spent: Spent, nbytes: int) -> Figures:
 def measure_contexts(task: Task) -> Figures:
     """Return the figures of profile ``contexts``."""
     tree, network = Tree(source=REPOSITORY, folder=task.folder), task.folder / "network"
-    options = ("--network", network, "--profile", "contexts", "--workers", task.workers)
+    # In one process, because the processor time of workers is not that of a child.
+    options = ("--network", network, "--profile", "contexts", "--workers", 0)
     trained = run(tree.command("train", *task.training, *options), tree)
     figures = Figures()
     for name in ("first_command", "command"):
@@ -341,7 +342,7 @@ def main() -> None:
     parser.add_argument("--test", type=Path, help="raw text to score")
     parser.add_argument("--kenlm", help="folder of lmplz, build_binary and query")
     parser.add_argument("--order", type=int, default=5, help="words of KenLM's n-grams")
-    parser.add_argument("--workers", type=int, default=2, help="processes, and threads of infini-gram's index")
+    parser.add_argument("--workers", type=int, default=2, help="threads of infini-gram's index")
     parser.add_argument("--queries", type=int, default=5000, help="tokens that infini-gram is asked for")
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
