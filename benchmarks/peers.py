@@ -7,11 +7,11 @@ processes, one after another. KenLM is looked for as the programs ``lmplz``, ``b
 as a Python package; what is not found or fails is named with the reason. KenLM builds from the source distribution on
 the package index (``cmake``, Boost); neither is a dependency of this project.
 
-``command`` is a new process from its start to one answer (``generate``, ``query``), the first of which makes and stores
-the tables of ``contexts``; ``open_call`` is opening in a process of Python, to the first answer. Bytes of ``contexts``
-are those of the network and of its stored tables. Seconds of processor time are told beside seconds, because other work
-on the machine does not change them. Probabilities are compared over words of the training text that are not the end of
-a sentence.
+``command`` is a new process from its start to one answer (``generate``, ``query``); ``open_call`` is opening in a
+process of Python, to the first answer, the first of which makes and stores the tables of ``contexts``. Bytes of
+``contexts`` are those of the network, with all of its commits, and of its stored tables. Seconds of processor time are
+told beside seconds, because other work on the machine does not change them. Probabilities are compared over words of
+the training text that are not the end of a sentence.
 """
 
 from __future__ import annotations
@@ -165,8 +165,10 @@ def measure_contexts(task: Task) -> Figures:
     for name in ("first_command", "command"):
         opened = run(tree.command("generate", network, PROBE, "--max-tokens", 1), tree)
         figures |= {f"{name}_s": opened.seconds, f"{name}_processor_s": opened.processor}
-    # The processes that score have the tables of those that opened the network.
+    # The second process that scores has the tables of the first one.
     child = (sys.executable, __file__, "--child", network, task.test)
+    first: Figures = json.loads(run(child, tree).output)
+    figures |= {f"first_{name}": first[name] for name in ("open_call_s", "open_call_processor_s")}
     scored: Figures = json.loads(run(child, tree).output)
     if scored.pop("tokens") != task.test_tokens:
         raise PeerError("profile contexts scored other tokens than the others")
