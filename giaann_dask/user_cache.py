@@ -115,10 +115,19 @@ def _cache_home() -> Path:
     return _NOWHERE
 
 
+def _is_there(folder: Path) -> bool:
+    """Return whether a folder is there; raise errors of names and rights, which Python 3.14 hides in ``exists``."""
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def _is_writable(folder: Path) -> bool:
     """Return whether files can be made in a folder, which may have to be made itself."""
     try:
-        while not folder.exists() and folder != folder.parent:
+        while not _is_there(folder) and folder != folder.parent:
             if folder.is_symlink():
                 return False
             folder = folder.parent
