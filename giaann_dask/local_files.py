@@ -22,6 +22,27 @@ _FILE_URL = "file:/"
 _THIS_HOST = ("", "localhost")
 
 
+def is_there(path: Path) -> bool:
+    """Return whether a file or folder is there.
+
+    Raises
+    ------
+    OSError
+        If that cannot be known: a folder above may not be entered, or the name is too long. ``Path.exists`` hides this
+        since Python 3.14.
+
+    Examples
+    --------
+    >>> is_there(Path("/")), is_there(Path("/not/there"))
+    (True, False)
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def local_name(name: str | os.PathLike[str]) -> str:
     """Return a name of a file, folder or other place, with the home folder and ``file://`` resolved.
 

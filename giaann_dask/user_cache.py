@@ -14,6 +14,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from giaann_dask.local_files import is_there
+
 _NUMBA = "NUMBA_CACHE_DIR"
 _PACKAGE = Path(__file__).parent
 _IN_PACKAGE = _PACKAGE / "__pycache__"
@@ -115,19 +117,10 @@ def _cache_home() -> Path:
     return _NOWHERE
 
 
-def _is_there(folder: Path) -> bool:
-    """Return whether a folder is there; raise errors of names and rights, which Python 3.14 hides in ``exists``."""
-    try:
-        folder.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
-
-
 def _is_writable(folder: Path) -> bool:
     """Return whether files can be made in a folder, which may have to be made itself."""
     try:
-        while not _is_there(folder) and folder != folder.parent:
+        while not is_there(folder) and folder != folder.parent:
             if folder.is_symlink():
                 return False
             folder = folder.parent

@@ -24,7 +24,7 @@ from giaann_dask.diagnostics.evaluation_report import save_report
 from giaann_dask.encoding.tokenizing import save_tokenizer
 from giaann_dask.errors import GiaannError, InputEncodingError, InputFormatError, OptionError
 from giaann_dask.islands.signing import generate_key, read_private_key, read_public_key
-from giaann_dask.local_files import local_name, local_path, read_utf8
+from giaann_dask.local_files import is_there, local_name, local_path, read_utf8
 from giaann_dask.object_urls import StorageOptions, object_path
 from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
@@ -257,3 +257,9 @@ def test_other_encodings_are_refused(encoding: str, tmp_path: Path) -> None:
             read_json(file)
     with pytest.raises(GiaannError, match=f"is not UTF-8.*iconv -f {name}"):
         list(read_parts([f"@{file}"]))
+
+
+def test_what_cannot_be_known_to_be_there_is_an_error(tmp_path: Path) -> None:
+    """A network in a folder that may not be entered is not told to be missing."""
+    with pytest.raises(OSError, match="too long"):
+        is_there(tmp_path / ("a" * 300) / "refs")

@@ -24,6 +24,7 @@ from giaann_dask.errors import (
     StoreExistsError,
     StoreMissingError,
 )
+from giaann_dask.local_files import is_there
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.storage import (
     absolute_place,
@@ -147,7 +148,7 @@ class NetworkStore:
         self.held: WriteLock | None = None
         self.written = WrittenObjects()
         place = StorePlace(str(self.path))
-        there = (self.path / "refs").exists() if place.folder is not None else place.exists()
+        there = is_there(self.path / "refs") if place.folder is not None else place.exists()
         if not there:
             raise StoreMissingError(
                 f"there is no network at {path}", "a place where train has made one", "check the path"

@@ -25,7 +25,7 @@ from giaann_dask.errors import (
     StoreWriteError,
     parameter,
 )
-from giaann_dask.local_files import local_name
+from giaann_dask.local_files import is_there, local_name
 from giaann_dask.object_urls import AZURE_ACCOUNT, MEMORY, is_object_store, options_of
 from giaann_dask.storage import (
     bytes_on_disk,
@@ -212,7 +212,7 @@ class StorePlace:
 
     def exists(self) -> bool:
         """Return whether a network exists, perhaps an empty one."""
-        if self.folder is not None and not (self.folder / "refs").exists():
+        if self.folder is not None and not is_there(self.folder / "refs"):
             return False
         try:
             there = icechunk.Repository.exists(self.storage())
