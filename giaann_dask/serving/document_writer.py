@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,6 +28,8 @@ from giaann_dask.text.memory_inputs import Source
 
 _LOG = logging.getLogger(__name__)
 _NICE = 10
+# Digests wait until no change has come for so long, and no longer than that.
+_QUIET_S, _LONGEST_S = 2.0, 30.0
 
 
 class DocumentWriter:
@@ -53,9 +56,11 @@ class DocumentWriter:
         # What a response does not wait for: purges, and the digests of certificates.
         self._later = ThreadPoolExecutor(1, "later", _lower_priority)
         self._digested: set[tuple[str, str]] = set()
+        self._changed, self._closing = 0.0, threading.Event()
 
     def close(self) -> None:
         """Close the table, after a running change, purge or digest; a purge that waits is made at the next start."""
+        self._closing.set()
         self._later.shutdown(cancel_futures=True)
         with self._lock:
             self.table.close()
@@ -124,6 +129,7 @@ class DocumentWriter:
             raise
         self.table.put(documents, "stored")
         self._renew(self._head())
+        self._changed = time.monotonic()
 
     def remove(self, document: Document, text: str, *, purge: bool) -> dict[str, Any] | None:
         """Subtract a document, and predict without it; return the certificate.
@@ -151,9 +157,9 @@ class DocumentWriter:
                 return None
             self.table.put([document], "removing")
             certificate = self._subtract(document, text, purge=purge)
-        self._later.submit(self._add_digest_removed, document.id, certificate["commit"], text)
         if purge:
             self._later.submit(self._purge)
+        self._later.submit(self._add_digest_removed, document.id, certificate["commit_before"], text)
         return certificate
 
     def _subtract(self, document: Document, text: str, *, purge: bool = False) -> dict[str, Any]:
@@ -172,6 +178,7 @@ class DocumentWriter:
         self.table.certify(document.id, certificate, purge=purge)
         self.table.remove([document.id])
         self._renew(self._head())
+        self._changed = time.monotonic()
         return certificate
 
     def _purge(self) -> None:
@@ -195,8 +202,15 @@ class DocumentWriter:
             # Done when the server starts again, or with the next purge.
             _LOG.warning("earlier commits are not removed yet: %s", error)
 
-    def _add_digest_removed(self, name: str, commit: str, text: str) -> None:
+    def _wait_until_quiet(self) -> None:
+        """Let changes that follow each other go first."""
+        last = time.monotonic() + _LONGEST_S
+        while (left := min(self._changed + _QUIET_S, last) - time.monotonic()) > 0 and not self._closing.wait(left):
+            pass
+
+    def _add_digest_removed(self, name: str, before: str, text: str) -> None:
         """Add the digest of a document's own network to its certificate."""
+        self._wait_until_quiet()
         try:
             reader = self._head()
             with self._clients.use() as client:
@@ -204,7 +218,7 @@ class DocumentWriter:
         except GiaannError as error:
             _LOG.warning("the certificate of document %r has no digest of its own: %s", name, error)
             return
-        self._amend(name, commit, digest_removed=digest)
+        self._amend(name, "commit_before", before, digest_removed=digest)
 
     def certificate(self, name: str) -> dict[str, Any] | None:
         """Return the certificate of the last removal of a document of this id; begin to compute its digest."""
@@ -219,19 +233,20 @@ class DocumentWriter:
 
     def _add_digest(self, name: str, commit: str) -> None:
         """Add the digest of the network to a certificate."""
+        self._wait_until_quiet()
         try:
             digest = digest_of(NetworkStore(self._path).open(commit))
         except GiaannError as error:
             # A later purge has removed the commit.
             _LOG.warning("the certificate of document %r has no digest: %s", name, error)
             return
-        self._amend(name, commit, digest=digest)
+        self._amend(name, "commit", commit, digest=digest)
 
-    def _amend(self, name: str, commit: str, **fields: str) -> None:
+    def _amend(self, name: str, field: str, commit: str, **fields: str) -> None:
         """Add fields to the certificate of a document, unless another one has taken its place."""
         with self._lock:
             kept = self.table.certificate(name)
-            if kept is not None and kept["commit"] == commit:
+            if kept is not None and kept[field] == commit:
                 self.table.certify(name, {**kept, **fields})
 
     def is_text_of(self, document: Document, text: str) -> bool:
