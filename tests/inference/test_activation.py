@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.conformance import Entry, Oracle
 from support.examples import examples
+from support.generated import generate
 
 from giaann_dask.device import select_device
 from giaann_dask.errors import OptionError, PromptError
@@ -277,7 +278,7 @@ def test_generation_continues_a_trained_sentence(run: Run, sentences: Any, timin
     continued = 0
     for neuron, _, noun in sentences:
         prompt = PreparedSequence(neuron=neuron[:12], noun=noun[:12], number=0)
-        generation = session(run, timing=timing, sequential=True).generate(prompt, 4)
+        generation = generate(session(run, timing=timing, sequential=True), prompt, 4)
         assert [step.seed for step in generation.steps[:12]] == [True] * 12
         assert len(generation.tokens) == 4 or generation.stop is not None
         for step, candidates in zip(generation.steps[12:], generation.candidates[12:], strict=True):
@@ -291,7 +292,7 @@ def test_generation_continues_a_trained_sentence(run: Run, sentences: Any, timin
 def test_generation_counts_the_columns_it_predicts(run: Run, sentences: Any) -> None:
     neuron, _, noun = sentences[0]
     prompt = PreparedSequence(neuron=neuron[:10], noun=noun[:10], number=0)
-    generation = session(run).generate(prompt, 12)
+    generation = generate(session(run), prompt, 12)
     assert len(generation.tokens) == 12
     concepts = [unpack_neuron(token)[1] == 0 for token in generation.tokens]
     assert any(concepts[:-1])
@@ -309,7 +310,7 @@ def test_explanations_add_up_to_the_value(
     for neuron, _, noun in sentences[:8]:
         prompt = PreparedSequence(neuron=neuron[:10], noun=noun[:10], number=0)
         chosen = session(run, timing=timing, sequential=sequential, activations=activations)
-        generation = chosen.generate(prompt, 3)
+        generation = generate(chosen, prompt, 3)
         for step in generation.steps[10:]:
             parts = chosen.explain(generation.steps, step.index)
             if step.predicted is None or step.predicted in neuron[:10]:
@@ -330,7 +331,7 @@ def test_explained_connections_are_those_of_the_rows(run: Run, sentences: Any) -
     neuron, _, noun = sentences[1]
     prompt = PreparedSequence(neuron=neuron[:10], noun=noun[:10], number=0)
     chosen = session(run)
-    generation = chosen.generate(prompt, 2)
+    generation = generate(chosen, prompt, 2)
     assert chosen.explain(generation.steps, 3) == ()
     parts = chosen.explain(generation.steps, 10)
     assert parts

@@ -37,7 +37,7 @@ def test_a_disturbed_network_is_the_undisturbed_one(seed: int, undisturbed: Undi
     text, corpus, expected = undisturbed
     plan = plan_of(seed)
     # Half of the plans also split regions, keep all runs packed and forget old commits meanwhile.
-    tight = {"region_bytes": 800_000, "hot_bytes": 0, "keep_commits": 3} if seed % 2 else {}
+    tight = {"region_bytes": 500_000, "hot_bytes": 0, "keep_commits": 3} if seed % 2 else {}
     # In a third of them owners fetch their parts from each other.
     exchange: Exchange = "auto" if seed % 3 else "workers"
     # Blocks of a corpus hold four times as much. A round of either is so small that none leaps to the end.

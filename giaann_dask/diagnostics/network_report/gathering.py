@@ -166,10 +166,13 @@ def _evenly_spaced(history: list[str]) -> list[str]:
 
 
 def _regions(reader: CommitReader) -> Iterator[RegionSize]:
-    by_region = reader.manifest().runs_by_region()
+    manifest = reader.manifest()
+    by_region = manifest.runs_by_region()
     for region in reader.placement().live():
-        runs = by_region.get(region, [])
-        yield RegionSize(region, len(runs), sum(r.connections for r in runs), sum(r.nbytes for r in runs))
+        runs, counted = by_region.get(region, []), manifest.counts.get(region)
+        # Runs have connections in common; one that is alone has not been counted.
+        connections = counted.connections if counted else sum(run.connections for run in runs)
+        yield RegionSize(region, len(runs), connections, sum(run.nbytes for run in runs))
 
 
 def _columns(figures: Figures, vocabulary: Vocabulary) -> tuple[Hub, ...]:
