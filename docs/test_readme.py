@@ -54,7 +54,7 @@ def test_the_first_commands_run_as_they_are_written(
     install, compiles, assigned, *lines = (line.partition("   #")[0].strip() for line in block.strip().splitlines())
     assert install.startswith("pip install --constraint constraints.txt")
     # It is what `tests/cluster/test_compilation.py` runs.
-    assert compiles == "giaann-dask compile"
+    assert compiles == "giaann-dask compile v1"
     name, python = re.fullmatch(r"(\w+)=\$\(python -c '(.+)'\)", assigned).groups()  # type: ignore[union-attr]
     exec(python)
     value = capsys.readouterr().out.strip()
