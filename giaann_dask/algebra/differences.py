@@ -26,7 +26,7 @@ from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training import tasks
-from giaann_dask.training.committing import stored_runs
+from giaann_dask.training.committing import open_regions
 from giaann_dask.training.region_counts import known_counts
 from giaann_dask.training.regions import LastRuns, Regions
 from giaann_dask.training.run_tables import Increment, RunTable
@@ -77,12 +77,11 @@ def subtract_counts(
     StoreDamagedError
         If a connection would become negative.
     """
-    manifest, placement = reader.manifest(), reader.placement()
-    regions = stored_runs(reader, Regions(client, placement, manifest.rounds))
+    regions = open_regions(client, reader)
     last: dict[int, LastRuns] = {}
     if removed.network is not None:
-        names = key_renaming(manifest.specification, removed.network.vocabulary(), reader.vocabulary())
-        parts = submit_parts(client, removed.network, placement, names)
+        names = key_renaming(reader.manifest().specification, removed.network.vocabulary(), reader.vocabulary())
+        parts = submit_parts(client, removed.network, reader.placement(), names)
         gone = {region: tuple(each) for region, each in parts.items()}
         every = set(regions.runs) if sequences is not None else set()
         gone |= dict.fromkeys(every - gone.keys(), ())
@@ -219,13 +218,14 @@ def _of_latest(
     latest = len(runs) if sequences is None else _first_renumbered(reader, runs, sequences)
     if tasks.measure_run(less).empty and latest == len(runs):
         return latest, None
+    whole: list[PackedRegionRun] = []
     for kept in reversed(range(len(runs))):
         if sum(run.connections for run in runs[kept:]) > _RECENT:
             break
+        whole.insert(0, reader.run(runs[kept].identity))
         if kept > latest:
             continue
         try:
-            whole = [reader.run(run.identity) for run in runs[kept:]]
             return kept, subtract(len(whole), sequences, *whole, less)
         except StoreDamagedError:
             # A strength would become negative: an earlier run has some of it.

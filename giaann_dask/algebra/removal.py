@@ -48,7 +48,7 @@ from giaann_dask.store.places import scratch_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.training.committing import CommitContents, commit_regions, stored_runs
+from giaann_dask.training.committing import CommitContents, commit_regions, open_regions
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_tables import takes_runs
 from giaann_dask.training.target import NetworkTarget
@@ -295,7 +295,7 @@ def _is_removed(removed: DocumentCounts, before: CommitReader, after: CommitRead
 
 def _has_unused_names(client: Client, reader: CommitReader) -> bool:
     """Return whether the dictionaries of a network have names that no text has."""
-    regions = stored_runs(reader, Regions(client, reader.placement(), reader.manifest().rounds))
+    regions = open_regions(client, reader)
     vocabulary = reader.vocabulary()
     return not all(kept.all() for kept in _names_in_use(regions, vocabulary, reader))
 
@@ -384,10 +384,7 @@ def _subtract(
     origins, sequences = reader.origins(), None
     if origins is not None:
         origins, sequences = origins.without(sorted(parts))
-    if removed is None:
-        regions = stored_runs(reader, Regions(client, reader.placement(), manifest.rounds))
-    else:
-        regions = subtract_counts(client, reader, removed, sequences)
+    regions = open_regions(client, reader) if removed is None else subtract_counts(client, reader, removed, sequences)
     if renumber or not numbered:
         keeps = _names_in_use(regions, vocabulary, reader)
         vocabulary = _select(vocabulary, *keeps)

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from distributed import Future
+from distributed import Client, Future
 
 from giaann_dask.cluster import result, results, task_key
 from giaann_dask.cluster.persistence import is_published
@@ -112,24 +112,25 @@ class _Attempt(NamedTuple):
 
 def load_regions(reader: CommitReader, regions: Regions) -> None:
     """Load the runs of a commit into the regions as references that are read from the store when needed."""
-    manifest = reader.manifest()
-    regions.tasks.begin_with(reader, list(regions.runs))
-    for run in manifest.runs:
-        place = RunPlace(str(reader.path), reader.commit, run.identity)
-        regions.continue_from(run, partial(_open, regions, run.region, place, reader.commit_of(run.identity)))
-    regions.counts = known_counts(manifest)
-    _open_columns(regions, reader.path, reader.commit, manifest.specification)
+    _take_runs(reader, regions, regions.continue_from)
+    _open_columns(regions, reader.path, reader.commit, reader.manifest().specification)
 
 
-def stored_runs(reader: CommitReader, regions: Regions) -> Regions:
-    """Return regions with the runs of a commit as these are, which are read from the store when needed."""
-    manifest = reader.manifest()
-    regions.tasks.begin_with(reader, list(regions.runs))
-    for run in manifest.runs:
-        place = RunPlace(str(reader.path), reader.commit, run.identity)
-        regions.append(run, partial(_open, regions, run.region, place, reader.commit_of(run.identity)))
-    regions.counts = known_counts(manifest)
+def open_regions(client: Client, reader: CommitReader) -> Regions:
+    """Return the regions of a commit with its runs as these are, which are read from the store when needed."""
+    regions = Regions(client, reader.placement(), reader.manifest().rounds)
+    _take_runs(reader, regions, regions.append)
     return regions
+
+
+def _take_runs(reader: CommitReader, regions: Regions, take: Callable[[StoredRun, Callable[[], Future]], None]) -> None:
+    """Give the runs of a commit to a method of the regions, with what reads each, and the regions their counts."""
+    manifest = reader.manifest()
+    regions.tasks.begin_with(reader, list(regions.runs))
+    for run in manifest.runs:
+        place = RunPlace(str(reader.path), reader.commit, run.identity)
+        take(run, partial(_open, regions, run.region, place, reader.commit_of(run.identity)))
+    regions.counts = known_counts(manifest)
 
 
 def commit_regions(
