@@ -82,31 +82,26 @@ def connect(
             f"give the client or the cluster to train, open and so on as {parameter('client')}",
         )
     from giaann_dask.cluster import ClusterOptions
-    from giaann_dask.cluster import connect as connect_unmonitored
-    from giaann_dask.diagnostics.monitoring.reporter import add_monitoring
 
     given = {"scheduler": scheduler, "workers": workers, "dashboard": dashboard}
     named = {name: value for name, value in given.items() if value is not None}
-    client = connect_unmonitored(options=replace(options or ClusterOptions(), **named))  # type: ignore[arg-type]
-    add_monitoring(client)
-    return client
+    return connect_monitored(replace(options or ClusterOptions(), **named))  # type: ignore[arg-type]
 
 
-def connect_again(address: str, security: Security) -> Client:
-    """Connect to the cluster of another client, with its certificates, and monitor it.
+def connect_monitored(options: ClusterOptions, security: Security | None = None) -> Client:
+    """Connect to a cluster by all options and monitor it.
 
     Parameters
     ----------
-    address : str
-        Of the scheduler.
-    security : Security
-        That of the other client.
+    options : ClusterOptions
+        As of `connect`.
+    security : Security, optional
+        Certificates for a running cluster; see `giaann_dask.cluster.connecting`.
     """
-    from giaann_dask.cluster import ClusterOptions
     from giaann_dask.cluster import connect as connect_unmonitored
     from giaann_dask.diagnostics.monitoring.reporter import add_monitoring
 
-    client = connect_unmonitored(options=ClusterOptions(scheduler=address), security=security)
+    client = connect_unmonitored(options=options, security=security)
     add_monitoring(client)
     return client
 

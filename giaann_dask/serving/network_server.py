@@ -269,12 +269,13 @@ def _at_free_port(options: ServingOptions) -> ServingOptions:
 
 def _connecting(client: ClientLike | None) -> Callable[[], Client]:
     """Return what connects to the cluster of a client, or to one within this process where there is none."""
-    from giaann_dask.api.cluster import connect, connect_again, use_client
+    from giaann_dask.api.cluster import connect_monitored, use_client
+    from giaann_dask.cluster import ClusterOptions
 
     if client is None and find_client() is None:
-        return partial(connect, workers=0)
+        return partial(connect_monitored, ClusterOptions(workers=0))
     with use_client(client) as used:
-        return partial(connect_again, str(used.scheduler.address), used.security)
+        return partial(connect_monitored, ClusterOptions(scheduler=str(used.scheduler.address)), used.security)
 
 
 @names_keywords
