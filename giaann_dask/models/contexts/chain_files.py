@@ -21,7 +21,7 @@ from giaann_dask.keys import Integers, source_key, unpack_target
 from giaann_dask.models.contexts.context_rows import Rows
 from giaann_dask.models.contexts.continuation_counts import EMPTY_CONTEXT
 from giaann_dask.models.contexts.kinds import CHAIN
-from giaann_dask.models.words.stream import BOUNDARY, NONE
+from giaann_dask.models.words.stream import BOUNDARY, NONE, find_ascending
 from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.run import Run
 from giaann_dask.storage import RESTORE
@@ -123,7 +123,7 @@ class ChainLink:
 
     def find(self, keys: Integers) -> Integers:
         """Return the rows of contexts by key, `NONE` where there is none."""
-        return _find(self.keys, keys)
+        return find_ascending(self.keys, keys)
 
     def find_entries(self, row: Integers, word: Integers) -> Integers:
         """Return the entries of words in rows.
@@ -133,7 +133,7 @@ class ChainLink:
         StoreDamagedError
             If one is missing.
         """
-        found = _find(self.entry, row << _ROW_SHIFT | word)
+        found = find_ascending(self.entry, row << _ROW_SHIFT | word)
         if (found == NONE).any() or (row == NONE).any():
             raise StoreDamagedError(_CONTRADICTION, "each word after a context also after its last words", RESTORE)
         return found
@@ -204,7 +204,7 @@ class Chain:
             chosen = np.flatnonzero(kind == link.kind)
             if not len(chosen):
                 continue
-            word = _find(self.word_keys, neuron[chosen])
+            word = find_ascending(self.word_keys, neuron[chosen])
             if (word == NONE).any():
                 raise StoreDamagedError(_CONTRADICTION, "a count of each word", RESTORE)
             link.append(source[chosen], word, block.strength[chosen])
@@ -250,11 +250,3 @@ class Chain:
             link.shorter[entries] = link.words(entries)
             found += np.bincount(link.words(entries), minlength=len(found))
         return found if found.any() else self.word_counts
-
-
-def _find(values: Integers, wanted: Integers) -> Integers:
-    """Return the places of values in an ascending array, `NONE` where they are not."""
-    if not len(values):
-        return np.full(len(wanted), NONE, np.int64)
-    at = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
-    return np.where(values[at] == wanted, at, NONE)

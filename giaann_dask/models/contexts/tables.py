@@ -26,7 +26,7 @@ from giaann_dask.models.contexts.context_rows import RowCollector, Rows, count_l
 from giaann_dask.models.contexts.continuation_counts import SMALL_COUNTS
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, context_sources
 from giaann_dask.models.words.spelling import Spelling
-from giaann_dask.models.words.stream import NONE, TokenStream
+from giaann_dask.models.words.stream import NONE, TokenStream, find_ascending
 from giaann_dask.runs.run import Run
 
 Floats = npt.NDArray[np.float64]
@@ -94,8 +94,8 @@ class PooledTables:
 
     def word_numbers(self, keys: Integers) -> Integers:
         """Return the numbers of words by their keys, `NONE` for unknown ones."""
-        at = np.minimum(np.searchsorted(self.word_keys, keys), len(self.word_keys) - 1)
-        return np.where(self.word_keys[at] == keys, self.word_order[at], NONE)
+        at = find_ascending(self.word_keys, keys)
+        return np.where(at == NONE, NONE, self.word_order[at])
 
     def find_rows(self, stream: TokenStream, begin: int = 0, end: int | None = None) -> Integers:
         """Return the row of every context before every token of a span, `NONE` where there is none.
@@ -119,8 +119,8 @@ class PooledTables:
             if len(keys):
                 # In their order and each once, so that a search reads what the one before has read.
                 wanted, which = np.unique(context_sources(stream, kind + 1, begin, end), return_inverse=True)
-                at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-                rows[:, kind] = np.where(keys[at] == wanted, at + self.kind_begin[kind], NONE)[which]
+                at = find_ascending(keys, wanted)
+                rows[:, kind] = np.where(at == NONE, NONE, at + self.kind_begin[kind])[which]
         return rows
 
 

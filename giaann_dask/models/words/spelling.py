@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.keys import Integers
+from giaann_dask.models.words.stream import NONE, find_ascending
 
 ORDER = 3
 _END = 256
@@ -66,10 +67,9 @@ class Spelling:
             code = _code(symbols, before, order)
             heads, row = np.unique(keys // _BASE, return_inverse=True)
             total, kinds = np.bincount(row, counts), np.bincount(row)
-            there, at = _find(keys, code)
-            known, place = _find(heads, code // _BASE)
-            seen = np.where(there, counts[at], 0)
-            share = np.where(known, (seen + kinds[place] * share) / (total[place] + kinds[place]), share)
+            at, place = find_ascending(keys, code), find_ascending(heads, code // _BASE)
+            seen = np.where(at == NONE, 0, counts[at])
+            share = np.where(place != NONE, (seen + kinds[place] * share) / (total[place] + kinds[place]), share)
         return np.bincount(owner, np.log(share)[which], len(words)).astype(np.float64)
 
 
@@ -94,9 +94,3 @@ def _code(symbols: Integers, before: Integers, order: int) -> Integers:
     for distance in range(order, 0, -1):
         code = code * _BASE + before[distance - 1]
     return code * _BASE + symbols
-
-
-def _find(keys: Integers, wanted: Integers) -> tuple[npt.NDArray[np.bool_], Integers]:
-    """Return which keys are there, and where (somewhere, for those that are not)."""
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return keys[at] == wanted, at.astype(np.int64)

@@ -242,3 +242,17 @@ def count_contexts(stream: TokenStream, contexts: Sequence[Context]) -> Run:
     count = np.diff(np.append(begin, len(source)))
     rows = np.append(np.flatnonzero(new_row[begin]), len(begin))
     return Run(source[begin[rows[:-1]]], rows, target[begin], narrow_strength(count))
+
+
+def find_ascending(keys: Integers, wanted: Integers) -> Integers:
+    """Return the places of keys among ascending ones, `NONE` where they are not.
+
+    Examples
+    --------
+    >>> find_ascending(np.array([3, 5]), np.array([5, 4])).tolist()
+    [1, -1]
+    """
+    if not len(keys):
+        return np.full(len(wanted), NONE, np.int64)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, at, NONE)
