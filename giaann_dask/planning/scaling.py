@@ -114,6 +114,7 @@ class ScalingReport(Summarised):
                 "memory_bytes": point.training.memory_bytes,
                 "failures": point.training.failures,
                 "recounted": point.training.recounted,
+                "slow_workers": len(point.training.slow_workers),
                 **point.training.used,
             }
             for point in self.points

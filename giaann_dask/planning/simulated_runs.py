@@ -97,6 +97,16 @@ class SimulatedRegions:
             self._runs[region] = (*stored, *made)
         return new, seconds
 
+    def move(self, owner: Integers) -> Floats:
+        """Give regions to other owners, with what was added to them; return the bytes of each region, float64."""
+        nbytes = np.zeros(len(owner))
+        for region, runs in self._runs.items():
+            nbytes[region] = sum(map(self._size, runs))
+        np.subtract.at(self._held, self._owner, nbytes)
+        np.add.at(self._held, owner, nbytes)
+        self._owner = owner
+        return nbytes
+
     def fold(self, regions: Iterable[int]) -> Floats:
         """Add up stored runs as if they had come one by one; return the seconds of owners."""
         seconds = np.zeros(len(self._held))

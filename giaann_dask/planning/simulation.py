@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from giaann_dask.errors import require_at_least, require_option
+from giaann_dask.cluster.worker_speeds import REACTIONS, Reaction
+from giaann_dask.errors import require_at_least, require_one_of, require_option
 from giaann_dask.keys import Integers
 from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
 from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.hardware import Hardware, Tier
-from giaann_dask.planning.simulated_links import SharedLinks, Transfer, traffic_of
+from giaann_dask.planning.simulated_links import SHARED_TIERS, SharedLinks, Transfer, sum_by_number, traffic_of
 from giaann_dask.planning.simulated_runs import SimulatedRegions
-from giaann_dask.planning.simulated_workers import SerialServer, WorkerPool, then
+from giaann_dask.planning.simulated_workers import JudgedWorkers, SerialServer, WorkerPool, then
 from giaann_dask.planning.workloads import ComposedRound, Floats, SequenceSample, owners_of
 from giaann_dask.training.exchange_rule import RoundShape, choose_exchange
 
@@ -57,6 +58,8 @@ class SimulationOptions:
         Share of workers that are slow.
     slowdown : float
         Times that a slow worker takes.
+    slow_workers : {"report", "adapt", "retire"}
+        What follows for a worker that is slower than its peers; see `giaann_dask.TrainingOptions`.
     commit_seconds : float
         Time between two commits; there is one at the end.
     seed : int
@@ -73,6 +76,7 @@ class SimulationOptions:
     network_bytes: int = 0
     stragglers: float = 0.0
     slowdown: float = 4.0
+    slow_workers: Reaction = "adapt"
     commit_seconds: float = 60.0
     seed: int = 0
 
@@ -80,6 +84,7 @@ class SimulationOptions:
         require_at_least(1, self, "rounds", "slowdown")
         require_at_least(0, self, "network_bytes", "seed")
         require_option(0 <= self.stragglers <= 1, "stragglers", self.stragglers, "0 to 1")
+        require_one_of("slow_workers", self.slow_workers, REACTIONS)
         require_option(self.commit_seconds > 0, "commit_seconds", self.commit_seconds, "more than 0")
 
 
@@ -105,6 +110,8 @@ class SimulatedTraining:
         Share of the messages to a region that met another of the round.
     failures, recounted : int
         Workers that were lost, and sequences that were counted again for that.
+    slow_workers : mapping of str to str
+        How each worker was judged last that was slower than its peers, by its number.
     memory_bytes : float
         Most memory that a storage worker took.
     events : int
@@ -127,6 +134,7 @@ class SimulatedTraining:
     shared_touches: float
     failures: int
     recounted: int
+    slow_workers: Mapping[str, str]
     memory_bytes: float
     events: int
     digest: int
@@ -165,7 +173,10 @@ class _Simulation:
         self._rng = np.random.default_rng(options.seed)
         slow = self._rng.random(count) < options.stragglers
         self._events, self._digest = 0, 0
-        self._pool = WorkerPool(self._env, hardware, np.where(slow, options.slowdown, 1.0), self._log)
+        slowness = np.where(slow, options.slowdown, 1.0)
+        self._pool = WorkerPool(self._env, hardware, slowness, self._log)
+        self._judged = JudgedWorkers(self._pool, slowness, options.slow_workers)
+        self._shares: Mapping[str, float] = {}
         self._links = SharedLinks(hardware, self._pool)
         self._scheduler = SerialServer(self._env, rates.tasks_per_s)
         self._driver = SerialServer(self._env, rates.driver_per_s)
@@ -223,6 +234,7 @@ class _Simulation:
             shared_touches=self._overlapping / max(self._entries, 1),
             failures=self._failures,
             recounted=self._recounted,
+            slow_workers=self._judged.named(),
             memory_bytes=self._regions.most,
             events=self._events,
             digest=self._digest,
@@ -239,7 +251,8 @@ class _Simulation:
     def _drive(self) -> Generator[Event, Any, None]:
         """Submit the rounds, as many at a time as memory allows, and commit."""
         env, options = self._env, self._options
-        composed = self._workload.compose(self._configuration, self._placed, self._width, options.rounds, options.seed)
+        width = self._judged.width
+        composed = self._workload.compose(self._configuration, self._placed, width, options.rounds, options.seed)
         committed = env.now
         texts: deque[tuple[ComposedRound, Event]] = deque()
         for number, batches in enumerate(self._read_ahead(composed, texts)):
@@ -247,6 +260,7 @@ class _Simulation:
             while self._in_flight >= self._allowed_in_flight():
                 yield self._wait()
             self._in_flight += 1
+            self._pool.turn = float(number)
             env.process(self._round(number, batches))
             if env.now - committed > max(options.commit_seconds, self._commit_took):
                 committed = env.now
@@ -329,7 +343,7 @@ class _Simulation:
         """Count the batches of a round, send their increments to the owners, and add them up there."""
         rates = self._rates
         self._largest_round = max(self._largest_round, batches.nbytes)
-        worker = yield from self._count(batches)
+        worker = yield from self._count(batches, number)
         self._log("counted", number)
         traffic = traffic_of(batches, worker, self._owner, self._links)
         self._entries += int(batches.times.sum())
@@ -350,36 +364,60 @@ class _Simulation:
         scheduled = self._scheduler.reserve(tasks)
         yield self._env.timeout(2 * rates.task_s)
         if by_tasks and len(owners) > 1:
-            yield self._pool.run_each(np.asarray(traffic.messages * rates.task_s, np.float64), traffic.messages > 0)
+            yield self._pool.run_each(
+                np.asarray(traffic.messages * rates.task_s, np.float64), traffic.messages > 0, turn=number
+            )
         arrived = self._links.move(traffic, self._env.now, self._env.now + scheduled)
         # A worker that exchanges takes all of its regions in one task.
         seconds = traffic.owned / rates.integrated_bytes_per_s + rates.task_s * (traffic.touched if by_tasks else 1)
         seconds += traffic.received["host"] / self._hardware.links["host"].bandwidth
-        yield self._pool.run_each(seconds + self._regions.spilled_s(traffic.owned), traffic.touched > 0, arrived)
+        seconds += self._regions.spilled_s(traffic.owned)
+        yield self._pool.run_each(seconds, traffic.touched > 0, arrived, number)
         yield self._sum_at_owners(self._regions.add(batches))
         self._log("integrated", number)
         self._sequences += batches.sequences
         self._uncommitted.append(batches)
+        self._judge(batches)
         self._in_flight -= 1
         self._notify()
 
-    def _count(self, batches: ComposedRound) -> Generator[Event, Any, Integers]:
-        """Count batches on any workers; return which worker counted each."""
-        finished, count = self._env.event(), len(batches.kind)
-        worker, left = np.zeros(count, np.int64), [count]
+    def _judge(self, batches: ComposedRound) -> None:
+        """Judge the workers by their work, and move the regions of slow ones to others."""
+        table = batches.table
+        self._judged.review(np.unique(self._owner).tolist())
+        self._judged.measure(float(table.nbytes.sum()) / len(table.sequences), float(self._count_s(batches).mean()))
+        shares, before, now = self._judged.region_shares(), self._owner, self._env.now
+        if shares == self._shares:
+            return
+        self._shares, self._owner = shares, owners_of(self._hardware, self._placed, before, shares)
+        nbytes = self._regions.move(self._owner)
+        for tier in SHARED_TIERS:
+            number = self._links.numbers[tier]
+            crossing = np.where(number[before] != number[self._owner], nbytes, 0.0)
+            for received, ends in ((False, before), (True, self._owner)):
+                self._links.carry(tier, received, sum_by_number(ends, crossing, len(number)), now)
 
-        def counted(batch: int, by: int) -> None:
+    def _count(self, batches: ComposedRound, turn: float | None = None) -> Generator[Event, Any, Integers]:
+        """Count batches on any workers, or by the shares of slow ones; return which worker counted each."""
+        finished, count, kind = self._env.event(), len(batches.kind), batches.kind
+        worker, left = np.zeros(count, np.int64), [count]
+        nbytes = np.bincount(batches.table.batch, batches.table.nbytes, minlength=len(batches.table.sequences))
+        each = self._count_s(batches).tolist()
+        on = self._judged.next_workers(each)
+
+        def counted(batch: int, seconds: float, by: int) -> None:
             worker[batch] = by
+            self._judged.note(by, float(nbytes[kind[batch]]), seconds)
             self._log("batch", by)
             left[0] -= 1
             if not left[0]:
                 finished.succeed()
 
         def release(batch: int, seconds: float, _: Event) -> None:
-            self._pool.run(seconds, partial(counted, batch))
+            self._pool.run(seconds, partial(counted, batch, seconds), on[batch], turn)
 
         self._tasks += 2 * count
-        for batch, seconds in enumerate(self._count_s(batches).tolist()):
+        for batch, seconds in enumerate(each):
             then(self._env.timeout(self._scheduler.reserve(2)), partial(release, batch, seconds))
         yield finished
         return worker

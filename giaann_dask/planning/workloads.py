@@ -6,8 +6,9 @@ those that the growth of the sample says, in proportion to the pairs of tokens o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -187,7 +188,12 @@ class SequenceSample:
         return PlacedColumns(placement, parts, np.cumsum(parts) - parts, np.repeat(share / parts, parts))
 
     def compose(
-        self, configuration: TrainingConfiguration, placed: PlacedColumns, width: int, rounds: int | None, seed: int
+        self,
+        configuration: TrainingConfiguration,
+        placed: PlacedColumns,
+        width: Callable[[], int],
+        rounds: int | None,
+        seed: int,
     ) -> Iterator[ComposedRound]:
         """Yield the batches of each round, accumulated ones as one.
 
@@ -197,29 +203,35 @@ class SequenceSample:
             Size of batches, accumulation and selection.
         placed : PlacedColumns
             Where columns belong.
-        width : int
-            Compute workers.
+        width : callable
+            Called at the beginning of each round: how many batches the compute workers count at once, most at first.
         rounds : int, optional
-            Rounds of drawn sequences; by default those of the sample, which is trained once.
+            Rounds of drawn sequences, more where they become narrower; by default those of the sample, which is trained
+            once.
         seed : int
             Of the sequences that are drawn, and of their order.
         """
         size, accumulate = configuration.batch_sequences, configuration.accumulate
         if rounds is None:
-            for start in range(0, len(self.touches), width * accumulate * size):
-                chosen = np.arange(start, min(start + width * accumulate * size, len(self.touches)))
-                yield from self._rounds(_take(self.touches, chosen), configuration, placed, width, seed)
+            end = 0
+            while end < len(self.touches):
+                start, now = end, width()
+                end = min(start + now * accumulate * size, len(self.touches))
+                yield from self._rounds(_take(self.touches, np.arange(start, end)), configuration, placed, now, seed)
             return
-        single = size == 1
-        composed = width if single else min(width, _COMPOSED)
+        most, single = width(), size == 1
+        composed = most if single else min(most, _COMPOSED)
         drawn = self._draw(size * accumulate * composed * (rounds if single else 1), seed)
         made = list(self._rounds(drawn, configuration, placed, composed, seed))
         rng = np.random.default_rng(seed)
-        for number in range(rounds):
-            made_round = made[number % len(made)]
+        number, left = 0, rounds * most
+        while left:
+            made_round, count = made[number % len(made)], min(width(), left)
             kinds = len(made_round.kind)
-            alike = rng.permutation(np.arange(width) % kinds) if kinds < width else made_round.kind
-            yield made_round._replace(kind=alike)
+            alike = rng.permutation(np.arange(count) % kinds) if kinds < most else made_round.kind[:count]
+            used = np.arange(min(count, kinds))
+            yield ComposedRound(made_round.table if count >= kinds else made_round.table.of(used), alike)
+            number, left = number + 1, left - count
 
     def _rounds(
         self, touches: ColumnTouches, configuration: TrainingConfiguration, placed: PlacedColumns, width: int, seed: int
@@ -279,11 +291,34 @@ def _take(touches: ColumnTouches, chosen: Integers) -> ColumnTouches:
     return ColumnTouches(offsets, touches.column[entries], touches.length[chosen])
 
 
-def owners_of(hardware: Hardware, placed: PlacedColumns) -> Integers:
-    """Return the number of the worker that owns each region, as regions are assigned by memory."""
+def address_of(worker: int) -> str:
+    """Return the address of a simulated worker; addresses are in the order of numbers."""
+    return f"{worker:09d}"
+
+
+def owners_of(
+    hardware: Hardware,
+    placed: PlacedColumns,
+    before: Integers | None = None,
+    shares: Mapping[str, float] = MappingProxyType({}),
+) -> Integers:
+    """Return the number of the worker that owns each region, as regions are assigned by memory, to slow ones by shares.
+
+    Parameters
+    ----------
+    hardware : Hardware
+        With the workers.
+    placed : PlacedColumns
+        With the regions.
+    before : ndarray, optional
+        Owner of each region until now.
+    shares : mapping of str to float
+        Of slow workers, by address.
+    """
     storing = [(number, place.kind) for number, place in enumerate(hardware.places()) if place.kind.stores]
-    names = tuple(f"{number:09d}" for number, _ in storing)
+    names = tuple(address_of(number) for number, _ in storing)
     memory = {name: WorkerMemory(limit=kind.memory_bytes) for name, (_, kind) in zip(names, storing, strict=True)}
     weights = dict(enumerate(np.rint(placed.share * _WEIGHT).astype(np.int64).tolist()))
-    owners = assign_regions({}, weights, Roles(names, (), memory=memory))
+    known = {} if before is None else dict(enumerate(map(address_of, before.tolist())))
+    owners = assign_regions(known, weights, Roles(names, (), memory=memory), shares)
     return np.array([int(owners[region]) for region in range(len(weights))], np.int64)

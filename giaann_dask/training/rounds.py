@@ -155,7 +155,7 @@ class Rounds:
         key = task_key("count_batch", "dense", selection.key, number, *self._rule())
         compute = self._regions.tasks.roles.compute
         # Dask alone would give them all to the worker that has the blocks.
-        worker = self._slow.next_worker(compute) or (compute[number % len(compute)] if compute else "")
+        worker = self._slow.next_workers(compute)[0] or (compute[number % len(compute)] if compute else "")
         return self._regions.tasks.submitter.submit(key, tasks.count_dense, *part, **at(worker))
 
     def _finish(self, increments: Sequence[Future], blocks: tuple[StreamedBlock, ...], sequences: int) -> Round:
@@ -197,7 +197,7 @@ class Rounds:
         """Submit the training of the sequences that are selected for one batch."""
         part = ([block.encoded for block in blocks], selection, number, *self._arguments())
         identity = (selection.key, number, *self._rule())
-        worker = self._slow.next_worker(self._regions.tasks.roles.compute)
+        worker = self._slow.next_workers(self._regions.tasks.roles.compute)[0]
         return self._compute("count_batch", tasks.count_selected, *part, key_of=identity, worker=worker)
 
     def _count_again(self, function: Callable[..., object], *arguments: object, key_of: object) -> None:

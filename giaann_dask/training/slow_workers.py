@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Protocol
 
-from distributed import Client, Future
+import numpy as np
+from distributed import Client
 
 from giaann_dask.cluster import directed, query_scheduler
 from giaann_dask.cluster.worker_speeds import ROUNDS, STEPS, Reaction, Verdict, Work, WorkerSpeeds
@@ -18,26 +20,33 @@ _LOG = logging.getLogger(__name__)
 _RETIRING_S = 60.0
 
 
+class Measurement(Protocol):
+    """Task, submitted or simulated, that measures a worker."""
+
+    def done(self) -> bool:
+        """Return whether it has ended."""
+
+
 class SlowWorkers:
-    """Judgement of the workers of a training, and what follows from it.
+    """Judgement of the workers of a training, or of a simulated one, and what follows from it.
 
     Parameters
     ----------
-    client : Client
-        Of the cluster.
     reaction : {"report", "adapt", "retire"}
         To slow workers, at most.
+    retire : callable
+        Lets a worker, given by its address, leave the cluster.
     """
 
-    def __init__(self, client: Client, reaction: Reaction) -> None:
-        self._client, self._reaction = client, reaction
+    def __init__(self, reaction: Reaction, retire: Callable[[str], None]) -> None:
+        self._reaction, self._retire = reaction, retire
         self._speeds = WorkerSpeeds()
         # Batches that each worker is owed, where blocks are divided.
         self._owed: dict[str, float] = {}
         self._named: dict[str, Verdict] = {}
         # Of workers that get no batches: when each was measured last, and the task that does.
         self._reviews = 0
-        self._measured: dict[str, tuple[int, Future]] = {}
+        self._measured: dict[str, tuple[int, Measurement]] = {}
 
     def review(
         self, number: int, work: Mapping[str, Work], present: Set[str], needed: Set[str] = frozenset()
@@ -58,18 +67,9 @@ class SlowWorkers:
             if now is None or now.step == before.get(worker, Verdict()).step:
                 continue
             events.append(WorkerJudged(number, worker, STEPS[now.step], now.cause, round(now.speed, 3)))
-            _LOG.log(logging.WARNING if now.step else logging.INFO, "%s", describe(worker, now, self._reaction))
             if now.step == len(STEPS) - 1:
                 self._retire(worker)
         return events
-
-    def _retire(self, worker: str) -> None:
-        """Let Dask move what a worker holds to others, and close it."""
-        try:
-            query_scheduler(self._client, "retire_workers", limit_s=_RETIRING_S, workers=[worker], close_workers=True)
-        except ClusterError as error:
-            # It gets no work, and the training goes on without its end.
-            _LOG.warning("worker %s could not be retired: %s", worker, error)
 
     def _shares(self, workers: Sequence[str]) -> dict[str, float]:
         return {} if self._reaction == "report" else self._speeds.shares(workers)
@@ -86,17 +86,25 @@ class SlowWorkers:
         shares = self._shares(workers)
         return max(1, round(sum(shares.values())) if shares else len(workers))
 
-    def next_worker(self, workers: Sequence[str]) -> str:
-        """Return the worker for the next batch, by shares; empty for any, where all are equal."""
+    def next_workers(self, workers: Sequence[str], count: int = 1) -> list[str]:
+        """Return the workers for the next batches, by shares; empty names for any, where all are equal."""
         shares = self._shares(workers)
         if not shares:
-            return ""
-        self._owed = {worker: self._owed.get(worker, 0.0) + share for worker, share in shares.items()}
-        worker = max(self._owed, key=lambda worker: (self._owed[worker], worker))
-        self._owed[worker] -= sum(shares.values())
-        return worker
+            return [""] * count
+        # Of several that are owed the same the last by name.
+        names = sorted(shares, reverse=True)
+        share = np.array([shares[worker] for worker in names])
+        owed, total = np.array([self._owed.get(worker, 0.0) for worker in names]), float(share.sum())
+        found = []
+        for _ in range(count):
+            owed += share
+            place = int(np.argmax(owed))
+            owed[place] -= total
+            found.append(names[place])
+        self._owed = dict(zip(names, owed.tolist(), strict=True))
+        return found
 
-    def measure(self, workers: Sequence[str], submit: Callable[[str, str], Future]) -> None:
+    def measure(self, workers: Sequence[str], submit: Callable[[str, str], Measurement]) -> None:
         """Measure the workers that get no batches again, one task at a time, which nothing waits for.
 
         Parameters
@@ -109,10 +117,11 @@ class SlowWorkers:
         shares = self._shares(workers)
         idle = [worker for worker in workers if shares and worker not in shares]
         self._measured = {worker: self._measured[worker] for worker in idle if worker in self._measured}
+        fastest = max(shares, key=lambda each: shares[each], default="")
         for worker in idle:
             reviews, task = self._measured.get(worker, (self._reviews - ROUNDS, None))
             if self._reviews - reviews >= ROUNDS and (task is None or task.done()):
-                self._measured[worker] = self._reviews, submit(worker, max(shares, key=lambda each: shares[each]))
+                self._measured[worker] = self._reviews, submit(worker, fastest)
 
     def region_shares(self) -> dict[str, float]:
         """Return the share of regions of each slow worker."""
@@ -120,7 +129,7 @@ class SlowWorkers:
 
     def named(self) -> dict[str, str]:
         """Return how each worker was judged last that has been slow."""
-        return {worker: _summary(verdict) for worker, verdict in sorted(self._named.items())}
+        return {worker: f"{_speed(verdict)}, {STEPS[verdict.step]}" for worker, verdict in sorted(self._named.items())}
 
 
 def at(worker: str) -> dict[str, object]:
@@ -128,23 +137,28 @@ def at(worker: str) -> dict[str, object]:
     return directed((worker,) if worker else ())
 
 
-def describe(worker: str, verdict: Verdict, reaction: Reaction = "retire") -> str:
+def retire_worker(client: Client, worker: str) -> None:
+    """Let Dask move what a worker holds to others, and close it."""
+    try:
+        query_scheduler(client, "retire_workers", limit_s=_RETIRING_S, workers=[worker], close_workers=True)
+    except ClusterError as error:
+        # It gets no work, and the training goes on without its end.
+        _LOG.warning("worker %s could not be retired: %s", worker, error)
+
+
+def describe(judged: WorkerJudged, reaction: Reaction = "retire") -> str:
     """Return what has become of a worker, for a person.
 
     Examples
     --------
-    >>> describe("tcp://a:1", Verdict(step=2, cause="link", speed=0.25))
+    >>> describe(WorkerJudged(7, "tcp://a:1", STEPS[2], "link", 0.25))
     'worker tcp://a:1 is slow (link, 0.25 times as fast as its peers): it loses its regions'
     """
-    if not verdict.step:
-        return f"worker {worker} is as fast as its peers again"
-    follows = "" if reaction == "report" else f": it {STEPS[verdict.step]}"
-    return f"worker {worker} is slow ({_speed(verdict)}){follows}"
+    if not judged.cause:
+        return f"worker {judged.worker} is as fast as its peers again"
+    follows = "" if reaction == "report" else f": it {judged.step}"
+    return f"worker {judged.worker} is slow ({_speed(judged)}){follows}"
 
 
-def _summary(verdict: Verdict) -> str:
-    return f"{_speed(verdict)}, {STEPS[verdict.step]}"
-
-
-def _speed(verdict: Verdict) -> str:
-    return f"{verdict.cause}, {verdict.speed:.2f} times as fast as its peers"
+def _speed(judged: WorkerJudged | Verdict) -> str:
+    return f"{judged.cause}, {judged.speed:.2f} times as fast as its peers"

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ from giaann_dask.training.region_budgets import BudgetPolicy
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.rounds import Round, Rounds
 from giaann_dask.training.run_references import Snapshot
-from giaann_dask.training.slow_workers import SlowWorkers
+from giaann_dask.training.slow_workers import SlowWorkers, describe, retire_worker
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.tasks import RoundPlan, plan_rounds
 from giaann_dask.training.training_options import TrainingOptions
@@ -193,7 +194,7 @@ class Trainer:
         self._budgets = BudgetPolicy(self._regions, target.specification, options)
         if target.reader is not None:
             load_regions(target.reader, self._regions)
-        self._slow = SlowWorkers(client, options.slow_workers)
+        self._slow = SlowWorkers(options.slow_workers, partial(retire_worker, client))
         self._rounds = Rounds(self._regions, target.specification, options, self._slow)
         self._in_flight: deque[tuple[Round, Snapshot | None]] = deque()
         self._schedule = CommitSchedule(options)
@@ -363,6 +364,7 @@ class Trainer:
         roles, owners = self._regions.tasks.roles, self._regions.tasks.owners.values()
         present, needed = {*roles.storage, *roles.compute}, {*roles.sole, *owners}
         for event in self._slow.review(number, self._moves.work, present, needed):
+            _LOG.log(logging.WARNING if event.cause else logging.INFO, describe(event, self._options.slow_workers))
             self._observer(event)
         self._regions.shares = self._slow.region_shares()
 

@@ -101,7 +101,7 @@ def test_a_worker_that_is_needed_is_not_retired() -> None:
 
 
 def test_a_worker_that_gets_no_batches_is_measured_again() -> None:
-    workers, submitted = SlowWorkers(None, "adapt"), []  # type: ignore[arg-type]
+    workers, submitted = SlowWorkers("adapt", pytest.fail), []
     done = SimpleNamespace(done=lambda: len(submitted) != 2)
     for _ in range(30):
         work = {name: Work(1e7, 8.0 if name == "d" else 1.0) for name in "abcd"}
@@ -164,13 +164,13 @@ def test_a_slow_worker_gets_its_share_of_sequences(block: int, share: float) -> 
 
 
 def test_single_batches_go_to_workers_by_their_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    workers = SlowWorkers(None, "adapt")  # type: ignore[arg-type]
-    assert (workers.next_worker("abcd"), workers.width("abcd")) == ("", 4)
+    workers = SlowWorkers("adapt", pytest.fail)
+    assert (workers.next_workers("abcd", 2), workers.width("abcd")) == (["", ""], 4)
     for number in range(12):
         work = {name: Work(1e7, 4.0 if name == "d" else 1.0) for name in "abcd"}
         events = workers.review(number, work, set(work))
         assert {event.worker for event in events} <= {"d"}
-    turns = Counter(workers.next_worker("abcd") for _ in range(130))
+    turns = Counter(workers.next_workers("abcd", 70) + workers.next_workers("abcd", 60))
     assert turns == {"a": 40, "b": 40, "c": 40, "d": 10}
     assert workers.width("abcd") == 3
     assert workers.region_shares() == {"d": 0.0}

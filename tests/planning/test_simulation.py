@@ -151,12 +151,30 @@ def test_placement_and_selection_are_those_of_training(workload: SequenceSample)
 
 
 def test_slow_workers_and_full_memory_take_time(workload: SequenceSample) -> None:
-    quick = {"batch_sequences": 256, "rounds": 12}
+    quick = {"batch_sequences": 2048, "rounds": 12}
     calm = _simulate(workload, **quick)
     assert _simulate(workload, stragglers=0.5, slowdown=8.0, **quick).rate < calm.rate
     full = _simulate(workload, network_bytes=12 << 40, **quick)
     assert full.rate < calm.rate
     assert full.memory_bytes > calm.memory_bytes + (1 << 39)
+
+
+def test_slow_workers_are_judged_as_in_a_training(workload: SequenceSample) -> None:
+    # One of four workers is slow.
+    options = {"stragglers": 0.25, "seed": 2, "batch_sequences": 8192, "rounds": 25}
+    found = {
+        reaction: _simulate(workload, _hardware(4), slow_workers=reaction, **options)
+        for reaction in ("report", "adapt", "retire")
+    }
+    assert {name: [*each.slow_workers] for name, each in found.items()} == dict.fromkeys(found, ["000000003"])
+    assert "gets less work" in found["report"].slow_workers["000000003"]
+    assert "loses its regions" in found["adapt"].slow_workers["000000003"]
+    assert found["adapt"].rate > 1.2 * found["report"].rate
+    assert len({each.sequences for each in found.values()}) == 1
+    # A quarter of the speed is enough to help, a sixth is not.
+    far = _simulate(workload, _hardware(4), slow_workers="retire", slowdown=6.0, **{**options, "rounds": 60})
+    assert "is retired" in far.slow_workers["000000003"]
+    assert _simulate(workload, _hardware(4), **{**options, "stragglers": 0.0}).slow_workers == {}
 
 
 def test_many_workers_are_a_few_events_each(workload: SequenceSample) -> None:

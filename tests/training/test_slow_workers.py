@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from giaann_dask.cluster.worker_speeds import STEPS, Work
 from giaann_dask.events import Event, RegionsMeasured, WorkerJudged
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.training import slow_workers
-from giaann_dask.training.slow_workers import SlowWorkers
+from giaann_dask.training.slow_workers import SlowWorkers, retire_worker
 
 # Blocks of about 20 sentences.
 OPTIONS = gd.TrainingOptions(batch_sequences=20, block_characters=1200, rounds_in_flight=1)
@@ -46,7 +47,7 @@ def test_a_slow_worker_is_only_measured(tmp_path: Path, monkeypatch: pytest.Monk
             observer=events.append,
         )  # fmt: skip
         exported = network.export(tmp_path / "net.npz").connections.read_bytes()
-        workers = SlowWorkers(client, "retire")
+        workers = SlowWorkers("retire", partial(retire_worker, client))
         for number in range(20):
             review(workers, number, judging, {slow, *others})
         assert set(client.scheduler_info(n_workers=-1)["workers"]) == set(others)
