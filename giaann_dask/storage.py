@@ -273,7 +273,16 @@ def read_json(group: zarr.Group, name: str) -> Any:
 
 def bytes_on_disk(folder: Path) -> int:
     """Return the bytes of all files below a folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    found, folders = 0, [str(folder)]
+    # A network of many commits has tens of thousands of files, of which Path would make objects.
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.is_file():
+                    found += entry.stat().st_size
+    return found
 
 
 def absolute_place(path: str | os.PathLike[str]) -> Path:

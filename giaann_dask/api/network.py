@@ -29,7 +29,7 @@ from giaann_dask.store.network_store import CommitEntry, NetworkStore, Reference
 from giaann_dask.store.origins import Origins
 from giaann_dask.store.places import StorePlace
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.noun_names import noun_text
+from giaann_dask.text.noun_names import JOINER, noun_text
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
     from giaann_dask.models.results import EvaluationReport
     from giaann_dask.models.words.score_report import Baseline, ScoreReport, ScoringOptions
-    from giaann_dask.predict.claims import Claim, ClaimReport
     from giaann_dask.predict.continuation import Continuation
     from giaann_dask.predict.generation import PromptOpening
     from giaann_dask.predict.sessions import ContinuationStream, PromptSession
@@ -548,12 +547,21 @@ class Network(Summarised, Mapping[str, "Column"]):
         import difflib
 
         vocabulary = self._reader.saved_vocabulary()
-        nouns = set(map(noun_text, vocabulary.concepts))
-        known = {*nouns, *vocabulary.features[1:]}.union(*map(str.split, nouns))
-        words = re.findall(r"[^\W\d_]+(?:_+[^\W\d_]+)*", text.lower())
-        unknown = [word for word in dict.fromkeys(words) if word not in known]
-        near = [(word, difflib.get_close_matches(word, known, most)) for word in unknown]
-        return [(word, words) for word, words in near if words]
+        concepts, features = vocabulary.concepts, vocabulary.features
+        # All other nouns, which may be a million, are named as text has them.
+        joined = set(map(noun_text, concepts.having(JOINER)))
+        texts = joined.union(*map(str.split, joined))
+
+        def is_known(word: str) -> bool:
+            noun = None if JOINER in word else vocabulary.concept(word)
+            return word in texts or noun is not None or vocabulary.feature(word) is not None
+
+        found = []
+        for word in dict.fromkeys(re.findall(r"[^\W\d_]+(?:_+[^\W\d_]+)*", text.lower())):
+            if not is_known(word):
+                near = {*texts, *concepts.similar(word, most, JOINER), *features.similar(word, most)} - {features[0]}
+                found.append((word, difflib.get_close_matches(word, near, most)))
+        return [(word, near) for word, near in found if near]
 
     def session(
         self,
@@ -574,44 +582,6 @@ class Network(Summarised, Mapping[str, "Column"]):
         explained = bool(explain) if options is None else explain
         wanted = _generation_options(options, max_tokens, temperature, seed, explained)
         return PromptSession(self.sessions([prompt], client=client, options=wanted, batch=BatchOptions(slots=1)))
-
-    def check_claims(
-        self,
-        claims: str | Path | Iterable[Claim | Mapping[str, Any]],
-        *,
-        client: Client | None = None,
-        least_value: float | None = None,
-        options: GenerationOptions | None = None,
-        **keywords: Any,
-    ) -> ClaimReport:
-        """Return how the network answers claims: justified, right or wrong without support, invented, or not at all.
-
-        Parameters
-        ----------
-        claims : str, Path or iterable of Claim or mapping
-            A file of JSON lines, or the claims; see `giaann_dask.predict.claims.Claim`.
-        client : Client, optional
-            As of `sessions`.
-        least_value : float, optional
-            An answer whose first word has a lower activation, of profile ``contexts`` probability, counts as none.
-            By default there is none only where nothing can be predicted.
-        options : GenerationOptions, optional
-            Options of the continuations; `max_tokens` follows from the answers.
-        **keywords
-            Fields of `options`, and of the options within these, by their names.
-
-        Raises
-        ------
-        GiaannError
-            If the claims cannot be read, or the options do not fit the network.
-        """
-        from giaann_dask.models.generation_options import GenerationOptions
-        from giaann_dask.predict.claims import as_claims, report_claims, tokens_of_answers
-
-        asked, subwords = as_claims(claims), self.specification.tokens == "subwords"
-        wanted = replace(options or GenerationOptions(), reasons=0, max_tokens=tokens_of_answers(asked, subwords))
-        with self.sessions([claim.prompt for claim in asked], client=client, options=wanted) as events:
-            return report_claims(asked, events, least_value=least_value, subwords=subwords, commit=self.commit)
 
     @attempt()
     def sessions(

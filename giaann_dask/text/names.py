@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, overload
@@ -14,6 +17,8 @@ from giaann_dask.text.strings import pack_strings
 
 # A search compares the bytes of all names of the same length; more searches than these are worth an index of all names.
 _SEARCHES = 64
+# Least likeness of similar names, that of `difflib.get_close_matches`.
+_ALIKE = 0.6
 
 
 class Names(Sequence[str]):
@@ -78,6 +83,44 @@ class Names(Sequence[str]):
         found = self._index_of_own()[name] = len(self)
         self._own.append(name)
         return found
+
+    def similar(self, word: str, most: int, without: str = "") -> list[str]:
+        """Return the names that are spelled most like a word, as `difflib.get_close_matches` chooses them.
+
+        Only those are compared whose letters, whatever their order, are alike enough.
+
+        Parameters
+        ----------
+        word : str
+            The word.
+        most : int
+            Names at most.
+        without : str
+            ASCII character that none of them has; empty for any.
+
+        Examples
+        --------
+        >>> Names(["miller", "baker", "mill_er"]).similar("miler", 2, "_")
+        ['miller']
+        """
+        text, ends = self.packed()
+        matcher, best = difflib.SequenceMatcher(b=word), list[tuple[float, str]]()
+        for at, bound in _alike_by_letters(word, text, ends, without):
+            if len(best) == most and bound < best[0][0]:
+                break
+            name = self[at]
+            matcher.set_seq1(name)
+            if matcher.ratio() >= _ALIKE:
+                heapq.heappush(best, (matcher.ratio(), name))
+            if len(best) > most:
+                heapq.heappop(best)
+        return [name for _, name in sorted(best, reverse=True)]
+
+    def having(self, character: str) -> list[str]:
+        """Return the names that have an ASCII character."""
+        text, ends = self.packed()
+        places = np.searchsorted(ends, np.flatnonzero(text == ord(character)), side="right")
+        return [self[at] for at in np.unique(places).tolist()]
 
     def packed(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
         """Return the UTF-8 bytes of all names and the end offset of each."""
@@ -182,6 +225,32 @@ class _StoredNames:
         for offset, byte in enumerate(wanted):
             found = found[self.text[self.ends[found] - len(wanted) + offset] == byte]
         return int(found[-1]) if len(found) else None
+
+
+def _alike_by_letters(
+    word: str, text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], without: str
+) -> list[tuple[int, float]]:
+    """Return packed names that may be alike enough, and how much at most, the most alike first."""
+    begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)]
+    some = np.flatnonzero(ends > begins)
+    begins = begins[some]
+    if not len(some) or not word:
+        return []
+
+    def count(marked: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+        # Wide enough for all names but those that have a letter 256 times.
+        return np.add.reduceat(marked.view(np.uint8), begins, dtype=np.uint8)
+
+    # Of the bytes of a character the first is counted, so that equal characters are.
+    matched = np.zeros(len(some), np.int64)
+    for byte, times in Counter(character.encode("utf-8", "replace")[0] for character in word).items():
+        matched += np.minimum(count(text == byte), min(times, 255))
+    likeness = 2 * matched / (count((text & 0xC0) != 0x80) + float(len(word)))
+    if without:
+        likeness[count(text == ord(without)) > 0] = 0.0
+    chosen = np.flatnonzero(likeness >= _ALIKE)
+    chosen = chosen[np.argsort(-likeness[chosen], kind="stable")]
+    return list(zip(some[chosen].tolist(), likeness[chosen].tolist(), strict=True))
 
 
 _EMPTY = _StoredNames(np.zeros(0, np.uint8), np.zeros(0, np.int64))

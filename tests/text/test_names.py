@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from giaann_dask.errors import StoreDamagedError
@@ -41,3 +42,15 @@ def test_names_are_those_of_a_list(stored: list[str], added: list[str], count: i
 def test_damaged_tables_are_refused(text: bytes, ends: list[int]) -> None:
     with pytest.raises(StoreDamagedError, match="a string table"):
         Names.of_packed(np.frombuffer(text, np.uint8), np.array(ends, np.int64))
+
+
+@given(st.lists(st.text("abcé_ü", max_size=9), unique=True, max_size=40), st.text("abcéü", min_size=1, max_size=7))
+@example(["a" * 300, "aab"], "aab")
+def test_similar_names_are_those_of_difflib(names: list[str], word: str) -> None:
+    half = Names.of_packed(*pack_strings(names[: len(names) // 2]))
+    for name in names[len(names) // 2 :]:
+        half.append(name)
+    for without in ("", "_"):
+        among = [name for name in names if not without or without not in name]
+        assert half.similar(word, 3, without) == difflib.get_close_matches(word, among, 3)
+    assert half.having("_") == [name for name in names if "_" in name]

@@ -31,7 +31,6 @@ COMMANDS = {
     "evaluate_weekly": "weekly",
     "backup": "backup",
     "compare_profiles": "compare",
-    "research_rules": "research",
 }
 
 

@@ -8,7 +8,6 @@ columns, neurons and connections for a graph. `giaann_dask.store.export` makes i
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import numpy.typing as npt
 from giaann_dask.errors import ConceptMissingError, InputFormatError
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.text.names import Names
 from giaann_dask.text.noun_names import noun_name
 
 if TYPE_CHECKING:
@@ -210,13 +210,12 @@ class ConnectionTable(Summarised):
         >>> table.find_columns(["Cat", "cat", "wild cat"])
         [1, 2]
         """
-        column_of = {name: column for column, name in enumerate(self.concepts)}
-        columns = []
+        concepts, columns = _as_names(self.concepts), []
         for name in names:
             spelled = (name, name.lower(), noun_name(name.lower().split(" ")))
-            column = next((column_of[each] for each in spelled if each in column_of), None)
+            column = next((at for at in map(concepts.find, spelled) if at is not None), None)
             if column is None:
-                raise missing_concept(name, column_of)
+                raise missing_concept(name, self.concepts)
             columns.append(column)
         return list(dict.fromkeys(columns))
 
@@ -300,15 +299,20 @@ class ConnectionTable(Summarised):
         return graph
 
 
-def missing_concept(name: object, concepts: Iterable[str]) -> ConceptMissingError:
+def missing_concept(name: object, concepts: Sequence[str]) -> ConceptMissingError:
     """Return the error for a name that is no concept's; it names those that are spelled alike."""
     if not isinstance(name, str):
         received = f"no concept {name!r}, which is of type {type(name).__name__}, in the network"
-        first = next(iter(concepts), "miller")
+        first = concepts[0] if len(concepts) else "miller"
         return ConceptMissingError(received, "the name of one concept", f"name it as text, such as {first!r}")
-    close = difflib.get_close_matches(name.lower(), concepts, n=5)
+    close = _as_names(concepts).similar(name.lower(), 5)
     remedy = f"did you mean {', '.join(close)}?" if close else "concepts are lemmas of nouns"
     return ConceptMissingError(f"no concept {name!r} in the network", "one of its concepts", remedy)
+
+
+def _as_names(names: Sequence[str]) -> Names:
+    """Return names that are found without reading all of them, where they are packed."""
+    return names if isinstance(names, Names) else Names(names)
 
 
 def best_of_pairs(
