@@ -359,6 +359,20 @@ class BlockReader:
         sets = decode_targets(row_targets, fields, (segments, strength, change), gaps=self._gaps)
         return TargetBlock(self.source[part], sets, self._bits)
 
+    def skip(self, rows: int) -> None:
+        """Leave out the next rows, decoding hardly more of them than their segments."""
+        part = slice(self._taken, self._taken + rows)
+        self._taken = part.stop
+        left = targets = int(self.row_targets[part].sum())
+        changes = -targets
+        while left:
+            segments = self._values["target_segments"].take(min(left, CHUNK))
+            changes += int(np.bitwise_count(segments).sum(dtype=np.int64))
+            left -= len(segments)
+        self._values["strength_change"].skip(changes)
+        for name in ("target_column", "target_feature", "target_branch", "strength"):
+            self._values[name].skip(targets)
+
     def finish(self) -> None:
         """Check that all has been taken.
 
@@ -377,6 +391,16 @@ class _Values:
     def __init__(self, layout: ArrayLayout, entries: Mapping[str, bytes]) -> None:
         self._layout, self._entries = layout, entries
         self._chunk, self._decoded, self.left = np.zeros(0, layout.dtype), 0, layout.length
+
+    def skip(self, count: int) -> None:
+        """Leave out the next values, without decoding the chunks that have no others."""
+        beyond = count - len(self._chunk)
+        if beyond >= self._layout.chunk and count <= self.left:
+            whole = beyond // self._layout.chunk
+            self._decoded += whole
+            self.left -= len(self._chunk) + whole * self._layout.chunk
+            count, self._chunk = beyond - whole * self._layout.chunk, self._chunk[:0]
+        self.take(count)
 
     def take(self, count: int) -> npt.NDArray[Any]:
         """Return the next values, as a view of a chunk where they lie in one."""

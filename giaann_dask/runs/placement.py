@@ -8,7 +8,7 @@ connections are found in all of them; whatever else belongs to its neuron is in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,11 +17,12 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.keys import FEATURE_MASK, Integers, pack_neuron, unpack_neuron, unpack_target
-from giaann_dask.runs.packing import PackedRun, unpack_rows
+from giaann_dask.runs.packing import BlockReader, PackedRun, pack_targets, unpack_rows
 from giaann_dask.runs.run import Run, split_rows
 
 if TYPE_CHECKING:
     from giaann_dask.runs.pair_tables import PairTable
+    from giaann_dask.runs.target_sets import TargetBlock
 
 UNASSIGNED = -1
 # A network starts with at most this many regions, even if more are allowed: each costs tasks and files in every
@@ -262,6 +263,8 @@ def _leaves(first_regions: int, splits: Sequence[Split]) -> list[_Leaves]:
     return found
 
 
+# Targets of a packed run that are read in one go when it is split: they fit a processor's caches.
+_SPLIT_TOGETHER = 1 << 16
 # Between two columns rather than inside one, where neither part gets less than this share.
 _LEAST_SHARE = 0.25
 
@@ -350,3 +353,30 @@ def split_run(run: Run, pivot: int, upper: bool, target: int = 0) -> Run:
     reached = (lambda row: unpack_target(run.target[row])[1] >= target) if target else None
     source, pointer, kept = split_rows(run.source, run.pointer, pivot, upper, reached)
     return Run(source, pointer, run.target[kept], run.strength[kept])
+
+
+def split_packed(packed: PackedRun, pivot: int, upper: bool, target: int = 0, *, gaps: bool = False) -> PackedRun:
+    """Return what `split_run` returns, of a packed run, which is read in blocks of rows; of postings, with `gaps`."""
+    return pack_targets(_blocks_of_part(BlockReader(packed), pivot, upper, target), gaps=gaps)
+
+
+def _blocks_of_part(reader: BlockReader, pivot: int, upper: bool, target: int) -> Iterator[TargetBlock]:
+    """Yield the rows of a part in blocks, at least one."""
+    from giaann_dask.runs.target_sets import block_of_run, row_part
+
+    at, after = np.searchsorted(reader.source, [pivot, pivot + (target > 0)]).tolist()
+    if upper:
+        reader.skip(at)
+    if upper and at < after:
+        yield row_part(reader.take(1), target, upper)
+    begin, last = (after, len(reader.source)) if upper else (0, at)
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(reader.row_targets)])
+    while begin < last:
+        end = int(np.searchsorted(ends, ends[begin] + _SPLIT_TOGETHER, "right")) - 1
+        end = min(max(end, begin + 1), last)
+        yield reader.take(end - begin)
+        begin = end
+    if not upper and at < after:
+        yield row_part(reader.take(1), target, upper)
+    if at == after and not (len(reader.source) - at if upper else at):
+        yield block_of_run(Run.empty())

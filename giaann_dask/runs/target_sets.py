@@ -16,7 +16,7 @@ import numpy.typing as npt
 from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.runs.run import Run, readable
-from giaann_dask.spec import MAXIMUM_SEGMENTS
+from giaann_dask.spec import BRANCH_BITS, MAXIMUM_SEGMENTS
 
 Strengths: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 
@@ -98,6 +98,16 @@ def run_of_blocks(blocks: Sequence[TargetBlock]) -> Run:
         pointer += size
         rows, size = end, last
     return run
+
+
+def row_part(block: TargetBlock, target: int, upper: bool) -> TargetBlock:
+    """Return the targets of a block of one row whose neurons are below a key, or the others; no row without any."""
+    sets = block.sets
+    kept = (sets.key >> BRANCH_BITS >= target) == upper
+    changes = np.repeat(kept, np.bitwise_count(sets.segments).astype(np.int64) - 1)
+    part = sets.key[kept], sets.segments[kept], sets.strength[kept], sets.change[changes]
+    rows = min(len(part[0]), 1)
+    return TargetBlock(block.source[:rows], TargetSets(np.full(rows, len(part[0])), *part), block.bits if rows else 32)
 
 
 def collect_targets(run: Run) -> TargetSets:

@@ -29,7 +29,15 @@ from giaann_dask.runs.device_sums import PairSums, sum_pairs_on
 from giaann_dask.runs.merging import merge_encoded
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, pack_targets, unpack, unpack_rows
 from giaann_dask.runs.pair_tables import PairRegionRun, PairTable, join_pairs, pair_run, sum_pairs
-from giaann_dask.runs.placement import Placement, Split, choose_pivot, choose_target, row_weights, split_run
+from giaann_dask.runs.placement import (
+    Placement,
+    Split,
+    choose_pivot,
+    choose_target,
+    row_weights,
+    split_packed,
+    split_run,
+)
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.runs.target_sets import run_of_blocks
@@ -386,13 +394,17 @@ def split(run: AnyRun, pivot: int, target: int, upper: bool) -> AnyRun:
             split_run(run.neurons, neuron, upper),
             None if run.postings is None else split_run(run.postings, neuron, upper),
         )
-    whole = decode(run)
-    part = RegionRun(
-        split_run(whole.connections, pivot, upper, target),
-        split_run(whole.neurons, neuron, upper),
-        None if whole.postings is None else split_run(whole.postings, neuron, upper),
+    if isinstance(run, PackedRegionRun):
+        return PackedRegionRun(
+            split_packed(run.connections, pivot, upper, target),
+            split_packed(run.neurons, neuron, upper),
+            None if run.postings is None else split_packed(run.postings, neuron, upper, gaps=True),
+        )
+    return RegionRun(
+        split_run(run.connections, pivot, upper, target),
+        split_run(run.neurons, neuron, upper),
+        None if run.postings is None else split_run(run.postings, neuron, upper),
     )
-    return pack_run(part) if isinstance(run, PackedRegionRun) else part
 
 
 @takes_runs

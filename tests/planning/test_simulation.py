@@ -166,7 +166,7 @@ def test_slow_workers_are_judged_as_in_a_training(workload: SequenceSample) -> N
         reaction: _simulate(workload, _hardware(4), slow_workers=reaction, **options)
         for reaction in ("report", "adapt", "retire")
     }
-    assert {name: [*each.slow_workers] for name, each in found.items()} == dict.fromkeys(found, ["000000003"])
+    assert {name: [*each.slow_workers] for name, each in found.items()} == {name: ["000000003"] for name in found}
     assert "gets less work" in found["report"].slow_workers["000000003"]
     assert "loses its regions" in found["adapt"].slow_workers["000000003"]
     assert found["adapt"].rate > 1.2 * found["report"].rate

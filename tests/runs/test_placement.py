@@ -12,12 +12,20 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from giaann_dask.cluster import Roles, WorkerMemory, assign_regions
-from giaann_dask.keys import pack_neuron, unpack_neuron
+from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron
 from giaann_dask.runs.column_placement import ColumnUsage, place_columns
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.pair_tables import PairRegionRun, PairRule, PairTable, pair_run
-from giaann_dask.runs.placement import UNASSIGNED, Placement, choose_pivot, choose_target, row_weights, split_run
+from giaann_dask.runs.placement import (
+    UNASSIGNED,
+    Placement,
+    choose_pivot,
+    choose_target,
+    row_weights,
+    split_packed,
+    split_run,
+)
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import PlacementKind
 from giaann_dask.training.tasks import AnyRun, decode, divide_at_targets
@@ -146,6 +154,28 @@ def test_the_parts_of_a_run_are_the_run(data: st.DataObject, keys: np.ndarray) -
     whole = merge_runs([low, high])
     for name in ("source", "pointer", "target", "strength"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(run, name))
+
+
+connections = st.dictionaries(
+    st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 9), st.integers(0, 1)),
+    st.sampled_from([1, 7, 1 << 40]),
+    max_size=60,
+)
+
+
+@given(connections, st.integers(0, 4), st.integers(0, 9), st.booleans(), st.integers(1, 5))
+def test_a_packed_run_is_split_as_a_decoded_one(
+    strengths: dict[tuple[int, int, int, int], int], pivot: int, target: int, gaps: bool, chunk: int
+) -> None:
+    found = sorted((source, int(pack_target(*end)), strengths[source, *end]) for source, *end in strengths)
+    columns = np.array(found, np.int64).reshape(-1, 3).T
+    source, counts = np.unique(columns[0], return_counts=True)
+    pointer = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    run = Run(source, pointer, columns[1], columns[2])
+    for upper in (False, True):
+        part = split_packed(pack(run, chunk, gaps=gaps), pivot, upper, target, gaps=gaps)
+        expected = split_run(run, pivot, upper, target)
+        assert part.entries == pack(expected if expected.rows else Run.empty(), gaps=gaps).entries
 
 
 @given(data=st.data(), keys=neurons)
