@@ -31,12 +31,12 @@ _MANY = 4
 
 
 def require_layout(target: Integers, segments: int, branches: int) -> Integers:
-    """Return the target keys of a row for compiled code, which does not check where it writes.
+    """Return the target keys of rows for compiled code, which does not check where it writes.
 
     Parameters
     ----------
     target : ndarray
-        Ascending, int64.
+        Of any rows, int64.
     segments, branches : int
         Of the network.
 
@@ -46,7 +46,7 @@ def require_layout(target: Integers, segments: int, branches: int) -> Integers:
         If one is on another segment or branch.
     """
     if len(target):
-        segment, branch = int(target[-1]) >> SEGMENT_SHIFT, int((target & BRANCH_MASK).max())
+        segment, branch = int(target.max()) >> SEGMENT_SHIFT, int((target & BRANCH_MASK).max())
         if segment >= segments or branch >= branches:
             raise StoreDamagedError(
                 f"a row has connections up to segment {segment} and branch {branch}",

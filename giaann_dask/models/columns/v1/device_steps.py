@@ -11,10 +11,10 @@ step needs them. The module is imported where a device is chosen, because it imp
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from giaann_dask.models.columns.v1.tables import (
     step_pairs,
 )
 from giaann_dask.rows.source import RowSource, RunRows, require_layout
+from giaann_dask.runs.run import Run
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
 Found: TypeAlias = tuple[Integers, Integers, Floats]
@@ -41,6 +42,10 @@ Found: TypeAlias = tuple[Integers, Integers, Floats]
 BLOCK_THREADS = 128
 # Entries of candidates that one launch may return; 12 bytes each.
 _MOST_RETURNED = 1 << 26
+# All rows of a network are brought together where at least one in so many is wanted.
+_PART = 8
+# Target keys that are checked in one go, so that they stay in the processor's caches.
+_CHECKED = 1 << 16
 # Of the free memory of a device; batches and the sums of training need the rest.
 _SHARE = 0.5
 
@@ -366,7 +371,7 @@ def step_kernel(shape: tuple[int, int], rules: tuple[int, int, int, bool], threa
     """
     segments, branches = shape
 
-    @gpu.jit(fastmath=False)  # type: ignore[untyped-decorator]
+    @gpu.jit(fastmath=False, cache=True)  # type: ignore[untyped-decorator]
     def advance(
         target: Any, source: Any, bounds: Any, wide: Any, narrow: Any, largest: Any, line: Any, drives: Any,
         concept_rank: Any, feature_rank: Any, begins: Any, found_neuron: Any, found_value: Any,
@@ -468,42 +473,67 @@ class DeviceRows:
         wanted = self.missing(neurons)
         if not len(wanted):
             return True
-        found = self._fetch(rows, wanted)
-        if self._size + sum(map(len, found)) > self._limit:
+        if self._takes_all(rows, len(wanted)):
+            self._add_runs(rows.runs)
+            wanted = self.missing(neurons)
+        counts, found = self._fetch(rows, wanted)
+        if self._size + len(found) > self._limit:
             if len(self._source):
                 self._clear()
-                wanted, found = neurons, self._fetch(rows, neurons)
-            if sum(map(len, found)) > self._limit:
+                wanted, (counts, found) = neurons, self._fetch(rows, neurons)
+            if len(found) > self._limit:
                 return False
-        self._add(wanted, found)
+        self._add(wanted, counts, found)
         return True
 
-    def _fetch(self, rows: RowSource, neurons: Integers) -> list[Integers]:
+    def _takes_all(self, rows: RowSource, wanted: int) -> TypeGuard[RunRows]:
+        """Return whether all rows come at once: each by itself takes as long as thousands of connections."""
+        if not isinstance(rows, RunRows) or rows.divided or self._size:
+            return False
+        return (
+            wanted * _PART >= sum(map(len, (run.source for run in rows.runs)))
+            and sum(map(len, rows.runs)) <= self._limit
+        )
+
+    def _add_runs(self, runs: Sequence[Run]) -> None:
+        """Copy all rows of some runs to the device, each run in one transfer."""
+        for run in runs:
+            for begin in range(0, len(run), _CHECKED):
+                require_layout(run.target[begin : begin + _CHECKED], *self._layout)
+            bounds = np.stack([run.pointer[:-1], run.pointer[1:]], axis=1)
+            self._hold(run.source, bounds, bounds[:, 1] - _lower_bounds(run.target, bounds, self._last), run.target)
+            self.fetched += len(run.source)
+
+    def _fetch(self, rows: RowSource, neurons: Integers) -> tuple[Integers, Integers]:
+        """Return how many connections neurons have, and their target keys, row after row."""
         self.fetched += len(neurons)
         found = rows.rows(neurons.tolist())
-        none = np.zeros(0, np.int64)
-        return [
-            none if row is None else require_layout(row.target, *self._layout)
-            for row in map(found.__getitem__, neurons.tolist())
-        ]
+        each = [np.zeros(0, np.int64) if (row := found[neuron]) is None else row.target for neuron in neurons.tolist()]
+        joined = np.concatenate([np.zeros(0, np.int64), *each])
+        return np.array(list(map(len, each)), np.int64), require_layout(joined, *self._layout)
 
-    def _add(self, neurons: Integers, found: list[Integers]) -> None:
-        counts = np.array(list(map(len, found)), np.int64)
-        end = self._size + int(counts.sum())
+    def _add(self, neurons: Integers, counts: Integers, target: Integers) -> None:
+        """Copy rows that follow one another to the device."""
+        ends = np.cumsum(counts)
+        bounds = np.stack([ends - counts, ends], axis=1)
+        self._hold(neurons, bounds, ends - _lower_bounds(target, bounds, self._last), target)
+
+    def _hold(self, neurons: Integers, bounds: Integers, last: Integers, target: Integers) -> None:
+        """Append target keys to those of the device, with where the rows of neurons are among them."""
+        end = self._size + len(target)
         if end > len(self._target):
             grown = gpu.device_array(int(min(2 * end, max(self._limit, end))), np.int64)
             if self._size:
                 grown[: self._size].copy_to_device(self._target[: self._size])
             self._target = grown
-        if end > self._size:
-            self._target[self._size : end].copy_to_device(np.concatenate(found))
-        bounds = self._size + np.cumsum(counts) - counts
-        ends = np.array([len(its) - int(its.searchsorted(self._last)) for its in found], np.int64)
+        if len(target):
+            self._target[self._size : end].copy_to_device(target)
         source = np.concatenate([self._source, neurons])
         order = np.argsort(source)
-        self._source, self._size = source[order], end
-        self._bounds = np.concatenate([self._bounds, np.stack([bounds, bounds + counts], axis=1)])[order]
-        self._ends = np.concatenate([self._ends, ends])[order]
+        self._source = source[order]
+        self._bounds = np.concatenate([self._bounds, bounds + self._size])[order]
+        self._ends = np.concatenate([self._ends, last])[order]
+        self._size = end
         self._upload()
 
     def _upload(self) -> None:
@@ -512,6 +542,17 @@ class DeviceRows:
     def last_entries(self, neurons: Integers) -> Integers:
         """Return how many connections neurons that were brought have in the last segment."""
         return self._ends[self._source.searchsorted(neurons)]
+
+
+def _lower_bounds(target: Integers, bounds: Integers, key: int) -> Integers:
+    """Return the place in each row of the first target key that is not before one; rows are between the bounds."""
+    begin, end = bounds[:, 0].copy(), bounds[:, 1].copy()
+    while (open_ := begin < end).any():
+        middle = (begin + end) >> 1
+        before = open_ & (target[np.minimum(middle, len(target) - 1)] < key)
+        begin = np.where(before, middle + 1, begin)
+        end = np.where(open_ & ~before, middle, end)
+    return begin
 
 
 KEPT_ROWS: dict[tuple[int, ...], DeviceRows] = {}
