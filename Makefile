@@ -138,7 +138,7 @@ GPU_CHECK := dask google_crc32c icechunk numba numba_cuda numcodecs numpy pytest
 gpu-check:
 	@$(PYTHON) -c 'import importlib.util as u, sys; lost = [each for each in sys.argv[1:] if u.find_spec(each) is None]; \
 		sys.exit("gpu-check needs these packages: %s" % " ".join(lost) if lost else 0)' $(GPU_CHECK)
-	PYTHONPATH=. $(PYTHON) -m pytest -m gpu -rs -o addopts= -o timeout= -p no:cacheprovider --noconftest tests/test_gpu.py
+	PYTHONPATH=. $(PYTHON) -m pytest -m gpu -rs -o addopts= -o timeout=0 -p no:cacheprovider --noconftest tests/test_gpu.py
 	PYTHONPATH=. $(PYTHON) benchmarks/device.py
 
 # Wheel and source distribution in dist, checked as a package index does, and the recipe of the package for conda; in an

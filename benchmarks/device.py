@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,8 +46,13 @@ def median_seconds(function: Callable[[], object], device: torch.device, runs: i
     return sorted(seconds[1:])[runs // 2]
 
 
-def tokens_per_s(block: EncodedBlock, sequences: int, device: torch.device | None) -> float:
-    """Return how many tokens of as many sequences a batch predicts in a second, compiled without a device."""
+def tokens_per_s(
+    block: EncodedBlock, sequences: int, device: torch.device | None, start: Callable[[], object] | None = None
+) -> float:
+    """Return how many tokens of as many sequences a batch predicts in a second, compiled without a device.
+
+    `start` is called before what is timed.
+    """
     specification = Specification()
     parts = connect_batch([block], specification, Placement(1))
     rows, vocabulary = RunRows([add_runs([part]).connections for part in parts.values()], lambda _: 0), 20_001
@@ -56,7 +64,9 @@ def tokens_per_s(block: EncodedBlock, sequences: int, device: torch.device | Non
     ]
     options = BatchOptions(slots=sequences)
     # The first time is for compiling, and for taking the rows to the device.
-    for _ in range(2):
+    for turn in range(2):
+        if turn and start is not None:
+            start()
         batch = PullBatch(specification, rows, batch=options, device=device, traced=False)
         started, predicted = time.perf_counter(), 0
         for prompt in prompts:
@@ -67,12 +77,29 @@ def tokens_per_s(block: EncodedBlock, sequences: int, device: torch.device | Non
     return predicted / seconds
 
 
+def compiled_together(sequences: int, prompts: int, processes: int) -> float:
+    """Return how many tokens of as many prompts a second some processes predict at the same time, compiled."""
+    with multiprocessing.get_context("spawn").Manager() as manager:
+        barrier = manager.Barrier(processes)
+        with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+            share = -(-prompts // processes)
+            return sum(pool.map(_compiled, [sequences] * processes, [share] * processes, [barrier] * processes))
+
+
+def _compiled(sequences: int, prompts: int, barrier: Any) -> float:
+    block = random_block(sequences)
+    return tokens_per_s(block, prompts, None, start=barrier.wait)
+
+
 def main() -> None:
     """Run the benchmark and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sequences", type=int, default=8192)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--prompts", type=int, default=64, help="that take a step together")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="of the processor, among which the prompts are divided"
+    )
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     device = select_device(arguments.device) or torch.device("cpu")
@@ -84,6 +111,7 @@ def main() -> None:
     def sort() -> object:
         return np.sort(keys.numpy()) if device.type == "cpu" else torch.sort(keys)
 
+    prompts = arguments.sequences, arguments.prompts
     pairs = pairs_of(*connect_batch([block], specification, Placement(1)).values())
 
     copy_s = median_seconds(keys.clone, device, arguments.runs)
@@ -102,7 +130,9 @@ def main() -> None:
                 "sum_share_of_sort_rate": sort_s / sum_s,
                 "sum_share_of_copy_rate": copy_s / sum_s,
                 "compiled_sum_entries_per_s": entries / compiled_s,
-                "compiled_tokens_per_s": tokens_per_s(block, arguments.prompts, None),
+                "prompts": arguments.prompts,
+                "processes": arguments.processes,
+                "compiled_tokens_per_s": compiled_together(*prompts, arguments.processes),
                 "kernel_tokens_per_s": None if device.type == "cpu" else tokens_per_s(block, arguments.prompts, device),
             },
             indent=2,

@@ -37,6 +37,8 @@ else:
 def __getattr__(name: str) -> object:
     """Return numba's compiler of kernels as ``gpu``; a kernel's module needs it and no stand-in."""
     if name == "gpu":
+        # Small batches are no mistake of users, whom numba would warn at each launch.
+        import_module("numba").config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
         return import_module("numba.cuda")
     raise AttributeError(name)
 
@@ -227,7 +229,10 @@ def download_arrays(tensors: Sequence[torch.Tensor]) -> list[npt.NDArray[Any]]:
     """
     # The widest first, so that all are aligned.
     order = sorted(range(len(tensors)), key=lambda place: -tensors[place].element_size())
-    whole = torch.cat([tensors[place].view(torch.uint8) for place in order]).cpu().numpy()
+    joined = torch.cat([tensors[place].view(torch.uint8) for place in order])
+    # Pinned memory is used again by later transfers; new memory takes longer to touch than the transfer.
+    pinned = torch.empty(len(joined), dtype=torch.uint8, pin_memory=True) if joined.is_cuda else None
+    whole = (joined.cpu() if pinned is None else pinned.copy_(joined)).numpy()
     found: dict[int, npt.NDArray[Any]] = {}
     begin = 0
     for place in order:

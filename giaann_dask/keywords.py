@@ -207,6 +207,24 @@ def _default(option: Field[Any]) -> Any:
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 
+def arguments_of(function: Callable[..., Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments of a call with fields of options, checked and as these options, without the call.
+
+    Parameters
+    ----------
+    function : callable
+        One that takes fields of its options as keywords.
+    named : mapping of str to Any
+        The keywords.
+
+    Raises
+    ------
+    KeywordError, OptionError
+        As the call would.
+    """
+    return _with_options(unwrap(function), named)
+
+
 def _with_options(function: FunctionType, named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments of a call, with the fields of options that it names in these options."""
     own, known = _parameters(function), _fields_of(function)

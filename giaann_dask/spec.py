@@ -136,6 +136,10 @@ class Specification:
         Whether the first segment of a kind also takes all that is farther away than the segments reach.
     proximity_exponent : float
         A connection over distance d gains ``proximity_scale / (d + 1) ** proximity_exponent``.
+    self_transitions : bool
+        Whether every token also makes a pair with itself, so that each trained neuron is connected to itself as if it
+        followed itself: on the segments of adjacent tokens, over distance 0. Off, a neuron is connected to itself
+        where it occurs again.
     branch_order : {"occurrence", "random"}
         Which branch a token is on: ``"occurrence"`` counts the neuron's tokens in the sequence up to the
         last branch, ``"random"`` takes any, by a hash of the sequence's neurons and the token's place.
@@ -210,6 +214,7 @@ class Specification:
     column_catch_all: bool = MODEL_DEFAULT
     feature_catch_all: bool = MODEL_DEFAULT
     proximity_exponent: float = MODEL_DEFAULT
+    self_transitions: bool = False
     branch_order: BranchOrder = MODEL_DEFAULT
     branch_tree: bool = MODEL_DEFAULT
     own_strengths: OwnStrengths = MODEL_DEFAULT
@@ -262,7 +267,9 @@ class Specification:
         _require(1 <= self.strength_bits <= 30, "strength_bits", self.strength_bits, "1 to 30")
         _require(0 < self.proximity_scale < 1e6, "proximity_scale", self.proximity_scale, "0 to 1000000")
         _require(self.flags in FLAGS, "flags", self.flags, " or ".join(FLAGS))
-        _require(isinstance(self.trace, bool), "trace", self.trace, "True or False")
+        for name in ("trace", "self_transitions"):
+            value = getattr(self, name)
+            _require(isinstance(value, bool), name, value, "True or False")
 
     @property
     def traits(self) -> ModelTraits:
@@ -319,6 +326,11 @@ class Specification:
         return self.segments - self.column_segments
 
     @property
+    def least_distance(self) -> int:
+        """Least distance of the tokens of a pair; at 0 a token makes a pair with itself."""
+        return 0 if self.self_transitions else 1
+
+    @property
     def last_segment(self) -> int:
         """Number of the last segment, that of adjacent tokens."""
         return self.segments - 1
@@ -369,8 +381,8 @@ class Specification:
         Returns
         -------
         ndarray
-            Strength units, int64, shape ``(longest_sequence,)``; entry 0 is 0. The real value is
-            ``float32(float32(1 / (d + 1)) * proximity_scale)``, rounded to the nearest unit.
+            Strength units, int64, shape ``(longest_sequence,)``; entry 0 is 0 without `self_transitions`. The real
+            value is ``float32(float32(1 / (d + 1)) * proximity_scale)``, rounded to the nearest unit.
         """
         place = np.arange(self.longest_sequence, dtype=np.float64) + 1.0
         if self.proximity_exponent != 1:
@@ -380,7 +392,7 @@ class Specification:
         if self.limit_scope == "pair":
             scaled = self._limited(scaled)
         units = np.rint(scaled * (1 << self.strength_bits)).astype(np.int64)
-        units[0] = 0
+        units[: self.least_distance] = 0
         return units
 
     def strengths(self, units: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.float64]:

@@ -21,7 +21,7 @@ from giaann_dask.cluster.devices import declare_roles, machine_of
 from giaann_dask.cluster.stages import INFER_TOGETHER, SUM
 from giaann_dask.device import DeviceName
 from giaann_dask.models.columns.connections import connect_batch
-from giaann_dask.models.columns.evaluation.evaluation import SEQUENCES_PER_TASK
+from giaann_dask.models.columns.evaluation.evaluation import SEQUENCES_PER_TASK, TASKS_ON_DEVICE
 from giaann_dask.models.columns.evaluation.predicting import PredictionRule, infer
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable
@@ -60,6 +60,8 @@ class Trial:
         Take what a device has computed, on the processor.
     sent : bool
         Whether it is sent to the device for each task; else it stays there, as the regions of a network.
+    tasks : int
+        How many tasks of the processor the device does as one.
     """
 
     stage: str
@@ -68,6 +70,7 @@ class Trial:
     there: Callable[[Any], Any]
     back: Callable[[Any], None]
     sent: bool
+    tasks: int = 1
 
 
 def calibrate(client: Client, device: DeviceName) -> None:
@@ -107,7 +110,7 @@ def _measure(client: Client, trial: Trial, others: dict[str, Any], device: dict[
         result(client.submit(trial.back, found, pure=False, **others))
         for taken, spent in zip(seconds, (between - began, time.perf_counter() - between), strict=True):
             taken.append(spent)
-    return median(seconds[0][1:]) / median(seconds[1][1:])
+    return trial.tasks * median(seconds[0][1:]) / median(seconds[1][1:])
 
 
 def random_pairs(seed: int) -> tuple[PairTable, ...]:
@@ -130,26 +133,26 @@ def take_sums(sums: PairSums) -> None:
 
 def random_network(seed: int) -> tuple[EncodedBlock, Run]:
     """Return sequences and a network that was trained on them, as a task."""
-    block = random_block(_SEQUENCES, seed)
+    block = random_block(SEQUENCES_PER_TASK * TASKS_ON_DEVICE, seed)
     (table,) = tasks.pairs_of(*connect_batch([block], Specification(), Placement(1)).values())
     return block, pair_run([table])
 
 
 def predict_here(network: tuple[EncodedBlock, Run]) -> None:
     """Predict sequences as a task of an evaluation does."""
-    _predict(network, "cpu")
+    _predict(network, SEQUENCES_PER_TASK, "cpu")
 
 
 def predict_there(network: tuple[EncodedBlock, Run]) -> None:
     """Predict sequences as a task of an evaluation does on a device."""
-    _predict(network, "cuda")
+    _predict(network, SEQUENCES_PER_TASK * TASKS_ON_DEVICE, "cuda")
 
 
-def _predict(network: tuple[EncodedBlock, Run], device: DeviceName) -> None:
+def _predict(network: tuple[EncodedBlock, Run], sequences: int, device: DeviceName) -> None:
     block, run = network
     flags = FlagTable(np.zeros(FEATURES + 1, np.bool_), np.full(FEATURES + 1, -1, np.int64))
     rule = PredictionRule(specification=Specification(), options=InferenceOptions(), device=device)
-    infer(block, (0, min(SEQUENCES_PER_TASK, _SEQUENCES)), flags, Placement(1), [run], rule)
+    infer(block, (0, sequences), flags, Placement(1), [run], rule)
 
 
 def forget(_: object) -> None:
@@ -158,5 +161,13 @@ def forget(_: object) -> None:
 
 TRIALS = (
     Trial(stage=SUM, make=random_pairs, here=sum_here, there=tasks.sum_on_device, back=take_sums, sent=True),
-    Trial(stage=INFER_TOGETHER, make=random_network, here=predict_here, there=predict_there, back=forget, sent=False),
+    Trial(
+        stage=INFER_TOGETHER,
+        make=random_network,
+        here=predict_here,
+        there=predict_there,
+        back=forget,
+        sent=False,
+        tasks=TASKS_ON_DEVICE,
+    ),
 )

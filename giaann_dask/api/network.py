@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
     from giaann_dask.models.results import EvaluationReport
     from giaann_dask.models.words.score_report import Baseline, ScoreReport, ScoringOptions
+    from giaann_dask.predict.claims import Claim, ClaimReport
     from giaann_dask.predict.continuation import Continuation
     from giaann_dask.predict.generation import PromptOpening
     from giaann_dask.predict.sessions import ContinuationStream, PromptSession
@@ -582,6 +583,44 @@ class Network(Summarised, Mapping[str, "Column"]):
         explained = bool(explain) if options is None else explain
         wanted = _generation_options(options, max_tokens, temperature, seed, explained)
         return PromptSession(self.sessions([prompt], client=client, options=wanted, batch=BatchOptions(slots=1)))
+
+    def check_claims(
+        self,
+        claims: str | Path | Iterable[Claim | Mapping[str, Any]],
+        *,
+        client: Client | None = None,
+        least_value: float | None = None,
+        options: GenerationOptions | None = None,
+        **keywords: Any,
+    ) -> ClaimReport:
+        """Return how the network answers claims: justified, right or wrong without support, invented, or not at all.
+
+        Parameters
+        ----------
+        claims : str, Path or iterable of Claim or mapping
+            A file of JSON lines, or the claims; see `giaann_dask.predict.claims.Claim`.
+        client : Client, optional
+            As of `sessions`.
+        least_value : float, optional
+            An answer whose first word has a lower activation, of profile ``contexts`` probability, counts as none.
+            By default there is none only where nothing can be predicted.
+        options : GenerationOptions, optional
+            Options of the continuations; `max_tokens` follows from the answers.
+        **keywords
+            Fields of `options`, and of the options within these, by their names.
+
+        Raises
+        ------
+        GiaannError
+            If the claims cannot be read, or the options do not fit the network.
+        """
+        from giaann_dask.models.generation_options import GenerationOptions
+        from giaann_dask.predict.claims import as_claims, report_claims, tokens_of_answers
+
+        asked, subwords = as_claims(claims), self.specification.tokens == "subwords"
+        wanted = replace(options or GenerationOptions(), reasons=0, max_tokens=tokens_of_answers(asked, subwords))
+        with self.sessions([claim.prompt for claim in asked], client=client, options=wanted) as events:
+            return report_claims(asked, events, least_value=least_value, subwords=subwords, commit=self.commit)
 
     @attempt()
     def sessions(

@@ -18,7 +18,7 @@ from giaann_dask.cli.event_files import event_log, events_option, round_log, rou
 from giaann_dask.cli.logs import is_verbose
 from giaann_dask.cli.output import answer, figures, say
 from giaann_dask.cli.progress import Workload, progress, waiting
-from giaann_dask.cli.scoring import check_baseline, compare, score
+from giaann_dask.cli.scoring import check_baseline, check_claims, compare, score
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
     INPUTS,
@@ -49,7 +49,7 @@ from giaann_dask.cli.specification_options import (
     specification_options,
 )
 from giaann_dask.cli.stopping import stop_on_signals
-from giaann_dask.errors import require_option
+from giaann_dask.errors import OptionError, parameter, require_option
 from giaann_dask.workflows.exits import DONE, TRY_AGAIN
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
 
 @giaann_dask.command()
 @NETWORK
-@INPUTS
+@click.argument("inputs", nargs=-1, metavar="[INPUT...]", callback=as_files)
 @inference_options
 @options_of("rules", "giaann_dask.models.generation_options.PredictionRules", "Inference")
 @evaluation_options("max_sequences", "first_sequence", "top_k", "bits_per_byte")
@@ -244,6 +244,8 @@ def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
     metavar="INPUT",
     help="The text that a network of profile v1 or v2 was trained on, for --baseline; repeatable.",
 )
+@section("Claims")("--claims", type=FILE_PATH, help="Check the claims of a file of JSON lines instead of text.")
+@section("Claims")("--least-value", type=float, help="Count answers of a lower activation or probability as none.")
 @click.option("--ref", "commit", metavar="NAME", help="Evaluate an older commit, tag or branch.")
 @row_options
 @text_options
@@ -266,7 +268,17 @@ def evaluate(
 
     A network of profile contexts gives every word a probability, so perplexity and bits per byte come with
     it, and sentences of any kind count.
+
+    With --claims there is no INPUT: each prompt of the file is continued, and its answer is justified, right or wrong
+    without support, hallucinated, or none (abstained).
     """
+    claims = values["claims"]
+    if bool(inputs) == (claims is not None):
+        received = f"{'both' if inputs else 'neither'} text {'and' if inputs else 'nor'} {parameter('claims')}"
+        raise OptionError(received, "one of them", "name the text to predict, or a file of claims")
+    if values["least_value"] is not None and claims is None:
+        received = f"{parameter('least_value')} without {parameter('claims')}"
+        raise OptionError(received, "claims, whose answers abstain", "leave it out")
     where = prepared(cluster)
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.network import Network
@@ -279,6 +291,9 @@ def evaluate(
     for path in reports:
         check_report_name(path, groups=opened.specification.traits.columns)
         require_writable(path)
+    if claims is not None:
+        check_claims(opened, asked, where)
+        return
     if opened.specification.traits.probabilities:
         score(opened, inputs, asked, where)
         return

@@ -7,7 +7,7 @@ job, disk full); all are in docs/how-to/workflows.md.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,13 @@ from giaann_dask.cli.shared_options import (
     new_text_options,
     output_options,
     prepared,
+    read_toml,
     text_options,
     training_options,
 )
 from giaann_dask.cli.specification_options import network_options, read_specification
 from giaann_dask.cli.stopping import stop_on_signals
+from giaann_dask.errors import OptionError
 
 _NETWORK = click.option("--network", required=True, type=NETWORK_PATH, help="Folder or URL of the network.")
 _job = section("Job")
@@ -221,5 +223,39 @@ def compare(output: Path, **values: Any) -> None:
     answer({"rows": [asdict(row) for row in rows]}, values["as_json"], table.splitlines())
 
 
-for command in (nightly, weekly, backup, compare):
+@job_command("research")
+@click.argument("rules", metavar="CONFIG", type=FILE_PATH)
+@click.option("--output", type=FILE_PATH, help="Folder for table and network.  [default: CONFIG without its suffix]")
+@dense_options
+def research(rules: Path, output: Path | None, **values: Any) -> None:
+    """Compare rules: train and evaluate by each on the same text, and keep a table.
+
+    CONFIG is a TOML file with the tables train and evaluate, and with rules or a grid that vary them. Rules that have
+    figures in the table are not tried again.
+    """
+    where = prepared(values["cluster"])
+    from giaann_dask.cluster import connect
+    from giaann_dask.workflows.research import Research, ResearchOptions, summary
+
+    tables = read_toml(rules, "CONFIG")
+    known = [each.name for each in fields(ResearchOptions) if each.name != "output"]
+    for name in sorted({*tables} - {*known}):
+        raise OptionError(f"{rules} has {name!r}", f"the tables {', '.join(known)}", "correct the name")
+    for name in sorted({"train", "evaluate"} - {*tables}):
+        raise OptionError(f"{rules} has no table {name!r}", f"the tables {', '.join(known)}", "add it")
+    options = ResearchOptions(**tables, output=output or rules.with_suffix(""))
+    found = Research.of(options)
+    if values["dry_run"]:
+        waiting = {"output": str(options.output), "dry_run": True, "rules": [rule.name for rule, _ in found.waiting()]}
+        answer(waiting, values["as_json"], figures(waiting, *waiting))
+        return
+    with connect(options=where) as client, progress() as observer:
+        for row in found.run(client, observer):
+            if not values["as_json"]:
+                answer(row, False, summary(row))
+    if values["as_json"]:
+        answer({"rows": [row for _, row in found.rows()]}, True, [])
+
+
+for command in (nightly, weekly, backup, compare, research):
     job.add_command(command)

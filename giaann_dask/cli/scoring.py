@@ -1,4 +1,4 @@
-"""Evaluate a network of profile ``contexts``, and compare a network of any profile with n-grams.
+"""Evaluate a network of profile ``contexts``, compare a network of any profile with n-grams, and check claims.
 
 These are parts of the command ``evaluate`` (`commands`).
 """
@@ -11,7 +11,7 @@ from giaann_dask.cli.click_ext import given_options
 from giaann_dask.cli.event_files import event_log
 from giaann_dask.cli.logs import is_verbose
 from giaann_dask.cli.output import answer, figures
-from giaann_dask.cli.progress import Workload, progress
+from giaann_dask.cli.progress import Workload, progress, waiting
 from giaann_dask.errors import OptionError, parameter
 
 if TYPE_CHECKING:
@@ -50,6 +50,36 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
     shown = report.shown(is_verbose())
     lines = [*figures(shown, *shown), *report.lines(), *counts["reports"]]
     answer(counts, values["as_json"], [f"network {network.path}", *lines])
+
+
+def check_claims(network: Network, values: dict[str, Any], where: ClusterOptions) -> None:
+    """Let a network of any profile answer claims, and print the outcomes.
+
+    Raises
+    ------
+    GiaannError
+        If the claims cannot be read, or the options do not fit the network.
+    """
+    from giaann_dask.api.cluster import connect
+    from giaann_dask.cli.shared_options import inference_rules
+    from giaann_dask.models.generation_options import GenerationOptions
+    from giaann_dask.predict.claims import as_claims
+
+    others = [name for name in ("baseline", "reports", "events") if values[name]]
+    for name in [each for each in given_options("rules", "evaluation") if each != "device"] + others:
+        raise OptionError(f"{parameter(name)} with {parameter('claims')}", "text to predict", "leave one of them out")
+    evaluation, claims = values["evaluation"], as_claims(values["claims"])
+    options = GenerationOptions(
+        inference=inference_rules(values, "prediction"),
+        tagger=values["text"].tagger or GenerationOptions.tagger,
+        rows=evaluation.rows,
+        device=evaluation.device,
+    )
+    network.require_fit(options)
+    with connect(options=where) as client, waiting("evaluate"):
+        found = network.check_claims(claims, client=client, least_value=values["least_value"], options=options)
+    shown = found.shown()
+    answer(found.as_dict(), values["as_json"], [f"network {network.path}", *figures(shown, *shown), *found.lines()])
 
 
 class Compared(NamedTuple):

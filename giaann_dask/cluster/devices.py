@@ -66,7 +66,7 @@ class DeviceShare:
 
     def __init__(self, tasks: float = 0.0) -> None:
         self._tasks = tasks
-        self._running: list[Future] = []
+        self._running: list[tuple[Future, int]] = []
 
     @classmethod
     def of(cls, client: Client, stage: str, device: DeviceName, roles: Roles) -> DeviceShare:
@@ -97,12 +97,16 @@ class DeviceShare:
         """Whether devices have any share."""
         return self._tasks > 0
 
+    def capacity(self, roles: Roles, most: int = 1) -> int:
+        """Return how many tasks, `most` or fewer, a device may do now as one; 0 leaves all to other workers."""
+        self._running = [(future, tasks) for future, tasks in self._running if not future.done()]
+        left = self._tasks * len(roles.devices) - sum(tasks for _, tasks in self._running) if roles.devices else 0
+        return max(0, int(min(most, self._tasks, left)))
+
     def place(self, roles: Roles) -> dict[str, Any] | None:
         """Return the arguments of `Client.submit` for the next task on a device, None where no device is to run it."""
-        self._running = [future for future in self._running if not future.done()]
-        room = roles.devices and len(self._running) < self._tasks * len(roles.devices)
-        return roles.on_device() if room else None
+        return roles.on_device() if self.capacity(roles) else None
 
-    def add(self, future: Future) -> None:
-        """Count a task that a device computes."""
-        self._running.append(future)
+    def add(self, future: Future, tasks: int = 1) -> None:
+        """Count a future that a device computes, which does so many tasks."""
+        self._running.append((future, tasks))

@@ -99,7 +99,7 @@ class _Layout(NamedTuple):
     def of(cls, rule: PairRule, neurons: int) -> _Layout:
         """Return the widths for so many targets; what is left of 63 bits is for rows."""
         segments = (rule.columns + rule.features - 1).bit_length()
-        return cls(width(neurons), rule.target_shift - rule.branch_shift, segments, rule.segment_shift)
+        return cls(width(neurons), rule.target_shift - rule.branch_shift, segments, len(rule.increments).bit_length())
 
     @property
     def rows(self) -> int:
@@ -198,8 +198,8 @@ def _sum_piece(
     device: torch.device, pairs: _Pairs, rows: int, layout: _Layout, rule: PairRule
 ) -> tuple[list[npt.NDArray[Any]], int]:
     """Sum the pairs of some rows; return what is downloaded (see `PairSums`), and the largest strength."""
-    # Without a class and a distance nothing is added, see `_entries`.
-    increments = np.append(0, rule.increments[1:])
+    # The last one is that of entries that add nothing, see `_entries`.
+    increments = np.append(rule.increments, 0)
     count = sum(map(len, (*pairs.narrow, *pairs.wide)))
     *there, weights = upload_arrays([*pairs, [increments]], device)
     entries = torch.sort(_entries(there, count, layout, rule)).values
@@ -245,9 +245,10 @@ def _entries(there: Sequence[torch.Tensor], count: int, layout: _Layout, rule: P
     end = ((rows[place].to(torch.int64) << layout.targets) | number) << layout.branches
     branch = (key >> rule.branch_shift) & ((1 << layout.branches) - 1)
     column = (key >> rule.segment_shift) & ((1 << (rule.branch_shift - rule.segment_shift)) - 1)
-    distance = key & ((1 << rule.class_shift) - 1)
+    # A token is adjacent to itself.
+    distance = (key & ((1 << rule.class_shift) - 1)).clamp(min=1)
     nearness = rule.features - distance.clamp(max=rule.features)
-    gain = key & ((1 << layout.gains) - 1)
+    gain, nothing = key & ((1 << rule.segment_shift) - 1), len(rule.increments)
     found = []
     for segment, halvings in ((column, column), (nearness + rule.columns, nearness)):
         node = branch >> halvings if rule.tree else branch
@@ -255,8 +256,8 @@ def _entries(there: Sequence[torch.Tensor], count: int, layout: _Layout, rule: P
     near, reached = column < rule.columns, distance <= rule.reach
     return torch.cat(
         [
-            torch.where(near, found[0] | gain, found[1]),
-            torch.where(reached, found[1] | gain, found[0]),
+            torch.where(near, found[0] | gain, found[1] | nothing),
+            torch.where(reached, found[1] | gain, found[0] | nothing),
         ]
     )
 

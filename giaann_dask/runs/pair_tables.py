@@ -393,7 +393,8 @@ def _collect(
                     break
                 at += 1
                 branch = (key >> branch_shift) & (branches - 1)
-                column, distance = (key >> segment_shift) & places, key & distances
+                # A token is adjacent to itself.
+                column, distance = (key >> segment_shift) & places, max(key & distances, np.int64(1))
                 feature = columns + features - min(distance, features)
                 for segment in (column if column < columns else -1, feature if distance <= reach else -1):
                     if segment < 0:

@@ -12,7 +12,7 @@ not trained again. Its options are in `giaann_dask.cli.jobs`.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -143,12 +143,26 @@ def write(rows: list[ComparisonRow], folder: Path) -> str:
         writer = csv.DictWriter(file, fields)
         writer.writeheader()
         writer.writerows(map(asdict, rows))
-    lines = ["| " + " | ".join(fields) + " |", "|---" * len(fields) + "|"]
-    lines += ["| " + " | ".join(map(_shown, asdict(row).values())) + " |" for row in rows]
-    table = "\n".join(lines) + "\n"
+    table = markdown_table(list(map(asdict, rows)))
     (folder / "profiles.md").write_text(table, encoding="utf-8")
     _draw(rows, folder / "profiles.png")
     return table
+
+
+def markdown_table(rows: Sequence[Mapping[str, object]]) -> str:
+    r"""Return a table of rows with the same fields, at least one, as Markdown.
+
+    Examples
+    --------
+    >>> print(markdown_table([{"rule": "a", "top1": 0.25}, {"rule": "b|c", "top1": None}]), end="")
+    | rule | top1 |
+    |---|---|
+    | a | 0.2500 |
+    | b\|c |  |
+    """
+    lines = ["| " + " | ".join(rows[0]) + " |", "|---" * len(rows[0]) + "|"]
+    lines += ["| " + " | ".join(map(_shown, row.values())) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
 
 
 def _shown(value: object) -> str:
@@ -156,7 +170,7 @@ def _shown(value: object) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.4f}" if value < 10 else format_float(value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else str(value).replace("|", "\\|")
 
 
 def _draw(rows: list[ComparisonRow], path: Path) -> None:

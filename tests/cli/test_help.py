@@ -31,7 +31,7 @@ COMMANDS = dict(below(giaann_dask))
 
 # Options of where a command runs, and the commands that start or join a cluster.
 CLUSTER = {"--workers", "--threads", "--memory-limit", "--protocol"}
-JOBS = {"job nightly", "job weekly", "job compare"}
+JOBS = {"job nightly", "job weekly", "job compare", "job research"}
 RUN_ON_A_CLUSTER = {
     "encode",
     "train",

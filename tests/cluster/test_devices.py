@@ -111,6 +111,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the file of speeds in a cache of its own, with trials of few sequences."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(calibration, "_SEQUENCES", 9)
+    monkeypatch.setattr(calibration, "SEQUENCES_PER_TASK", 9)
+    monkeypatch.setattr(calibration, "TASKS_ON_DEVICE", 1)
     return tmp_path / "giaann_dask" / "device-speeds.json"
 
 

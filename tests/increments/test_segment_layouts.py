@@ -42,6 +42,7 @@ def specifications(draw: st.DrawFn) -> Specification:
         column_catch_all=counts[0] > 0 and draw(st.booleans()),
         feature_catch_all=counts[1] > 0 and draw(st.booleans()),
         proximity_exponent=draw(st.sampled_from([1.0, 0.5, 2.0])),
+        self_transitions=draw(st.booleans()),
         pos_factors=draw(st.sampled_from([(), (("VERB", 3.0),)])),
         pos_scope="external",
     )
@@ -91,15 +92,16 @@ def read_literally(block: EncodedBlock, specification: Specification) -> dict[Ke
     plain, scaled = specification.increments().tolist(), specification.increments(factor).tolist()
     for begin, end in zip(block.offsets[:-1].tolist(), block.offsets[1:].tolist(), strict=True):
         for i in range(begin, end):
-            for j in range(i + 1, end):
+            for j in range(i + (not specification.self_transitions), end):
                 if block.train_mask is not None and not block.train_mask[j]:
                     continue
                 distance, gap = j - i, int(block.occurrence[j]) - int(block.occurrence[i])
                 segments = []
                 if gap < columns or specification.column_catch_all:
                     segments.append(max(columns - 1 - gap, 0))
-                if distance <= reach or specification.feature_catch_all:
-                    segments.append(columns + reach - min(distance, reach))
+                # A token is as near to itself as to its neighbour.
+                if max(distance, 1) <= reach or specification.feature_catch_all:
+                    segments.append(columns + reach - min(max(distance, 1), reach))
                 gain = (scaled if gap and block.flags[i] >> 3 == 16 else plain)[distance]
                 for segment in segments:
                     ends = (block.column[i], block.feature[i], segment, block.column[j], block.feature[j])
@@ -141,6 +143,35 @@ def test_kernels_follow_the_rule(block: EncodedBlock, specification: Specificati
         assert all(key[-1] == 0 for key in (*expected, *own) if key[2] == soma), "all branches end in one"
 
 
+def test_a_token_follows_itself() -> None:
+    """By hand: tokens 0, 1, 1 of one column, of which 1 follows itself, and each is as near to itself as that."""
+    block = EncodedBlock(
+        offsets=np.array([0, 3]),
+        status=np.zeros(1, np.uint8),
+        column=np.full(3, 7, np.int32),
+        feature=np.array([0, 5, 5], np.int32),
+        branch=np.zeros(3, np.uint8),
+        occurrence=np.zeros(3, np.uint16),
+        flags=np.zeros(3, np.uint8),
+        surface=np.full(3, -1, np.int32),
+        document=np.zeros(1, np.int32),
+        sentence=np.zeros(1, np.int32),
+        surfaces=(),
+        first_sequence=0,
+    )
+    strengths = {}
+    for chosen in (False, True):
+        specification = Specification(profile="v2", self_transitions=chosen, strength_bits=4)
+        runs = connect_summed([block], specification, Placement(1)).values()
+        strengths[chosen] = {
+            key[1:3] + key[4:5]: gain / 16 for key, gain in table_of([r.connections for r in runs]).items()
+        }
+    # Source feature, segment (3: the same column; 7 and 8: two tokens and one token ago) and target feature.
+    repeats = {(0, 3, 5): 5 + 3.3125, (0, 8, 5): 5, (0, 7, 5): 3.3125, (5, 3, 5): 5, (5, 8, 5): 5}
+    assert strengths[False] == repeats
+    assert strengths[True] == repeats | {(0, 3, 0): 10, (0, 8, 0): 10, (5, 3, 5): 5 + 2 * 10, (5, 8, 5): 5 + 2 * 10}
+
+
 @examples(100)
 @given(block=encoded(), specification=specifications())
 def test_dense_tensors_have_the_bytes_of_other_batches(block: EncodedBlock, specification: Specification) -> None:
@@ -176,6 +207,8 @@ def test_dense_tensors_have_the_bytes_of_other_batches(block: EncodedBlock, spec
         ({"profile": "v2", "tokens": "subwords", "maximum_subwords": MAXIMUM_TOKENS + 1}, "at most 256"),
         ({"profile": "v2", "proximity_exponent": 8.0}, "a unit or more for every pair"),
         ({"profile": "v2", "lif": 1}, "True or False"),
+        ({"profile": "v2", "self_transitions": 1}, "True or False"),
+        ({"profile": "contexts", "self_transitions": True}, "its only value in profile contexts"),
         ({"profile": "v2", "branch_tree": True}, "2, 4, 8"),
         ({"profile": "v2", "branch_tree": True, "branches": 32}, "at most 16"),
         ({"profile": "v2", "branch_tree": True, "lif": False}, "leaky"),

@@ -17,7 +17,8 @@ from giaann_dask.keys import pack_neuron, unpack_neuron, unpack_target
 from giaann_dask.models.columns.state.activation import NEVER, StateEntries
 from giaann_dask.models.columns.state.candidates import Candidates
 from giaann_dask.models.columns.state.sequence import StepTrace
-from giaann_dask.models.columns.v2.session import V2Session
+from giaann_dask.models.columns.v2.session import V2Session, passing
+from giaann_dask.models.columns.v2.v2_options import CandidateSelection
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 
@@ -126,6 +127,11 @@ class Follower:
         if candidates is None:
             assert record["n_cand"] is None, where
             return
+        # What the published option for external prime-concept transitions would accept, had it reached the selection.
+        top, flags = np.array([pack_neuron(*record["top1_native"])]), self.dictionary.flags()
+        passes = passing(top, step.source, step.mode, flags, 1, CandidateSelection(enforce_delimiter=True))
+        assert record["node_test_of_top"] == (passes is None or bool(passes[0])), where
+        assert record["node_test_of_top"] or step.stop != "rejected", where
         limit = 0.0 if self.exact else 2e-5
         assert record["n_cand"] == len(candidates) == step.candidates, where
         assert near([record["max"]], step.value, limit), where

@@ -40,7 +40,11 @@ BASE, REST = PARAGRAPHS[:3], PARAGRAPHS[3:24]
 SMALL = gd.TextOptions(reading=ReadOptions(part_characters=1500))
 # Few regions: what merging costs for small texts is tasks.
 CANONICAL = {"flags": "canonical"}
-RULES = {"v1": {**CANONICAL, "regions": 1}, "v2": {**CANONICAL, "regions": 2}, "contexts": {"regions": 1}}
+RULES = {
+    "v1": {**CANONICAL, "regions": 1},
+    "v2": {**CANONICAL, "regions": 2, "self_transitions": True},
+    "contexts": {"regions": 1},
+}
 
 
 @pytest.fixture(scope="module")

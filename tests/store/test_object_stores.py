@@ -472,8 +472,9 @@ PLACES = {
     "train": "s3://none/a.txt --network s3://none/a",
 }
 # The doctor finds what is wrong instead, two need a running cluster; the others name only files of this machine.
+# Texts of a research are named in such a file.
 WITHOUT = {"cluster", "cluster stop", "compile", "doctor", "island key", "island keys", "island show"}
-WITHOUT |= {"persist", "unpersist"}
+WITHOUT |= {"persist", "unpersist", "job research"}
 
 
 def names_of_commands(group: click.Group, before: str = "") -> Iterator[str]:

@@ -51,6 +51,7 @@ def random_specifications(draw: st.DrawFn, trace: bool = True) -> gd.Specificati
             "sentences_per_sequence": draw(st.integers(1, 3)),
             "column_catch_all": columns > 0 and draw(st.booleans()),
             "invented_boundaries": draw(st.booleans()),
+            "self_transitions": draw(st.booleans()),
         }
         if draw(st.booleans()):
             options |= {"lif": False, "proximity_exponent": 2.0}

@@ -55,7 +55,7 @@ def client() -> Iterator[Client]:
             Specification(trace=True, pos_factors={"VERB": 3.0}),
             Specification(trace=True, pos_factors={"VERB": 3.0, "DET": 2.0}, pos_scope="all"),
             Specification(profile="v2", trace=True),
-            Specification(profile="v2", trace=True, lif=False, column_catch_all=True),
+            Specification(profile="v2", trace=True, lif=False, column_catch_all=True, self_transitions=True),
         ]
     ),
 )

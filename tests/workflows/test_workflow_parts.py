@@ -75,7 +75,7 @@ def test_flag_then_environment_then_file(
         ("[told]\nkepe = 1", "such as keep"),
         ("[backups]\nkeep = 1", "name it [backup]"),
         ("[train-nightly]\nkeep = 1", "name it [nightly]"),
-        ("[xyz]\nkeep = 1", "tables common, nightly, weekly, backup, compare, told; name it as its job"),
+        ("[xyz]\nkeep = 1", "tables common, nightly, weekly, backup, compare, research, told; name it as its job"),
         ("keep = 1", "tables common"),
         ("[told]\nkeep = [1, 2]", "has a list for keep; expected a text or a number"),
         ("[told]\nkeep = true", "has true for keep"),

@@ -31,6 +31,7 @@ COMMANDS = {
     "evaluate_weekly": "weekly",
     "backup": "backup",
     "compare_profiles": "compare",
+    "research_rules": "research",
 }
 
 

@@ -113,7 +113,7 @@ def _tokens_of(
 def _pair_entries(tokens: _Tokens, batch: SequenceBatch, specification: Specification) -> _Entries:
     """Return what every ordered pair of tokens adds, to a column segment and a feature segment."""
     count, device = len(tokens.column), tokens.column.device
-    source, target = torch.triu_indices(count, count, offset=1, device=device)
+    source, target = torch.triu_indices(count, count, offset=specification.least_distance, device=device)
     if batch.train_mask is not None:
         trained = torch.from_numpy(batch.train_mask).to(device)[target]
         source, target = source[trained], target[trained]
@@ -122,14 +122,16 @@ def _pair_entries(tokens: _Tokens, batch: SequenceBatch, specification: Specific
     by_column = columns - 1 - ahead
     if specification.column_catch_all:
         by_column = by_column.clamp(min=0)
-    by_feature = columns + features - distance.clamp(max=features)
+    # A token is adjacent to itself.
+    nearness = distance.clamp(min=1)
+    by_feature = columns + features - nearness.clamp(max=features)
     classes = tokens.token_class[source]
     if specification.pos_scope == "external":
         classes = torch.where(ahead == 0, 0, classes)
     increments = torch.from_numpy(increment_table(specification)).to(device)
     amount = increments[(classes << distance_bits(specification)) | distance]
     segment = torch.cat([by_column, by_feature])
-    kept = torch.cat([by_column >= 0, distance <= reach])
+    kept = torch.cat([by_column >= 0, nearness <= reach])
     segment, source, target = segment[kept], source.repeat(2)[kept], target.repeat(2)[kept]
     branch = _node(tokens.branch[target], segment, specification)
     neurons = (tokens.column[source], tokens.feature[source], tokens.column[target], tokens.feature[target])

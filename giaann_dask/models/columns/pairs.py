@@ -2,7 +2,8 @@
 
 The number of pairs of each source neuron can be computed beforehand, so pairs are written directly into the range of
 their source. A key names the target, its branch, the column segment, the class of the source (see `scaling`) and the
-distance; a pair that is out of reach of both of its segments is not written (`Specification.column_catch_all`).
+distance; a pair that is out of reach of both of its segments is not written (`Specification.column_catch_all`). A token
+makes a pair with itself, over distance 0, only with `Specification.self_transitions`.
 
 `giaann_dask.runs.pair_tables` joins and sums such pairs.
 """
@@ -140,20 +141,20 @@ def _keys_by_source(
     order = np.argsort(tokens.source, kind="stable")
     columns, catch_all = specification.column_segments, specification.column_catch_all
     limit = np.array([columns, catch_all, rule.reach], np.int64)
-    partners = _count_partners(tokens.occurrence, tokens.remaining, limit)
-    train_mask, counted = np.zeros(0, np.bool_), partners
+    partners, least = _count_partners(tokens.occurrence, tokens.remaining, limit), specification.least_distance
+    train_mask, counted = np.zeros(0, np.bool_), partners + 1 - least
     if tokens.train_mask is not None:
         train_mask = np.ascontiguousarray(tokens.train_mask)
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(train_mask)])
-        following = np.arange(1, len(train_mask) + 1)
-        counted = before[following + partners] - before[following]
+        first = np.arange(len(train_mask))
+        counted = before[first + 1 + partners] - before[first + least]
     pairs = np.bincount(tokens.source, weights=counted, minlength=sources)
     begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(pairs.astype(np.int64))])
     low = (tokens.target << rule.target_shift) | (tokens.branch << rule.branch_shift)
     keys: Keys = np.empty(int(begins[-1]), key_type(rule, neurons))
     classes = np.zeros(len(order), np.int64) if tokens.token_class is None else tokens.token_class << rule.class_shift
     external = specification.pos_scope == "external"
-    shape = np.array([rule.segment_shift, columns, catch_all, external], np.int64)
+    shape = np.array([rule.segment_shift, columns, catch_all, external, least], np.int64)
     walked = (order, tokens.occurrence, partners, classes, train_mask)
     _write_keys(_Walked(*map(readable, walked)), low.astype(keys.dtype), shape, keys)
     return keys, begins
@@ -184,14 +185,14 @@ def _count_partners(occurrence: Integers, remaining: Integers, limit: Integers) 
 def _write_keys(walked: _Walked, low: Keys, shape: Integers, keys: Keys) -> None:
     """Write the key of every ordered pair, source after source."""
     order, occurrence, partners, classes, train_mask = walked
-    segment_shift, columns, catch_all, external = shape
+    segment_shift, columns, catch_all, external, least = shape
     # Marks the column segment of a pair that is too many columns apart.
     beyond = 0 if catch_all else columns
     filled, chosen = 0, len(train_mask) > 0
     for token in order:
         column = occurrence[token] + columns - 1
         inside = 0 if external else classes[token]
-        for distance in range(1, partners[token] + 1):
+        for distance in range(least, partners[token] + 1):
             partner = token + distance
             if chosen and not train_mask[partner]:
                 continue

@@ -118,6 +118,8 @@ def pair_increments(
     at = join_ranges(first, pairs)
     of = np.repeat(np.arange(len(pairs)), pairs)
     distance = target.position[at] - source.position[of]
+    # A token is adjacent to itself.
+    nearness = np.maximum(distance, 1)
     columns, (features, reach) = specification.column_segments, feature_reach(specification)
     near = columns - 1 - (target.occurrence[at] - source.occurrence[of])
     inside = near == columns - 1
@@ -126,9 +128,9 @@ def pair_increments(
         on = np.maximum(near, 0) == segment if specification.column_catch_all else near == segment
     else:
         place = segment - columns
-        on = (features - np.minimum(distance, features) == place) & (distance <= reach)
+        on = (features - np.minimum(nearness, features) == place) & (nearness <= reach)
     ends = target.branch[at] >> place if specification.branch_tree else target.branch[at]
-    on &= (distance > 0) & (ends == branch) & target.train_mask[at]
+    on &= (distance >= specification.least_distance) & (ends == branch) & target.train_mask[at]
     classes = source.token_class[of]
     if class_bits(specification) and specification.pos_scope == "external":
         classes = np.where(inside, 0, classes)

@@ -33,7 +33,7 @@ from giaann_dask.spec_fields import (
 _MODES = (
     *("strength_limit", "strength_squash", "limit_scope"),
     *("pos_factors", "pos_scope", "permanence_growth", "permanence_decay"),
-    *("flags", "trace"),
+    *("flags", "trace", "self_transitions"),
 )
 # Fields of models of words.
 _OTHERS = ("contexts", "package", "model_options")

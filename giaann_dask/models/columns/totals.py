@@ -33,7 +33,7 @@ class ColumnTotals(Totals):
         beyond = 0 if specification.column_catch_all else columns
         table = np.zeros((columns + 1, 1 << (class_bits(specification) + bits)), np.int64)
         classes = token_classes(blocks, specification) if specification.pos_factors else np.zeros(0, np.int64)
-        for distance in range(1, int(batch.remaining.max(initial=1))):
+        for distance in range(specification.least_distance, int(batch.remaining.max(initial=1))):
             first = np.flatnonzero(batch.remaining > distance)
             apart = batch.occurrence[first + distance] - batch.occurrence[first]
             segment = np.where(apart < columns, columns - 1 - apart, beyond)
@@ -48,7 +48,8 @@ class ColumnTotals(Totals):
         """See `Totals.check_pairs`."""
         longest = self.specification.longest_sequence
         require(all(length <= longest for length, _ in counts.lengths), f"sequences of at most {longest} tokens")
-        require(self._by_distance(counts) == _implied_pairs(counts), "the pairs of tokens that its lengths have")
+        implied = _implied_pairs(counts, self.specification.least_distance)
+        require(self._by_distance(counts) == implied, "the pairs of tokens that its lengths have")
 
     def expected(self, counts: GroupCounts) -> list[int]:
         """See `Totals.expected`."""
@@ -56,7 +57,8 @@ class ColumnTotals(Totals):
         columns, (features, reach) = specification.column_segments, feature_reach(specification)
         increments, mask = increment_table(specification).tolist(), (1 << distance_bits(specification)) - 1
         for segment, index, number in counts.pairs:
-            distance, strength = index & mask, number * increments[index]
+            # A token is adjacent to itself.
+            distance, strength = max(index & mask, 1), number * increments[index]
             if segment < columns:
                 totals[segment] += strength
             if distance <= reach:
@@ -93,7 +95,8 @@ class ColumnTotals(Totals):
         indices = len(increment_table(specification))
         for segment, index, number in counts.pairs:
             distance = index & ((1 << bits) - 1)
-            require(segment < rows and index < indices and distance > 0, "pairs that there can be")
+            possible = segment < rows and index < indices and distance >= specification.least_distance
+            require(possible, "pairs that there can be")
             found[distance] = found.get(distance, 0) + number
         return found
 
@@ -113,10 +116,10 @@ class ColumnTotals(Totals):
         require(not any(found[columns + specification.feature_segments :]), "own strengths on segments that there are")
 
 
-def _implied_pairs(counts: GroupCounts) -> dict[int, int]:
-    """Return the pairs by distance: a sequence of n tokens has n - d at distance d."""
+def _implied_pairs(counts: GroupCounts, least: int) -> dict[int, int]:
+    """Return the pairs by distance, from the least one: a sequence of n tokens has n - d at distance d."""
     longest = max((length for length, _ in counts.lengths), default=0)
     return {
         distance: sum((length - distance) * number for length, number in counts.lengths if length > distance)
-        for distance in range(1, longest)
+        for distance in range(least, longest)
     }

@@ -47,6 +47,8 @@ from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.vocabulary import Vocabulary
 
 SEQUENCES_PER_TASK = 64
+# What a worker of the processor does in so many tasks is one for a device, which advances all sequences together.
+TASKS_ON_DEVICE = 64
 # Largest k of top-k; so many candidates of every step travel to the client.
 
 
@@ -228,18 +230,21 @@ def _submit_block(
     rule: PredictionRule,
     devices: tuple[Roles, DeviceShare],
 ) -> Iterator[Future]:
-    """Submit the tasks that predict the sequences of a block, each on a device where one is to run it."""
+    """Submit the tasks that predict the sequences of a block, on devices where these are to run some."""
     roles, predicting = devices
-    for start in range(0, block.mapping.sequences, SEQUENCES_PER_TASK):
-        span = (start, min(start + SEQUENCES_PER_TASK, block.mapping.sequences))
-        where = predicting.place(roles)
+    start, sequences = 0, block.mapping.sequences
+    while start < sequences:
+        tasks = predicting.capacity(roles, TASKS_ON_DEVICE)
+        where = roles.on_device() if tasks else None
+        span = (start, min(start + SEQUENCES_PER_TASK * max(1, tasks), sequences))
+        start = span[1]
         its = rule if where is None else replace(rule, device="cuda")
         task = (block.encoded, span, flags, handle.placement, handle.regions.argument, its)
         name = "infer" if where is None else INFER_TOGETHER
         key = task_key(name, flags.key, span, its, handle.regions.identity)
         future = handle.submit(infer, *task, key=key, where=where)
         if where is not None:
-            predicting.add(future)
+            predicting.add(future, tasks)
         yield future
 
 

@@ -192,6 +192,8 @@ class PullBatch:
         # By slot: number in the batch and in the text, and the step after the last.
         self._number, self._sequence, self._end = np.zeros((3, self.batch.slots), np.int64)
         self._free = list(range(self.batch.slots))[::-1]
+        # Slots of the sequences that have entered since the last step.
+        self._entering: list[int] = []
         self._entered = 0
 
     def __len__(self) -> int:
@@ -214,24 +216,19 @@ class PullBatch:
         if not self._free:
             raise OptionError("a sequence enters a full batch", "a free slot", "step until one has finished")
         slot = self._free.pop()
-        length = len(prompt.sequence)
-        end = length if prompt.tokens is None else length + prompt.tokens
-        if end > self._slots.nouns.shape[1]:
-            self._slots = widened(self._slots, max(end, 2 * self._slots.nouns.shape[1]))
-        feeds = prompt.tokens is not None or self.options.feed == "prediction"
-        seeds = length if prompt.tokens is not None else min(self._specification.seed_tokens, length)
-        self._fill(slot, prompt, seeds, length if not feeds else seeds)
-        # That of the network, which all prompts have.
-        self._order = prompt.flags.order
-        self._rules = self._rules._replace(names=self._order.table)
-        self._slots.feeds[slot] = feeds
         self._active[slot] = _ActiveSequence(self._entered, prompt)
-        self._number[slot], self._sequence[slot], self._end[slot] = self._entered, prompt.sequence.number, end
+        self._number[slot], self._sequence[slot] = self._entered, prompt.sequence.number
+        self._entering.append(slot)
+        if prompt.flags.order is not self._order:
+            # That of the network, which all prompts have.
+            self._order = prompt.flags.order
+            self._rules = self._rules._replace(names=self._order.table)
         self._entered += 1
         return self._entered - 1
 
     def leave(self, number: int) -> None:
         """Let a sequence leave before its end; nothing happens when it is not there any more."""
+        self._fill()
         for slot, active in list(self._active.items()):
             if active.number == number:
                 self._release(slot)
@@ -265,6 +262,7 @@ class PullBatch:
 
     def step_together(self) -> StepTable | None:
         """Do the next steps of all sequences as `step` does; return them as arrays, None for an empty batch."""
+        self._fill()
         slots, which = self._slots, np.array(sorted(self._active), np.int64)
         if not len(which):
             return None
@@ -303,6 +301,7 @@ class PullBatch:
 
     def feed(self, number: int, neuron: int) -> None:
         """Feed a sequence another neuron than the one that it has just predicted, if it is in progress."""
+        self._fill()
         for slot, active in self._active.items():
             if active.number == number:
                 last = int(self._slots.done[slot])
@@ -312,28 +311,48 @@ class PullBatch:
 
     def _set_modes(self, which: Integers, source: Integers) -> None:
         """Set the modes of the next sources of some slots."""
-        slots, kinds = self._slots, dict[int, list[int]]()
+        self._slots.mode[which, self._slots.done[which]] = self._modes(which, source)
+
+    def _modes(self, which: Integers, source: Integers) -> npt.NDArray[np.int8]:
+        """Return the modes of sources, one or a line of them for each of some slots."""
+        found, kinds = np.zeros(source.shape, np.int8), dict[int, list[int]]()
         for at, slot in enumerate(which.tolist()):
             kinds.setdefault(id(self._active[slot].prompt.flags), []).append(at)
         for places in kinds.values():
-            its = which[places]
-            flags, feature = self._active[int(its[0])].prompt.flags, source[places] & FEATURE_MASK
-            slots.mode[its, slots.done[its]] = _modes(flags, feature, self._sequence[its])
+            flags = self._active[int(which[places[0]])].prompt.flags
+            number = self._sequence[which[places]].reshape(-1, *[1] * (source.ndim - 1))
+            found[places] = _modes(flags, source[places] & FEATURE_MASK, number)
+        return found
 
-    def _fill(self, slot: int, prompt: Prompt, seeds: int, known: int) -> None:
-        """Fill the tables with the given part of a sequence: its sources up to and including the step `known`."""
-        slots, sequence = self._slots, prompt.sequence
-        length = len(sequence)
-        slots.done[slot], slots.seeds[slot], slots.given[slot] = 0, seeds, length
-        slots.nouns[slot, :length] = np.cumsum(sequence.noun)
-        source = np.concatenate([sequence.neuron[:1], sequence.neuron[:known]])
-        mode = _modes(prompt.flags, source & FEATURE_MASK, sequence.number)
-        _stay_in_column(source, mode)
-        slots.source[slot, : known + 1] = source
-        slots.mode[slot, : known + 1] = mode
+    def _fill(self) -> None:
+        """Fill the slots of sequences that have entered with what is given, up to the first source that is not."""
+        if not self._entering:
+            return
+        which, prompts = np.array(self._entering), [self._active[slot].prompt for slot in self._entering]
+        self._entering = []
+        length = np.array([len(prompt.sequence) for prompt in prompts])
+        more = np.array([-1 if prompt.tokens is None else prompt.tokens for prompt in prompts])
+        end, generates = length + np.maximum(more, 0), more >= 0
+        if end.max() > self._slots.nouns.shape[1]:
+            self._slots = widened(self._slots, max(int(end.max()), 2 * self._slots.nouns.shape[1]))
+        slots = self._slots
+        feeds = generates | (self.options.feed == "prediction")
+        seeds = np.where(generates, length, np.minimum(self._specification.seed_tokens, length))
+        known = np.where(feeds, seeds, length)
+        slots.done[which], slots.seeds[which], slots.given[which], slots.feeds[which] = 0, seeds, length, feeds
+        self._end[which] = end
+        neuron, noun = np.zeros((2, len(which), int(length.max())), np.int64)
+        at = step_pairs(np.arange(len(which)), np.zeros_like(length), length)
+        neuron[at] = np.concatenate([prompt.sequence.neuron for prompt in prompts])
+        noun[at] = np.concatenate([prompt.sequence.noun for prompt in prompts])
+        slots.nouns[which, : noun.shape[1]] = np.cumsum(noun, axis=1)
+        source = np.concatenate([neuron[:, :1], neuron], axis=1)[:, : int(known.max()) + 1]
+        mode = self._modes(which, source)
+        _stay_in_column(source, mode, known)
+        slots.source[which, : source.shape[1]], slots.mode[which, : source.shape[1]] = source, mode
         for array in (slots.candidates, slots.ties, slots.stop):
-            array[slot] = 0
-        slots.predicted[slot] = slots.activity[slot] = NONE
+            array[which] = 0
+        slots.predicted[which] = slots.activity[which] = NONE
 
     def _find_rows(self, which: Integers, until: Integers) -> None:
         """Fetch the rows of the steps to do."""
@@ -383,17 +402,19 @@ class PullBatch:
         )
 
 
-def _modes(flags: FlagTable, feature: Integers, number: int | Integers) -> npt.NDArray[np.int8]:
+def _modes(flags: FlagTable, feature: Integers, number: Integers) -> npt.NDArray[np.int8]:
     """Return the mode of every feature, as `FlagTable.mode` has it, by its place in `_MODES`."""
     since = flags.probable_since[feature]
     internal = np.where((since >= 0) & (since <= number), 0, INTERNAL)
     return np.where(flags.delimiter[feature], 1, internal).astype(np.int8)
 
 
-def _stay_in_column(source: Integers, mode: npt.NDArray[np.int8]) -> None:
-    """Keep what follows a source of internal mode in its column (contract, section 8.6a), in place."""
-    column = source >> FEATURE_BITS
-    leaving = np.flatnonzero((mode[:-1] == INTERNAL) & (column[1:] != column[:-1]))
-    for step in range(int(leaving[0]), len(source) - 1) if len(leaving) else ():
-        if mode[step] == INTERNAL:
-            source[step + 1] = (source[step] >> FEATURE_BITS << FEATURE_BITS) | (source[step + 1] & FEATURE_MASK)
+def _stay_in_column(source: Integers, mode: npt.NDArray[np.int8], known: Integers) -> None:
+    """Keep what follows a source of internal mode in its column (contract, section 8.6a), in place.
+
+    The lines are those of sequences, each up to the step `known`.
+    """
+    for step in range(source.shape[1] - 1):
+        column, following = source[:, step] >> FEATURE_BITS, source[:, step + 1]
+        stays = (mode[:, step] == INTERNAL) & (step < known)
+        source[:, step + 1] = np.where(stays, (column << FEATURE_BITS) | (following & FEATURE_MASK), following)
