@@ -169,7 +169,7 @@ def test_nothing_to_continue_or_to_generate_is_an_empty_text(model: GiaannLM, co
 def test_continuations_of_a_long_context_cost_their_own_words(
     network: gd.Network, model: GiaannLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = LogLinearModel(read_tables(str(network.path), network.commit), BEST)
+    whole = LogLinearModel.of(read_tables(str(network.path), network.commit), BEST)
     context = "The old miller carried the flour. The baker watched it\n\n" * 30 + "The old miller carried the"
     endings = (" flour", " xyz qrs", "s old", " mill.")
     wanted = [

@@ -14,7 +14,7 @@ import giaann_dask as gd
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import SEGMENT_SHIFT
 from giaann_dask.models.contexts import commit_tables, predictor, scores, table_files
-from giaann_dask.models.contexts.commit_tables import build_tables, place_of, read_tables
+from giaann_dask.models.contexts.commit_tables import collect_counts, place_of, read_tables
 from giaann_dask.models.contexts.context_rows import RowCollector, count_longer
 from giaann_dask.models.contexts.continuation import TextContinuation
 from giaann_dask.models.contexts.continuation_counts import join_repeats, region_repeats
@@ -58,7 +58,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
 def require_equal(reader: CommitReader, text: str) -> None:
     """Compare the tables of the contexts of a text with those of all counts, bit by bit."""
     stream = TokenStream.from_documents([sentences_of(text)])
-    whole, rows = read_tables(*place_of(reader)), StoredTables(reader, KINDS).of(stream)
+    whole, rows = read_tables(*place_of(reader)).of(stream), StoredTables(reader, KINDS).of(stream)
     for name in ("words", "unknown"):
         assert getattr(whole, name) == getattr(rows, name)
     for name in ("word_keys", "word_order", "base", "share"):
@@ -81,7 +81,7 @@ def row_of(tables: PooledTables, row: int) -> tuple[object, ...]:
 
 def from_tables(reader: CommitReader, tokens: int) -> tuple[GeneratedToken, ...]:
     """Continue the prompt with tables of all counts."""
-    model = LogLinearModel(read_tables(*place_of(reader)), scores.BEST)
+    model = LogLinearModel.of(read_tables(*place_of(reader)), scores.BEST)
     return tuple(TextContinuation(model, PROMPT, gd.GenerationOptions(max_tokens=tokens)))
 
 
@@ -108,11 +108,11 @@ def test_tables_are_not_taken_from_other_content_of_that_identity(
     monkeypatch.setattr(commit_tables, "open_commit", lambda *_: other)
     forged = read_tables(*place_of(reader))
     monkeypatch.undo()
-    assert not np.array_equal(forged.pointer, honest.pointer)
+    assert not np.array_equal(forged.counts.bits, honest.counts.bits)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert len([*folder.parent.iterdir()]) == 2
-    monkeypatch.setattr(commit_tables, "build_tables", lambda *_: pytest.fail("built again"))
-    assert np.array_equal(read_tables(*place_of(reader)).pointer, honest.pointer)
+    monkeypatch.setattr(commit_tables, "collect_counts", lambda *_: pytest.fail("built again"))
+    assert np.array_equal(read_tables(*place_of(reader)).counts.bits, honest.counts.bits)
 
 
 def test_sums_of_regions_are_those_of_all_counts() -> None:
@@ -174,7 +174,7 @@ def test_a_prompt_reads_what_it_needs(network: gd.Network, monkeypatch: pytest.M
     reader = reader_of(network)
     expected = from_tables(reader, 5)
     assert reader.repeats() is not None
-    monkeypatch.setattr(commit_tables, "build_tables", lambda *_: pytest.fail("all tables are built"))
+    monkeypatch.setattr(commit_tables, "collect_counts", lambda *_: pytest.fail("all tables are built"))
     monkeypatch.setattr(stored, "open_region", lambda *_: pytest.fail("a region is decoded"))
     asked: list[str] = []
     read = StoredEntries.read
@@ -212,7 +212,7 @@ def test_commits_without_sums_are_read_as_a_whole(network: gd.Network, monkeypat
     monkeypatch.setattr(CommitReader, "repeats", lambda self: None)
     predictor._opened_from_rows.cache_clear()
     built = []
-    monkeypatch.setattr(commit_tables, "build_tables", lambda *given: built.append(1) or build_tables(*given))
+    monkeypatch.setattr(commit_tables, "collect_counts", lambda *given: built.append(1) or collect_counts(*given))
     found = generate(None, reader_of(network), PROMPT, gd.GenerationOptions(max_tokens=5))
     assert found.tokens == expected
     assert built
@@ -232,7 +232,7 @@ def test_tables_are_built_while_rows_answer(network: gd.Network, monkeypatch: py
             scored = opened.score(PROMPT)
             assert opened._building is not None
             opened._building.join(60)
-            assert opened.model.read is None, "now there are tables, also for the text that is continued"
+            assert opened.has_tables, "now there are tables, also for the text that is continued"
             monkeypatch.setattr(StoredTables, "of", lambda *_: pytest.fail("a row is read"))
     assert tuple(words) == from_tables(reader_of(network), 9)
     assert scored == opened.score(PROMPT)
@@ -240,8 +240,8 @@ def test_tables_are_built_while_rows_answer(network: gd.Network, monkeypatch: py
 
 def test_tables_are_built_at_once_for_many_prompts(network: gd.Network) -> None:
     opened = ContextsPredictor(reader_of(network))
-    assert opened.model.read is not None
+    assert not opened.has_tables
     opened.open_batch(gd.GenerationOptions())
     assert opened._building is not None
     opened._building.join(60)
-    assert opened.model.read is None
+    assert opened.has_tables

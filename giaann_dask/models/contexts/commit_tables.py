@@ -22,7 +22,7 @@ from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.dask_types import measure
 from giaann_dask.errors import StoreRefusedError
 from giaann_dask.models.contexts.table_files import has_tables, open_tables, remove_tables, tables_folder
-from giaann_dask.models.contexts.tables import PooledTables, build_tables
+from giaann_dask.models.contexts.tables import PackedTables, collect_counts
 from giaann_dask.runs.run import Run
 from giaann_dask.storage import first_line, writing
 from giaann_dask.store.commits import CommitReader
@@ -48,23 +48,23 @@ class CommitTables:
     ----------
     path, commit : str
         Of the commit; see `place_of`.
-    tables : PooledTables, optional
+    tables : PackedTables, optional
         Its tables, if they are open.
     held : HeldRuns
         See `read_tables`.
     """
 
-    def __init__(self, path: str, commit: str, tables: PooledTables | None = None, held: HeldRuns = _STORED) -> None:
+    def __init__(self, path: str, commit: str, tables: PackedTables | None = None, held: HeldRuns = _STORED) -> None:
         self._path, self._commit, self._tables, self._held = path, commit, tables, held
 
     @property
-    def tables(self) -> PooledTables:
+    def tables(self) -> PackedTables:
         """The tables."""
         if self._tables is None:
             self._tables = read_tables(self._path, self._commit, self._held)
         return self._tables
 
-    def _sent(self) -> PooledTables | None:
+    def _sent(self) -> PackedTables | None:
         """Return the tables if they have to be sent."""
         return None if has_tables(self._path, self._commit) else self._tables
 
@@ -78,7 +78,7 @@ class CommitTables:
         return object.__sizeof__(self) + (0 if sent is None else measure(sent))
 
 
-def opened(tables: PooledTables | CommitTables) -> PooledTables:
+def opened(tables: PackedTables | CommitTables) -> PackedTables:
     """Return tables that a task was given."""
     return tables.tables if isinstance(tables, CommitTables) else tables
 
@@ -88,7 +88,7 @@ def place_of(reader: CommitReader) -> tuple[str, str]:
     return str(reader.path), reader.commit
 
 
-def read_tables(path: str, commit: str, held: HeldRuns = _STORED) -> PooledTables:
+def read_tables(path: str, commit: str, held: HeldRuns = _STORED) -> PackedTables:
     """Return the tables of a commit; see `giaann_dask.models.contexts.table_files`.
 
     Parameters
@@ -101,7 +101,7 @@ def read_tables(path: str, commit: str, held: HeldRuns = _STORED) -> PooledTable
     """
     reader = open_commit(path, commit)
 
-    def build() -> PooledTables:
+    def build() -> PackedTables:
         places = dict(region_places(reader))
 
         def opening(group: tuple[int, ...]) -> Callable[[], Run]:
@@ -109,7 +109,7 @@ def read_tables(path: str, commit: str, held: HeldRuns = _STORED) -> PooledTable
             return partial(_open_group, [places[region] for region in group], keys)
 
         groups = map(opening, reader.placement().groups())
-        return build_tables(_read_ahead([*groups]), reader.saved_vocabulary().features[1:])
+        return collect_counts(_read_ahead([*groups]), reader.saved_vocabulary().features[1:]).packed()
 
     return open_tables(path, commit, reader.fingerprint, build)
 

@@ -28,7 +28,7 @@ from giaann_dask.models.contexts.counting import count_contexts
 from giaann_dask.models.contexts.kernel import Text
 from giaann_dask.models.contexts.ngram import KNESER_NEY, backoff_matches
 from giaann_dask.models.contexts.scores import BEST, LogLinearModel, PoolingOptions
-from giaann_dask.models.contexts.tables import PooledTables, build_tables
+from giaann_dask.models.contexts.tables import PackedTables, collect_counts
 from giaann_dask.models.words.score_report import (
     Baseline,
     ScoreReport,
@@ -73,7 +73,7 @@ class Scorer:
     client : Client
         Where tasks run.
     tables, stream : Future
-        `PooledTables` or `CommitTables`, and `TokenStream`.
+        `PackedTables` or `CommitTables`, and `TokenStream`.
     size : int
         Tokens of a task.
     """
@@ -101,21 +101,21 @@ class Scorer:
         return matches
 
 
-def back_off(tables: PooledTables | CommitTables, stream: TokenStream) -> npt.NDArray[np.bool_]:
+def back_off(tables: PackedTables | CommitTables, stream: TokenStream) -> npt.NDArray[np.bool_]:
     """Return at which tokens plain backoff is right, as a task."""
-    return backoff_matches(opened(tables), stream)
+    return backoff_matches(opened(tables).of(stream), stream)
 
 
-def prepare_text(tables: PooledTables | CommitTables, stream: TokenStream) -> Text:
+def prepare_text(tables: PackedTables | CommitTables, stream: TokenStream) -> Text:
     """Look up the words of a text, as a task."""
-    return LogLinearModel(opened(tables)).numbered(stream)
+    return LogLinearModel.of(opened(tables), BEST).numbered(stream)
 
 
 def score_span(
-    tables: PooledTables | CommitTables, text: Text, stream: TokenStream, span: tuple[int, int], options: PoolingOptions
+    tables: PackedTables | CommitTables, text: Text, stream: TokenStream, span: tuple[int, int], options: PoolingOptions
 ) -> TextScores:
     """Score a span of a text, as a task, given the text before it in its document."""
-    return LogLinearModel(opened(tables), options).score_span(stream, text, *span)
+    return LogLinearModel.of(opened(tables), options).score_span(stream, text, *span)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,10 +168,10 @@ def score_same_tokens(client: Client, reader: CommitReader, texts: BaselineTexts
     return Baseline(scorer.back_off(), scorer.score(KNESER_NEY), scorer.score(BEST))
 
 
-def tables_of(stream: TokenStream) -> PooledTables:
+def tables_of(stream: TokenStream) -> PackedTables:
     """Count the contexts of a stream and make tables of them, as a task."""
     counts = count_contexts(stream)
-    return build_tables([counts.run], counts.words)
+    return collect_counts([counts.run], counts.words).packed()
 
 
 def _stream(client: Client, stream: EncodingStream, vocabulary: Vocabulary, inputs: Sequence[Source]) -> Future:

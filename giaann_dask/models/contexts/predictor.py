@@ -19,7 +19,7 @@ from giaann_dask.models.contexts.continuation import TextContinuation
 from giaann_dask.models.contexts.scores import BEST, LogLinearModel
 from giaann_dask.models.contexts.stored_tables import StoredTables
 from giaann_dask.models.contexts.table_files import has_tables
-from giaann_dask.models.contexts.tables import PooledTables
+from giaann_dask.models.contexts.tables import PackedTables
 from giaann_dask.models.contexts.word_scores import score_text
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.models.results import GeneratedToken, ScoredWord
@@ -67,7 +67,16 @@ class ContextsPredictor:
         Whether tables are built in the background; a single prompt is continued from rows alone.
     observer : callable, optional
         Called when prompts enter, advance or leave.
+
+    Attributes
+    ----------
+    model : LogLinearModel
+        What predicts.
+    has_tables : bool
+        Whether all tables are there.
     """
+
+    model: LogLinearModel
 
     def __init__(
         self,
@@ -87,10 +96,11 @@ class ContextsPredictor:
         # None where tables are there, or have to be built as the commit has stored no repeats.
         from_rows = tables is None and not has_tables(*place_of(reader)) and reader.repeats() is not None
         self._stored = StoredTables(reader, _KINDS, rows) if from_rows else None
-        stored = self._stored
-        self.model = (
-            LogLinearModel(self._tables(), BEST) if stored is None else LogLinearModel(stored.words, BEST, stored.of)
-        )
+        self.has_tables = self._stored is None
+        if self._stored is None:
+            self._build()
+        else:
+            self.model = LogLinearModel.of(self._stored, BEST)
 
     def start(self, prompt: str, options: GenerationOptions) -> TextContinuation:
         """Return the continuation of a prompt; see `TextContinuation`."""
@@ -114,11 +124,11 @@ class ContextsPredictor:
 
     def build_tables(self) -> None:
         """Begin to build all tables in the background, unless they are there or being built."""
-        if self.model.read is None or self._building is not None or not self._background:
+        if self.has_tables or self._building is not None or not self._background:
             return
         self._building = open_in_background(self._build, "tables")
 
-    def _tables(self) -> PooledTables:
+    def _tables(self) -> PackedTables:
         if self._opened is not None:
             return self._opened.tables
         if self._client is None:
@@ -127,7 +137,7 @@ class ContextsPredictor:
         return opened.tables
 
     def _build(self) -> None:
-        self.model = LogLinearModel(self._tables(), BEST)
+        self.model, self.has_tables = LogLinearModel.of(self._tables(), BEST), True
 
     @property
     def profile(self) -> str:

@@ -12,9 +12,8 @@ reported on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,7 @@ from giaann_dask.keys import Integers
 from giaann_dask.models.contexts.kernel import RECENT_KINDS, Evidence, Pooling, Text
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS
 from giaann_dask.models.contexts.span_kernel import score_tokens
-from giaann_dask.models.contexts.tables import PooledTables
+from giaann_dask.models.contexts.tables import PooledTables, RowTables
 from giaann_dask.models.words.scores import TextScores
 from giaann_dask.models.words.stream import NONE, TokenStream
 
@@ -107,38 +106,48 @@ class LogLinearModel:
         What was learnt.
     options : PoolingOptions
         Weights.
-    read : callable, optional
-        Returns the tables of the contexts before the tokens of a stream, from a given one on; without it `tables` has
-        all rows. With it `tables` has none, and `for_text` returns the model to score with.
+    rows : RowTables, optional
+        Makes the tables of the contexts before tokens; without it `tables` has all rows. With it `tables` has none, and
+        `for_text` returns the model that has those of a text.
     """
 
     tables: PooledTables
     options: PoolingOptions = field(default_factory=PoolingOptions)
-    read: Callable[[TokenStream, int], PooledTables] | None = None
+    rows: RowTables | None = None
+
+    @classmethod
+    def of(cls, rows: RowTables, options: PoolingOptions) -> LogLinearModel:
+        """Return a model that makes its tables of rows."""
+        return cls(rows.words, options, rows)
 
     def for_text(self, stream: TokenStream, begin: int = 0) -> LogLinearModel:
         """Return a model that has the rows of all contexts before the tokens of a text, from a given one on."""
-        return self if self.read is None else LogLinearModel(self.read(stream, begin), self.options)
+        return self if self.rows is None else LogLinearModel(self.rows.of_tokens(stream, begin)[0], self.options)
 
     def score(self, stream: TokenStream) -> TextScores:
         """Score every token of a text, given the tokens before it in its sentence and document."""
-        model = self.for_text(stream)
-        return model.score_span(stream, model.numbered(stream), 0, len(stream))
+        return self.score_span(stream, self.numbered(stream), 0, len(stream))
 
     def score_span(self, stream: TokenStream, text: Text, begin: int, end: int) -> TextScores:
         """Score the tokens of a stretch of a text, which `numbered` returned; the same however it is cut."""
         # Two more tokens than are remembered, which say what the first of these came after.
         first = max(begin - self.options.remembered_tokens - 2, 0)
         rows = np.full((end - first, self.tables.kinds), NONE, np.int64)
-        rows[begin - first :] = self.tables.find_rows(stream, begin, end)
+        tables, rows[begin - first :] = self._rows_of(stream, begin, end)
         part = text._replace(words=text.words[first:end], document=text.document[first:end], rows=rows)
-        logs, rank = score_tokens(part, self.evidence, self.options.pooling, begin - first, end - first)
+        logs, rank = score_tokens(part, self._evidence_of(tables), self.options.pooling, begin - first, end - first)
         index, words = stream.index[begin:end], text.words[begin:end]
         used, at = np.unique(index, return_inverse=True)
         names = (stream.words[number] for number in used.tolist())
         lengths = np.array([len(word.encode("utf-8", "surrogatepass")) + 1 for word in names], np.int64)
         known = words < len(self.tables.words)
         return TextScores(logs, rank == 0, lengths[at], stream.place[begin:end], known, rank)
+
+    def _rows_of(self, stream: TokenStream, begin: int, end: int) -> tuple[PooledTables, Integers]:
+        """Return tables that have the rows of all contexts before the tokens of a span, and these rows."""
+        if self.rows is not None:
+            return self.rows.of_tokens(stream, begin, end)
+        return self.tables, self.tables.find_rows(stream, begin, end)
 
     def text(self, stream: TokenStream) -> Text:
         """Return a text with its rows; see `numbered`."""
@@ -151,8 +160,9 @@ class LogLinearModel:
 
     def words_with(self, unknown: Sequence[str]) -> Text:
         """Return a text without tokens: all known words and some unknown ones, numbered in this order."""
-        tables, known = self.tables, self._known
-        spelled = np.concatenate([known, self._spelled(tuple(unknown))])
+        tables, known = self.tables, self.tables.spelled
+        other = tables.spelling.log_probability(unknown) + math.log(tables.unknown) if unknown else np.zeros(0)
+        spelled = np.concatenate([known, other])
         nothing = np.zeros(len(unknown))
         # A known word could be spelled, too: so all strings together have a probability of 1.
         base = np.concatenate([tables.base, nothing]) + np.exp(spelled)
@@ -162,19 +172,12 @@ class LogLinearModel:
         rows = np.zeros((0, tables.kinds), np.int64)
         return Text(none, none, rows, base, share, log_base, np.argsort(-base, kind="stable"))
 
-    @cached_property
-    def _known(self) -> Floats:
-        # The same for every text, and slow.
-        return self._spelled(self.tables.words)
-
-    def _spelled(self, words: tuple[str, ...]) -> Floats:
-        """Return the logarithm of the probability that each word has by its spelling alone."""
-        return self.tables.spelling.log_probability(words) + math.log(self.tables.unknown)
-
     @property
     def evidence(self) -> Evidence:
         """Tables that the compiled pass reads."""
-        tables = self.tables
+        return self._evidence_of(self.tables)
+
+    def _evidence_of(self, tables: PooledTables) -> Evidence:
         arrays = (tables.pointer, tables.word, tables.evidence, tables.discounted, tables.freed)
         return Evidence(*arrays, min(self.options.chain, tables.kinds))
 

@@ -22,7 +22,7 @@ from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.models.contexts.context_rows import Rows
 from giaann_dask.models.contexts.continuation_counts import EMPTY_CONTEXT
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, context_sources
-from giaann_dask.models.contexts.tables import PooledTables, RowArrays, chain_shares, discounts_of, rank_words
+from giaann_dask.models.contexts.tables import PooledTables, RowArrays, discounts_of, rank_words, row_arrays
 from giaann_dask.models.words.stream import NONE, TokenStream
 from giaann_dask.rows.source import RowSource
 from giaann_dask.rows.stored import StoredRows
@@ -85,11 +85,16 @@ class StoredTables:
         self._ranked = rank_words(keys, count, reader.saved_vocabulary().features[1:])
         preceding = np.empty_like(count)
         preceding[self._ranked.order] = self._continuations(EMPTY_CONTEXT, target, count)
-        self.words = self._ranked.tables(preceding, self._arrays(None))
+        self.words = self._ranked.tables(preceding, RowArrays.empty())
 
-    def of(self, stream: TokenStream, begin: int = 0) -> PooledTables:
-        """Return the tables of the contexts before the tokens of a stream, from a given one on."""
-        return replace(self.words, **self._arrays(stream, begin)._asdict())
+    def of(self, stream: TokenStream, begin: int = 0, end: int | None = None) -> PooledTables:
+        """Return the tables of the contexts before the tokens of a span of a stream; all tokens by default."""
+        return replace(self.words, **self._arrays(stream, begin, end)._asdict())
+
+    def of_tokens(self, stream: TokenStream, begin: int = 0, end: int | None = None) -> tuple[PooledTables, Integers]:
+        """See `giaann_dask.models.contexts.tables.RowTables.of_tokens`."""
+        tables = self.of(stream, begin, end)
+        return tables, tables.find_rows(stream, begin, end)
 
     def release_beyond(self, nbytes: int) -> None:
         """Let decoded frames of rows go where they take more bytes; what is needed of them again is read again."""
@@ -100,21 +105,16 @@ class StoredTables:
                 with self._locks[region]:
                     rows.release()
 
-    def _arrays(self, stream: TokenStream | None, begin: int = 0) -> RowArrays:
-        contexts, chain = [], []
-        found = {} if stream is None else self._read(stream, begin)
-        for kind in range(1, len(CONTEXTS)):
-            rows, link = self._rows(found.get(kind, {}))
-            contexts.append(rows)
-            if kind <= CHAIN:
-                chain.append(chain_shares(link, self._discounts[kind - 1]))
-        return RowArrays.of(contexts, [self._ranked.evidence(rows) for rows in contexts], chain)
+    def _arrays(self, stream: TokenStream, begin: int, end: int | None) -> RowArrays:
+        found = self._read(stream, begin, end)
+        contexts = (self._rows(found.get(kind, {})) for kind in range(1, len(CONTEXTS)))
+        return row_arrays(contexts, self._ranked.share, self._discounts)
 
-    def _read(self, stream: TokenStream, begin: int) -> dict[int, dict[int, _Context]]:
-        """Return the contexts before the tokens of a stream, by kind and by key in order."""
+    def _read(self, stream: TokenStream, begin: int, end: int | None) -> dict[int, dict[int, _Context]]:
+        """Return the contexts before the tokens of a span of a stream, by kind and by key in order."""
         contexts = []
         for kind in sorted(self._kinds):
-            sources = context_sources(stream, kind, begin)
+            sources = context_sources(stream, kind, begin, end)
             contexts += [(kind, key) for key in np.unique(sources[sources != NONE]).tolist()]
         found: dict[int, dict[int, _Context]] = {kind: {} for kind in self._kinds}
         self._counts.prefetch(dict.fromkeys(key for _, key in contexts))
@@ -130,8 +130,8 @@ class StoredTables:
         continued = bool(len(target)) and kind < CHAIN
         return _Context(target, count, self._continuations(key, target, count) if continued else count)
 
-    def _rows(self, contexts: Mapping[int, _Context]) -> tuple[Rows, Rows]:
-        """Return the rows of some contexts of a kind by key: with counts, and with continuations."""
+    def _rows(self, contexts: Mapping[int, _Context]) -> tuple[Rows, Integers]:
+        """Return the rows of some contexts of a kind by key, and the continuations of their entries."""
         none = np.zeros(0, np.int64)
         keys, lengths = [], []
         words, counts, followed = [none], [none], [none]
@@ -146,7 +146,7 @@ class StoredTables:
                 column.append(values[order])
         pointer = np.append(0, np.cumsum(np.array(lengths, np.int64)))
         rows = Rows(np.array(keys, np.int64), pointer, np.concatenate(words).astype(np.int32), np.concatenate(counts))
-        return rows, rows._replace(counts=np.concatenate(followed))
+        return rows, np.concatenate(followed)
 
     def _row(self, key: int, kind: int) -> tuple[Integers, Integers]:
         """Return the targets of a context, ascending, and their counts."""

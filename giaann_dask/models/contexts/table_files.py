@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import mmap
 import os
 import re
@@ -27,30 +28,32 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.models.contexts.tables import PooledTables
+from giaann_dask.models.contexts.packed_counts import PackedCounts
+from giaann_dask.models.contexts.tables import PackedTables, PooledTables, RowArrays
 from giaann_dask.models.words.spelling import Spelling
 from giaann_dask.text.strings import pack_strings, unpack_strings
 from giaann_dask.user_cache import private_cache, user_cache
 
 # Changes with the meaning of any array, and with the names of folders.
-_VERSION = 2
+_VERSION = 3
 _FOLDER = "tables"
 _INCOMPLETE = "incomplete-"
 # Place, commit, content and version.
 _NAME = re.compile(r"([0-9a-f]{16})-([^-]+)-([0-9a-f]+)-([0-9]+)")
 # Smaller tables are built as fast as they are mapped.
-_LEAST_BYTES = 1 << 24
+_LEAST_BYTES = 1 << 22
 # Bytes of all stored tables; those that have not been used for the longest time are removed.
 _MOST_BYTES = 4 << 30
 # Share of the free disk that the tables of one commit may take.
 _DISK_SHARE = 0.25
 _HEADER = "tables.json"
-_ARRAYS = tuple(field.name for field in fields(PooledTables) if field.name not in ("words", "unknown", "spelling"))
+_WORDS = ("word_keys", "word_order", "base", "share", "spelled")
+_COUNTS = tuple(field.name for field in fields(PackedCounts))
 
 
 def open_tables(
-    path: str, commit: str, fingerprint: Callable[[], str], build: Callable[[], PooledTables]
-) -> PooledTables:
+    path: str, commit: str, fingerprint: Callable[[], str], build: Callable[[], PackedTables]
+) -> PackedTables:
     """Return the tables of a commit: mapped from files, else built, and stored if they are large.
 
     Parameters
@@ -64,7 +67,7 @@ def open_tables(
 
     Returns
     -------
-    PooledTables
+    PackedTables
         Arrays of files are mapped copy-on-write.
     """
     # Without the files the next process builds the tables again.
@@ -142,15 +145,19 @@ def _name(path: str, commit: str, fingerprint: str) -> str:
     return f"{_place(path)}-{commit}-{fingerprint}" + (f"-{_VERSION}" if fingerprint else "")
 
 
-def _read(folder: Path) -> PooledTables | None:
+def _read(folder: Path) -> PackedTables | None:
     """Return the tables in a folder, or None where there are none that can be used."""
     try:
         header = json.loads((folder / _HEADER).read_text(encoding="utf-8"))
-        arrays = {name: _mapped(folder / f"{name}.npy", header["lengths"][name]) for name in header["lengths"]}
-        words = unpack_strings(arrays.pop("words_text"), arrays.pop("words_end"))
+        arrays = {name: _mapped(folder / f"{name}.npy", header["shapes"][name]) for name in header["shapes"]}
+        names = unpack_strings(arrays.pop("words_text"), arrays.pop("words_end"))
         spelling = Spelling(*(_levels(arrays, name) for name in ("keys", "counts")))
         os.utime(folder)
-        return PooledTables(words=tuple(words), unknown=float(header["unknown"]), spelling=spelling, **arrays)
+        counts = PackedCounts(**{name: arrays.pop(name) for name in _COUNTS})
+        discounts, rows = arrays.pop("discounts"), RowArrays.empty()._asdict()
+        unknown = float(header["unknown"])
+        words = PooledTables(words=tuple(names), unknown=unknown, spelling=spelling, **arrays, **rows)
+        return PackedTables(words, discounts, counts)
     except (OSError, ValueError, KeyError, TypeError, StoreDamagedError):
         return None
 
@@ -161,24 +168,25 @@ def _levels(arrays: dict[str, npt.NDArray[Any]], name: str) -> tuple[npt.NDArray
     return tuple(arrays.pop(f"spelling_{name}_{level}") for level in range(count))
 
 
-def _mapped(path: Path, length: int) -> npt.NDArray[Any]:
+def _mapped(path: Path, shape: list[int]) -> npt.NDArray[Any]:
     # Copy-on-write, because compiled code has other types for read-only arrays. Mapping fails for a truncated file.
-    array: npt.NDArray[Any] = np.load(path, mmap_mode="c" if length else None, allow_pickle=False)
+    array: npt.NDArray[Any] = np.load(path, mmap_mode="c" if math.prod(shape) else None, allow_pickle=False)
     # Without it the system reads, and counts as memory of the process, many pages around each that is used.
     pages = getattr(array, "_mmap", None)
     if pages is not None and hasattr(mmap, "MADV_RANDOM"):
         pages.madvise(mmap.MADV_RANDOM)
-    if array.shape != (length,):
-        raise ValueError(f"{path} has the shape {array.shape}, expected {length}")
+    if array.shape != tuple(shape):
+        raise ValueError(f"{path} has the shape {array.shape}, expected {shape}")
     return array.view(np.ndarray)
 
 
-def _arrays_of(tables: PooledTables) -> dict[str, npt.NDArray[Any]]:
+def _arrays_of(tables: PackedTables) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of tables by name, those of words and spelling among them."""
-    text, end = pack_strings(tables.words)
-    arrays = {name: getattr(tables, name) for name in _ARRAYS} | {"words_text": text, "words_end": end}
+    text, end = pack_strings(tables.words.words)
+    arrays = {name: getattr(tables.counts, name) for name in _COUNTS} | {"discounts": tables.discounts}
+    arrays |= {name: getattr(tables.words, name) for name in _WORDS} | {"words_text": text, "words_end": end}
     for name in ("keys", "counts"):
-        levels: Sequence[npt.NDArray[Any]] = getattr(tables.spelling, name)
+        levels: Sequence[npt.NDArray[Any]] = getattr(tables.words.spelling, name)
         arrays |= {f"spelling_{name}_{level}": array for level, array in enumerate(levels)}
     return arrays
 
@@ -189,7 +197,7 @@ def _is_stored(arrays: Mapping[str, npt.NDArray[Any]], parent: Path) -> bool:
     return _LEAST_BYTES <= nbytes <= min(_MOST_BYTES, _DISK_SHARE * shutil.disk_usage(parent).free)
 
 
-def _store(tables: PooledTables, arrays: Mapping[str, npt.NDArray[Any]], folder: Path) -> None:
+def _store(tables: PackedTables, arrays: Mapping[str, npt.NDArray[Any]], folder: Path) -> None:
     """Write tables into a folder in one step."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=_INCOMPLETE, ignore_cleanup_errors=True) as name:
         written = Path(name, "tables")
@@ -197,8 +205,8 @@ def _store(tables: PooledTables, arrays: Mapping[str, npt.NDArray[Any]], folder:
         for key, array in arrays.items():
             with _opened(written / f"{key}.npy") as file:
                 np.save(file, array, allow_pickle=False)
-        lengths = {key: len(array) for key, array in arrays.items()}
-        header = {"unknown": tables.unknown, "lengths": lengths}
+        shapes = {key: array.shape for key, array in arrays.items()}
+        header = {"unknown": tables.words.unknown, "shapes": shapes}
         with _opened(written / _HEADER) as file:
             file.write(json.dumps(header).encode())
         # Fails where another process was faster; what cannot be read is replaced.

@@ -6,15 +6,18 @@ far as words seen once predict them, and to all known words equally. The chain i
 and 1 neighbours in the same way, with three discounts for each length (Chen and Goodman 1998). All of this is derived
 from sums when the table is built, so networks can still be added and subtracted.
 
-`contexts.context_rows` sorts the counts, and `contexts.kernel` sums the evidence with the weights of `contexts.scores`.
+`contexts.context_rows` sorts the counts, `contexts.packed_counts` packs them, and `contexts.kernel` sums the evidence
+with the weights of `contexts.scores`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +25,11 @@ import numpy.typing as npt
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.keys import Integers, word_key
+from giaann_dask.lazy import jit
 from giaann_dask.models.contexts.context_rows import RowCollector, Rows, count_longer
 from giaann_dask.models.contexts.continuation_counts import SMALL_COUNTS
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, context_sources
+from giaann_dask.models.contexts.packed_counts import PackedCounts
 from giaann_dask.models.words.spelling import Spelling
 from giaann_dask.models.words.stream import NONE, TokenStream, find_ascending
 from giaann_dask.runs.run import Run
@@ -35,6 +40,8 @@ Floats = npt.NDArray[np.float64]
 PRIOR_COUNTS = 5.0
 # Kinds of contexts that are sorted at a time.
 _THREADS = 2
+_NO_KEYS = np.zeros(0, np.int64)
+_NOTHING_KNOWN = np.zeros((0, 0), np.float32)
 
 
 @register_arrays
@@ -56,6 +63,8 @@ class PooledTables:
         Probability of all unknown words together.
     spelling : Spelling
         How it is dealt to them.
+    spelled : ndarray
+        Natural logarithm of the probability that each word has by its spelling alone; float64, shape ``(words,)``.
     kind_begin : ndarray
         Rows of each kind of context, int64, shape ``(kinds + 1,)``.
     keys : ndarray
@@ -79,6 +88,7 @@ class PooledTables:
     share: Floats
     unknown: float
     spelling: Spelling
+    spelled: Floats
     kind_begin: Integers
     keys: Integers
     pointer: Integers
@@ -124,8 +134,121 @@ class PooledTables:
         return rows
 
 
-def build_tables(runs: Iterable[Run], words: Sequence[str]) -> PooledTables:
-    """Make the tables from the counts of a network, reading one run at a time.
+class RowTables(Protocol):
+    """Words and rows, of which the tables of the contexts before some tokens are made."""
+
+    @property
+    def words(self) -> PooledTables:
+        """Tables with all words and without rows."""
+
+    def of_tokens(self, stream: TokenStream, begin: int = 0, end: int | None = None) -> tuple[PooledTables, Integers]:
+        """Return the tables of the contexts before the tokens of a span of a stream, and the row of each.
+
+        Parameters
+        ----------
+        stream : TokenStream
+            Tokens of a text.
+        begin, end : int, optional
+            The span; all tokens by default.
+
+        Returns
+        -------
+        tables : PooledTables
+            With these rows only.
+        rows : ndarray
+            See `PooledTables.find_rows`.
+        """
+
+
+@register_arrays
+@dataclass(frozen=True, eq=False)
+class PackedTables:
+    """Tables of evidence whose rows are packed as counts, a sixth of their bytes; those of a text are made of them.
+
+    Attributes
+    ----------
+    words : PooledTables
+        Tables with all words and without rows.
+    discounts : ndarray
+        Of the counts of each length of the chain, see `discounts_of`; float64, shape ``(CHAIN, 4)``.
+    counts : PackedCounts
+        The counts.
+    """
+
+    words: PooledTables
+    discounts: Floats
+    counts: PackedCounts
+
+    def of(self, stream: TokenStream, begin: int = 0, end: int | None = None) -> PooledTables:
+        """Return the tables of the contexts before the tokens of a span of a stream; all tokens by default."""
+        return self.of_tokens(stream, begin, end)[0]
+
+    def of_tokens(self, stream: TokenStream, begin: int = 0, end: int | None = None) -> tuple[PooledTables, Integers]:
+        """See `RowTables.of_tokens`."""
+        rows = np.full(((len(stream) if end is None else end) - begin, len(CONTEXTS) - 1), NONE, np.int64)
+
+        def read() -> Iterator[tuple[Rows, Integers]]:
+            begun = 0
+            for kind in range(1, len(CONTEXTS)):
+                wanted, which = _NO_KEYS, _NO_KEYS
+                if self.counts.kinds[kind - 1, 0]:
+                    # In their order and each once, so that a search reads what the one before has read.
+                    wanted, which = np.unique(context_sources(stream, kind, begin, end), return_inverse=True)
+                found, longer, row = self.counts.rows(kind, wanted)
+                if len(which):
+                    rows[:, kind - 1] = np.where(row == NONE, NONE, row + begun)[which]
+                begun += len(found.keys)
+                yield found, longer
+
+        arrays = row_arrays(read(), self.words.share, self.discounts, self._known)
+        return replace(self.words, **arrays._asdict()), rows
+
+    @cached_property
+    def _known(self) -> npt.NDArray[np.float32]:
+        return np.zeros((len(self.words.words), SMALL_COUNTS + 1), np.float32)
+
+
+class CountedRows(NamedTuple):
+    """Counts of a network, in the order of its tables.
+
+    Attributes
+    ----------
+    ranked : RankedWords
+        Its words.
+    contexts : list of Rows
+        Counts after the contexts of each kind from 1 on.
+    links : list of Rows
+        Those of the chain, with the numbers of distinct longer contexts as counts.
+    """
+
+    ranked: RankedWords
+    contexts: list[Rows]
+    links: list[Rows]
+
+    def tables(self) -> PooledTables:
+        """Return the tables with all rows."""
+        longer = [link.counts for link in self.links] + [_NO_KEYS] * (len(self.contexts) - CHAIN)
+        contexts = zip(self.contexts, longer, strict=True)
+        rows = row_arrays(contexts, self.ranked.share, self._discounts())
+        return self.ranked.tables(self._preceding(), rows)
+
+    def packed(self) -> PackedTables:
+        """Return the tables with packed rows."""
+        words = self.ranked.tables(self._preceding(), RowArrays.empty())
+        return PackedTables(words, self._discounts(), PackedCounts.pack(self.contexts, self.links))
+
+    def _preceding(self) -> Integers:
+        """Return after how many distinct words each word came."""
+        preceding = np.bincount(self.contexts[0].word, minlength=len(self.ranked.words)).astype(np.int64)
+        # Pruning may leave no context of the nearest word.
+        return preceding if preceding.any() else self.ranked.counts
+
+    def _discounts(self) -> Floats:
+        return np.array([discounts_of(small_counts(link.counts)) for link in self.links])
+
+
+def collect_counts(runs: Iterable[Run], words: Sequence[str]) -> CountedRows:
+    """Collect the counts of a network, reading one run at a time.
 
     Parameters
     ----------
@@ -142,36 +265,22 @@ def build_tables(runs: Iterable[Run], words: Sequence[str]) -> PooledTables:
     collector = RowCollector(words)
     for run in runs:
         collector.add(run)
-    places = np.arange(len(collector.word_keys), dtype=np.int32)
-    every = collector.take(0, places)
+    every = collector.take(0, np.arange(len(collector.word_keys), dtype=np.int32))
     if not len(every.word):
         raise EmptyInputError("no word was counted", "counts of some text", "train it on a text first")
-    return _built(collector, every, words)
-
-
-def _built(collector: RowCollector, every: Rows, words: Sequence[str]) -> PooledTables:
-    """Build the tables of collected rows, given the count of each word, by its place in the collector's keys."""
     ranked = rank_words(collector.word_keys[every.word], every.counts, words)
     number_of = np.full(len(collector.word_keys), NONE, np.int32)
     number_of[every.word] = ranked.order
-
-    def take(kind: int) -> tuple[Rows, npt.NDArray[np.float32]]:
-        rows = collector.take(kind, number_of)
-        evidence = ranked.evidence(rows)
-        # Counts of other kinds are not needed any more.
-        return (rows if kind <= CHAIN else rows._replace(counts=np.zeros(0, np.int64))), evidence
-
     # The loops and NumPy release the GIL.
     with ThreadPoolExecutor(_THREADS) as pool:
-        contexts, evidence = zip(*pool.map(take, range(1, len(CONTEXTS))), strict=True)
-    preceding = np.bincount(contexts[0].word, minlength=len(ranked.words)).astype(np.int64)
-    if not preceding.any():
-        # Pruning may leave no context of the nearest word.
-        preceding = ranked.counts
+        contexts = list(pool.map(lambda kind: collector.take(kind, number_of), range(1, len(CONTEXTS))))
     extended = collector.take_extended()
-    chain = [_followed(contexts, extended, length) for length in range(CHAIN)]
-    shares = [chain_shares(link, discounts_of(small_counts(link.counts))) for link in chain]
-    return ranked.tables(preceding, RowArrays.of(contexts, evidence, shares))
+    return CountedRows(ranked, contexts, [_followed(contexts, extended, length) for length in range(CHAIN)])
+
+
+def build_tables(runs: Iterable[Run], words: Sequence[str]) -> PooledTables:
+    """Make the tables with all rows from the counts of a network; see `collect_counts`."""
+    return collect_counts(runs, words).tables()
 
 
 class RankedWords(NamedTuple):
@@ -193,17 +302,11 @@ class RankedWords(NamedTuple):
     counts: Integers
     share: Floats
 
-    def evidence(self, rows: Rows) -> npt.NDArray[np.float32]:
-        """Return the evidence of each entry of some rows."""
-        evidence: npt.NDArray[np.float32] = np.log1p(rows.counts / (PRIOR_COUNTS * self.share[rows.word])).astype(
-            np.float32
-        )
-        return evidence
-
     def tables(self, preceding: Integers, rows: RowArrays) -> PooledTables:
         """Return the tables of some rows, given the number of distinct words before each word."""
         base, unknown = _unigram_shares(preceding)
         once = [word for word, seen in zip(self.words, self.counts.tolist(), strict=True) if seen == 1]
+        spelling = Spelling.learn(once or self.words)
         return PooledTables(
             words=self.words,
             word_keys=self.keys,
@@ -211,7 +314,8 @@ class RankedWords(NamedTuple):
             base=base,
             share=self.share,
             unknown=unknown,
-            spelling=Spelling.learn(once or self.words),
+            spelling=spelling,
+            spelled=spelling.log_probability(self.words) + math.log(unknown),
             **rows._asdict(),
         )
 
@@ -234,25 +338,85 @@ class RowArrays(NamedTuple):
         shares = np.zeros(0, np.float32)
         return cls(begin, none, begin[:1], numbers, shares, shares, np.zeros(0))
 
-    @classmethod
-    def of(
-        cls,
-        contexts: Sequence[Rows],
-        evidence: Sequence[npt.NDArray[np.float32]],
-        chain: Sequence[tuple[npt.NDArray[np.float32], Floats]],
-    ) -> RowArrays:
-        """Join the rows of all kinds of contexts, with the shares and freed masses of those of the chain."""
-        entries = np.cumsum([0] + [len(rows.word) for rows in contexts])
-        begins = [rows.pointer[:-1] + first for rows, first in zip(contexts, entries[:-1], strict=True)]
-        return cls(
-            kind_begin=np.cumsum([0] + [len(rows.keys) for rows in contexts]),
-            keys=np.concatenate([rows.keys for rows in contexts]),
-            pointer=np.append(np.concatenate(begins), entries[-1]),
-            word=np.concatenate([rows.word for rows in contexts]),
-            evidence=np.concatenate(evidence),
-            discounted=np.concatenate([shares for shares, _ in chain]),
-            freed=np.concatenate([freed for _, freed in chain]),
-        )
+
+def row_arrays(
+    contexts: Iterable[tuple[Rows, Integers]],
+    share: Floats,
+    discounts: Sequence[Floats] | Floats,
+    known: npt.NDArray[np.float32] = _NOTHING_KNOWN,
+) -> RowArrays:
+    """Return the arrays of the rows of all kinds of contexts.
+
+    Parameters
+    ----------
+    contexts : iterable of (Rows, ndarray)
+        Of each kind from 1 on its rows, and for those of the chain after how many longer contexts each entry came.
+    share : ndarray
+        Of each word, smoothed; float64.
+    discounts : sequence of ndarray
+        Of each length of the chain, see `discounts_of`.
+    known : ndarray
+        Evidence of small counts by word, 0 where it was not computed yet, which is computed once for each;
+        float32, shape ``(words, SMALL_COUNTS + 1)``.
+    """
+    keys, pointers, words, evidence = [], [], [], []
+    chain: list[tuple[npt.NDArray[np.float32], Floats]] = []
+    entries, prior, add_evidence = 0, PRIOR_COUNTS * share, cast(Any, _add_evidence)
+    # Counts are not needed any more when the next kind is read.
+    for rows, longer in contexts:
+        if len(chain) < CHAIN:
+            chain.append(chain_shares(rows._replace(counts=longer), discounts[len(chain)]))
+        evidence.append(np.empty(len(rows.word), np.float32))
+        add_evidence(rows.word, rows.counts, prior, known, evidence[-1])
+        keys.append(rows.keys)
+        pointers.append(rows.pointer[:-1] + entries)
+        words.append(rows.word)
+        entries += len(rows.word)
+    return RowArrays(
+        kind_begin=np.cumsum([0] + [len(each) for each in keys]),
+        keys=np.concatenate(keys),
+        pointer=np.append(np.concatenate(pointers), entries),
+        word=np.concatenate(words),
+        evidence=np.concatenate(evidence),
+        discounted=np.concatenate([shares for shares, _ in chain]),
+        freed=np.concatenate([freed for _, freed in chain]),
+    )
+
+
+def chain_shares(link: Rows, discounts: Floats) -> tuple[npt.NDArray[np.float32], Floats]:
+    """Return the discounted share of each entry, and the mass that each row leaves to shorter contexts."""
+    shares, freed = np.empty(len(link.word), np.float32), np.empty(len(link.keys))
+    divide: Any = _divide
+    divide(link.pointer, link.counts, discounts, shares, freed)
+    return shares, freed
+
+
+@jit
+def _add_evidence(words, counts, prior, known, evidence):  # type: ignore[no-untyped-def]
+    """Compute the evidence of each entry."""
+    for entry in range(len(words)):
+        word, count = words[entry], counts[entry]
+        value = known[word, count] if count < known.shape[1] else np.float32(0)
+        if value == 0:
+            value = np.float32(math.log1p(count / prior[word]))
+            if count < known.shape[1]:
+                known[word, count] = value
+        evidence[entry] = value
+
+
+@jit
+def _divide(pointer, counts, discounts, shares, freed):  # type: ignore[no-untyped-def]
+    """Compute what `chain_shares` returns."""
+    for row in range(len(pointer) - 1):
+        total, given = 0, 0.0
+        for entry in range(pointer[row], pointer[row + 1]):
+            total += counts[entry]
+        for entry in range(pointer[row], pointer[row + 1]):
+            count = counts[entry]
+            shares[entry] = np.float32((count - discounts[min(count, 3)]) / total)
+            # Rounded, so that a distribution sums to 1 as exactly as can be.
+            given += np.float64(shares[entry])
+        freed[row] = 1.0 - given
 
 
 def rank_words(key: Integers, count: Integers, words: Sequence[str]) -> RankedWords:
@@ -308,14 +472,3 @@ def _unigram_shares(count: Integers) -> tuple[Floats, float]:
     # Half of a word as if there had been one more: a text in which no word occurs once has unknown ones, too.
     unknown = min(freed / 2, (int((count == 1).sum()) + 0.5) / (total + 0.5))
     return (count - loss) / total + (freed - unknown) / len(count), unknown
-
-
-def chain_shares(link: Rows, discounts: Floats) -> tuple[npt.NDArray[np.float32], Floats]:
-    """Return the discounted share of each entry, and the mass that each row leaves to shorter contexts."""
-    if not len(link.keys):
-        return np.zeros(0, np.float32), np.zeros(0)
-    loss = discounts[np.minimum(link.counts, 3)]
-    total = np.add.reduceat(link.counts, link.pointer[:-1]).astype(np.float64)
-    shares = ((link.counts - loss) / total[link.row]).astype(np.float32)
-    # From the rounded shares, so that a distribution sums to 1 as exactly as can be.
-    return shares, 1.0 - np.add.reduceat(shares.astype(np.float64), link.pointer[:-1])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
 
 # The more, the fewer rows are read for several tasks.
-TOKENS_PER_TASK = 8192
+TOKENS_PER_TASK = 1 << 16
 # Words that were more probable than the one that came are counted so far.
 MOST_RANK = 1000
 # Words of the longest n-gram of the baselines.
