@@ -44,7 +44,7 @@ MAXIMUM_CONCEPTS = 1 << COLUMN_BITS
 MAXIMUM_FEATURES = 1 << FEATURE_BITS
 MAXIMUM_BRANCHES = 1 << BRANCH_BITS
 MAXIMUM_SEGMENTS = 1 << SEGMENT_BITS
-MAXIMUM_TOKENS = 256
+MAXIMUM_TOKENS = 4096
 
 PlacementKind = Literal["hash", "balanced", "co-occurrence"]
 Squash = Literal["none", "tanh"]
@@ -121,7 +121,8 @@ class Specification:
         Whether prediction is leaky integrate-and-fire, for which adjacent tokens have a segment of their
         own, that of the soma, after the feature segments.
     sentences_per_sequence : int
-        Consecutive sentences of a document that make a sequence.
+        Consecutive sentences of a document that make a sequence; 0 for windows of `maximum_tokens` words, one after
+        the other, wherever sentences begin and end.
     crop : bool
         Use the first `maximum_tokens` words of longer sequences instead of leaving these out.
     merge_dashes : bool

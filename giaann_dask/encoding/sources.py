@@ -87,7 +87,7 @@ class SourceOptions:
         tokenizer = lexicon if isinstance(lexicon, SubwordTokenizer) else None
         ever_pos = EverPos() if isinstance(lexicon, SubwordTokenizer) else lexicon
         if specification.profile != "v1":
-            reading = replace(reading, newdoc=True, group=specification.sentences_per_sequence)
+            reading = replace(reading, newdoc=True, group=max(1, specification.sentences_per_sequence))
         limits = FilterOptions.of(specification, drop_short=drop_short)
         # Without tags the identity of text must not depend on the tagger.
         tagger = RAW if limits.raw else tagger

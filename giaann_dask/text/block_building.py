@@ -188,18 +188,18 @@ class BlockBuilder:
         changes = np.flatnonzero(np.diff(document)) + 1
         firsts, lasts = np.append(0, changes)[: max(1, count)], np.append(changes, count)
         within = np.arange(count) - np.repeat(firsts, lasts - firsts)
-        opens = np.flatnonzero(within % self._options.sentences == 0)
+        if self._options.sentences:
+            opens = np.flatnonzero(within % self._options.sentences == 0)
+            begin, end = edges[opens], edges[np.append(opens[1:], count)[: len(opens)]]
+        else:
+            begin, end = _windows(edges[firsts], edges[lasts], self._options.maximum_tokens)
+            opens = np.searchsorted(edges, begin, side="right") - 1
         earlier = np.zeros(count, np.int64)
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True) if count else ():
             of = int(document[first])
             earlier[first:last] = self._document_sentences.get(of, 0)
             self._document_sentences[of] = int(earlier[first]) + last - first
-        return (
-            edges[opens],
-            edges[np.append(opens[1:], count)[: len(opens)]],
-            document[opens],
-            (within + earlier)[opens],
-        )
+        return begin, end, document[opens], (within + earlier)[opens]
 
     def _add_sequences(self, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> None:
         """Add the tokens of counted sequences, given by their ranges of tokens."""
@@ -371,6 +371,22 @@ class _Tokens(NamedTuple):
             number[at] = run
         numbers, kind = _in_order_of_appearance(number, known + len(found))
         return cls(_Words(text.entries, found, numbers, known), kind, offsets)
+
+
+def _windows(
+    begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], length: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return begin and end of windows of a length that follow one another in each of some ranges of tokens.
+
+    Examples
+    --------
+    >>> [each.tolist() for each in _windows(np.array([0, 7, 7]), np.array([7, 7, 9]), 3)]
+    [[0, 3, 6, 7], [3, 6, 7, 9]]
+    """
+    windows = -((begin - end) // length)
+    of = np.repeat(np.arange(len(begin)), windows)
+    first = begin[of] + length * (np.arange(len(of)) - (np.cumsum(windows) - windows)[of])
+    return first, np.minimum(first + length, end[of])
 
 
 # Marks of a token for the merging of nouns, as a sum: noun, dash that joins two nouns, and whether it does so though it

@@ -56,7 +56,7 @@ class FilterOptions:
     parts_of_speech : bool
         Keep each token's part of speech, for scaling strengths by it (`giaann_dask.models.columns.scaling`).
     sentences : int
-        Sentences per sequence.
+        Sentences per sequence; 0 for windows of `maximum_tokens` words.
     crop : bool
         Use the first `maximum_tokens` words of a longer sequence instead of leaving it out.
     merge_dashes : bool

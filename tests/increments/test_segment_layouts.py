@@ -50,9 +50,13 @@ def specifications(draw: st.DrawFn) -> Specification:
 
 @st.composite
 def encoded(draw: st.DrawFn) -> EncodedBlock:
-    """Some sequences of few columns and features, as encoding makes them."""
     lengths = draw(st.lists(st.integers(1, 25), min_size=1, max_size=4))
-    random = np.random.default_rng(draw(st.integers(0, 1000)))
+    return random_block(lengths, draw(st.integers(0, 1000)), draw(st.booleans()))
+
+
+def random_block(lengths: list[int], seed: int, whole: bool) -> EncodedBlock:
+    """Some sequences of few columns and features, as encoding makes them, trained whole or not."""
+    random = np.random.default_rng(seed)
     column, feature, occurrence = [], [], []
     for length in lengths:
         turns = np.flatnonzero(random.random(length) < 0.3)
@@ -81,7 +85,7 @@ def encoded(draw: st.DrawFn) -> EncodedBlock:
         sentence=np.zeros(len(lengths), np.int32),
         surfaces=(),
         first_sequence=0,
-        train_mask=None if draw(st.booleans()) else random.random(tokens) < 0.3,
+        train_mask=None if whole else random.random(tokens) < 0.3,
     )
 
 
@@ -143,6 +147,17 @@ def test_kernels_follow_the_rule(block: EncodedBlock, specification: Specificati
         assert all(key[-1] == 0 for key in (*expected, *own) if key[2] == soma), "all branches end in one"
 
 
+@pytest.mark.parametrize("catch_all", [False, True])
+def test_kernels_follow_the_rule_over_long_windows(catch_all: bool) -> None:
+    options = {"column_catch_all": catch_all, "feature_catch_all": catch_all}
+    specification = Specification(profile="v2", maximum_tokens=1000, sentences_per_sequence=0, **options)  # type: ignore[arg-type]
+    block = replace(random_block([600], 7, True), branch=np.zeros(600, np.uint8))
+    expected = read_literally(block, specification)
+    for device in (None, torch.device("cpu")):
+        runs = connect_summed([block], specification, Placement(3), device).values()
+        assert table_of([run.connections for run in runs]) == expected
+
+
 def test_a_token_follows_itself() -> None:
     """By hand: tokens 0, 1, 1 of one column, of which 1 follows itself, and each is as near to itself as that."""
     block = EncodedBlock(
@@ -194,6 +209,9 @@ def test_dense_tensors_have_the_bytes_of_other_batches(block: EncodedBlock, spec
     ("fields", "expected"),
     [
         ({"lif": True}, "profile v2"),
+        ({"sentences_per_sequence": 0}, "its only value in profile v1"),
+        ({"profile": "v2", "sentences_per_sequence": -1}, "0 for windows"),
+        ({"profile": "v2", "maximum_tokens": 4097}, "at most 4096"),
         ({"sentences_per_sequence": 3}, "its only value in profile v1"),
         ({"profile": "v3"}, "v1, v2, contexts"),
         ({"profile": "v2", "segment_counts": (0, 0)}, "column segments, feature segments or both"),
@@ -204,7 +222,7 @@ def test_dense_tensors_have_the_bytes_of_other_batches(block: EncodedBlock, spec
         ({"profile": "v2", "branch_order": "random"}, "more than one branch"),
         ({"profile": "v2", "maximum_subwords": 100}, "subwords as tokens"),
         ({"profile": "v2", "column_names": "span"}, "subwords as tokens"),
-        ({"profile": "v2", "tokens": "subwords", "maximum_subwords": MAXIMUM_TOKENS + 1}, "at most 256"),
+        ({"profile": "v2", "tokens": "subwords", "maximum_subwords": MAXIMUM_TOKENS + 1}, "at most 4096"),
         ({"profile": "v2", "proximity_exponent": 8.0}, "a unit or more for every pair"),
         ({"profile": "v2", "lif": 1}, "True or False"),
         ({"profile": "v2", "self_transitions": 1}, "True or False"),

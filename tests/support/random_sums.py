@@ -48,7 +48,8 @@ def random_specifications(draw: st.DrawFn, trace: bool = True) -> gd.Specificati
         columns, features = draw(st.sampled_from([(4, 4), (2, 3), (0, 5)]))
         options |= {
             "segment_counts": (columns, features),
-            "sentences_per_sequence": draw(st.integers(1, 3)),
+            "sentences_per_sequence": draw(st.integers(0, 3)),
+            "maximum_tokens": draw(st.sampled_from([12, 80])),
             "column_catch_all": columns > 0 and draw(st.booleans()),
             "invented_boundaries": draw(st.booleans()),
             "self_transitions": draw(st.booleans()),

@@ -85,7 +85,7 @@ def tokens_of(block: TaggedBlock, q: int) -> list[tuple[str, str]]:
     dashes=st.booleans(),
     drop=st.booleans(),
     crop=st.booleans(),
-    together=st.integers(1, 3),
+    together=st.integers(0, 3),
     skip=st.integers(0, 3),
 )
 def test_arrays_equal_sentences_one_by_one(
@@ -106,6 +106,12 @@ def test_arrays_equal_sentences_one_by_one(
             of = [tokens[at] for at in np.flatnonzero(documents == document)]
             before = parts[number - 1] if number and document == number else []
             earlier = sum(2 * at >= len(before) for at in range(len(before)))
+            if not together:
+                # Windows of nine words, with the sentence of the first one.
+                words = [(at, word) for at, each in enumerate(of) for word in each]
+                windows = [words[first : first + 9] for first in range(0, len(words), 9)]
+                sequences += [(document, earlier + each[0][0], [word for _, word in each]) for each in windows]
+                continue
             groups = [(first, of[first : first + together]) for first in range(0, len(of), together)]
             sequences += [(document, earlier + first, list(chain.from_iterable(group))) for first, group in groups]
         long = [each for each in sequences if len(each[2]) > 2 and (crop or len(each[2]) <= 9)]

@@ -116,7 +116,7 @@ class V2Fields(ColumnFields):
         for name in _SWITCHES:
             require(isinstance(getattr(s, name), bool), name, getattr(s, name), "True or False")
         sentences, exponent = s.sentences_per_sequence, s.proximity_exponent
-        require(1 <= sentences <= 1000, "sentences_per_sequence", sentences, "1 to 1000")
+        require(0 <= sentences <= 1000, "sentences_per_sequence", sentences, "1 to 1000, or 0 for windows")
         require(0 < exponent <= 8, "proximity_exponent", exponent, "0 to 8")
         _check_segments(s)
         random = s.branch_order == "random"
