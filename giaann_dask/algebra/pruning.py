@@ -16,7 +16,7 @@ import numpy as np
 from distributed import Client, Future
 
 from giaann_dask.algebra.algebra_options import PruningOptions
-from giaann_dask.algebra.parts import divide_parts, submit_parts, write_network
+from giaann_dask.algebra.parts import submit_parts, write_network
 from giaann_dask.cluster import attempt, results, task_key
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.events import Observer, StageAdvanced, ignore
@@ -84,17 +84,19 @@ def prune_network(
     contents = CommitContents(pruned, reader.vocabulary(), Ledger(reader.ledger()), origins=reader.origins())
 
     def submit(regions: Regions) -> dict[int, Future]:
-        specification, placement = manifest.specification, reader.placement()
+        placement, rule = reader.placement(), (minimum, manifest.specification)
+        divided = np.array(sorted(placement.divided()), np.int64)
         parts, found = submit_parts(client, reader, placement), {}
         for group in placement.groups():
-            runs = [run for region in group for run in parts.get(region, ())]
-            if not runs:
-                continue
-            key_of = (minimum, _keys(runs))
-            pruned = regions.tasks.submit("prune", prune_runs, minimum, specification, *runs, key_of=key_of)
-            # Rules are about whole rows, which are divided again afterwards.
-            divided = {group[0]: [pruned]} if len(group) == 1 else divide_parts(client, [pruned], placement)
-            found.update({region: divided[region][0] for region in group})
+            each = {region: parts[region] for region in group if parts.get(region)}
+            # A rule about whole rows asks what their other parts keep.
+            kept = [
+                regions.tasks.submit("keep", rows_kept, *rule, divided, *runs, key_of=(minimum, _keys(runs)))
+                for runs in (each.values() if len(group) > 1 else ())
+            ]
+            for region, runs in each.items():
+                key_of = (minimum, _keys([*kept, *runs]))
+                found[region] = regions.tasks.submit("prune", prune_runs, *rule, kept, *runs, key_of=key_of)
         return found
 
     return write_network(client, out, reader, reader.placement(), contents, submit, observer)
@@ -166,13 +168,36 @@ def _add_counts(found: list[Any]) -> tuple[Integers, Integers]:
     return distinct, total
 
 
-def prune_runs(minimum: int, specification: Specification, *runs: PackedRegionRun) -> PackedRegionRun:
-    """Return the sum of a region's runs without the connections below a strength, in encoded form (a task)."""
-    model = model_of(specification)
+def rows_kept(minimum: int, specification: Specification, rows: Integers, *runs: PackedRegionRun) -> Integers:
+    """Return which of some rows keep connections in a region below which others are left out (a task)."""
+    model, found = model_of(specification), [np.zeros(0, np.int64)]
+    for block in _blocks(runs):
+        kept = select_connections(block, model.kept_by_pruning(block, minimum)).source
+        found.append(kept[np.isin(kept, rows)])
+    return np.concatenate(found)
+
+
+def prune_runs(
+    minimum: int, specification: Specification, kept: Sequence[Integers], *runs: PackedRegionRun
+) -> PackedRegionRun:
+    """Return the sum of a region's runs without the connections below a strength, in encoded form (a task).
+
+    Parameters
+    ----------
+    minimum : int
+        The strength, in units.
+    specification : Specification
+        Of the network.
+    kept : sequence of ndarray
+        Divided rows that keep connections, here or in other regions.
+    *runs : PackedRegionRun
+        Of the region.
+    """
+    model, elsewhere = model_of(specification), np.concatenate([np.zeros(0, np.int64), *kept])
 
     def pruned() -> Iterator[Run]:
         for block in _blocks(runs):
-            yield select_connections(block, model.kept_by_pruning(block, minimum))
+            yield select_connections(block, model.kept_by_pruning(block, minimum, elsewhere))
 
     none = pack(Run.empty())
     rest = tasks.compact(*(run._replace(connections=none) for run in runs))

@@ -507,8 +507,18 @@ class Model(ABC):
         """Return which connections pruning may leave out; bool, shape ``(connections,)``."""
         return np.ones(len(run), np.bool_)
 
-    def kept_by_pruning(self, run: Run, minimum: int) -> npt.NDArray[np.bool_]:
-        """Return which connections of whole rows are kept by pruning below a strength; bool."""
+    def kept_by_pruning(self, run: Run, minimum: int, elsewhere: Integers | None = None) -> npt.NDArray[np.bool_]:
+        """Return which connections of rows are kept by pruning below a strength; bool.
+
+        Parameters
+        ----------
+        run : Run
+            The rows.
+        minimum : int
+            The strength, in units.
+        elsewhere : ndarray, optional
+            Source neurons of which other parts of their rows keep connections, int64; none by default.
+        """
         kept: npt.NDArray[np.bool_] = (run.strength >= minimum) | ~self.may_prune(run)
         return kept
 

@@ -1,7 +1,8 @@
 """Iterate over all connections of a commit by source neuron, with a part of one region in memory at a time.
 
 The runs of each region are read and merged in blocks of rows, and written to temporary files, which are then read in
-blocks of one order that does not depend on regions. Source neurons are merged by ranges, a few of which are in memory.
+blocks of one order that does not depend on regions. Source neurons are merged by ranges, a few of which are in memory;
+so are the targets of rows that are divided among regions.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.keys import Integers
@@ -26,7 +28,7 @@ from giaann_dask.runs.packed_arrays import require_intact
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.renaming import Renaming, rename_run, rename_sources
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.run import Run, select_rows
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import StoredRun
@@ -37,6 +39,7 @@ _WRITTEN = 1 << 16
 _GATHERED = 1 << 17
 # Of so many rows one says where ranges of source neurons begin.
 _SAMPLED = 1 << 10
+_TWICE = "two regions hold connections of the same neuron"
 # Targets of the rows that are decoded in one go: some 50 bytes each, in each of the threads that read regions.
 _READ, _THREADS = 1 << 19, 2
 
@@ -192,7 +195,7 @@ def ordered_connections(
     reader : CommitReader
         The commit.
     folder : Path
-        Folder with free space for 16 bytes a connection and 48 bytes a source neuron.
+        Folder with free space for 16 bytes a connection, 32 of a divided row, and 48 bytes a source neuron.
     observer : callable, optional
         Notified of every run read.
     renaming : Renaming, optional
@@ -206,18 +209,29 @@ def ordered_connections(
         If the runs of a region do not decode, or a neuron belongs to two regions.
     """
     rename = rename_run if table == "connections" else rename_sources
+    # Whatever else belongs to a neuron is in one region.
+    divided = np.array(sorted(reader.placement().divided()) if table == "connections" else [], np.int64)
     with ExitStack() as stack:
-        rows, target, strength, unordered = (stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(4))
-        blocks = _BlockFiles(target, strength, unordered)
+        files = [stack.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(5)]
+        rows, target, strength, unordered, pieces = files
+        blocks, parts = _BlockFiles(target, strength, unordered), _RowPieces(pieces)
 
         def read(runs: Sequence[StoredRun]) -> int:
             for block in read_blocks(reader, runs, table):
+                for source in divided[np.isin(divided, block.source)]:
+                    part = select_rows(block, np.flatnonzero(block.source == source))
+                    parts.append(part if renaming is None else rename(part, renaming))
+                if len(divided):
+                    block = select_rows(block, np.flatnonzero(~np.isin(block.source, divided)))
                 blocks.append(block if renaming is None else rename(block, renaming))
                 # Let go before the next block is read.
                 del block
             return len(runs)
 
-        _read_regions(read, list(runs_together(reader).values()), observer)
+        _read_regions(read, [runs for runs in reader.manifest().runs_by_region().values() if runs], observer)
+        for source, joined in parts.rows():
+            blocks.append_row(source, joined)
+        pieces.close()
         _order_rows(unordered, rows, blocks.ends)
         unordered.close()
         yield OrderedConnections(rows, target, strength)
@@ -262,14 +276,56 @@ class _BlockFiles:
     def append(self, block: Run) -> None:
         """Append a block of rows."""
         with self._lock:
-            # Not `tofile`, whose error on a full disk does not say what it is.
-            self._target.write(np.ascontiguousarray(block.target).data)
-            for begin in range(0, len(block), _WRITTEN):
-                self._strength.write(block.strength[begin : begin + _WRITTEN].astype(np.int64).data)
             lines = block.source, block.pointer[:-1] + self._connections, np.diff(block.pointer)
-            self._rows.write(np.stack(lines, axis=1).data)
-            self._connections += len(block)
-            self.ends.append((self.ends[-1] if self.ends else 0) + len(block.source))
+            self._write(block.target, block.strength)
+            self._end(np.stack(lines, axis=1))
+
+    def append_row(self, source: int, parts: Iterable[Integers]) -> None:
+        """Append a row, given in parts of ascending targets and their strengths; int64, shape ``(connections, 2)``."""
+        first = self._connections
+        for part in parts:
+            self._write(part[:, 0], part[:, 1])
+        self._end(np.array([[source, first, self._connections - first]]))
+
+    def _write(self, target: Integers, strength: npt.NDArray[np.signedinteger[Any]]) -> None:
+        # Not `tofile`, whose error on a full disk does not say what it is.
+        self._target.write(np.ascontiguousarray(target).data)
+        for begin in range(0, len(strength), _WRITTEN):
+            self._strength.write(strength[begin : begin + _WRITTEN].astype(np.int64).data)
+        self._connections += len(target)
+
+    def _end(self, lines: Integers) -> None:
+        self._rows.write(lines.data)
+        self.ends.append((self.ends[-1] if self.ends else 0) + len(lines))
+
+
+class _RowPieces:
+    """File of the parts of divided rows, which threads append in any order.
+
+    Parameters
+    ----------
+    file : file
+        Target keys and strength units of the connections, part after part; int64.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._lock, self._written = file, Lock(), 0
+        self._parts: dict[int, list[slice]] = {}
+
+    def append(self, part: Run) -> None:
+        """Append a part of one row, with ascending targets."""
+        with self._lock:
+            for begin in range(0, len(part), _WRITTEN):
+                piece = slice(begin, begin + _WRITTEN)
+                self._file.write(np.stack([part.target[piece], part.strength[piece]], axis=1, dtype=np.int64).data)
+            begin, self._written = self._written, self._written + len(part)
+            self._parts.setdefault(int(part.source[0]), []).append(slice(begin, self._written))
+
+    def rows(self) -> Iterator[tuple[int, Iterator[Integers]]]:
+        """Yield each row with its connections, a few of which are in memory at a time."""
+        values = _MappedArray(self._file, 2)
+        for source, parts in sorted(self._parts.items()):
+            yield source, _merged(values, parts, "a connection is in two regions")
 
 
 def _order_rows(unordered: IO[bytes], ordered: IO[bytes], ends: Sequence[int]) -> None:
@@ -277,19 +333,30 @@ def _order_rows(unordered: IO[bytes], ordered: IO[bytes], ends: Sequence[int]) -
 
     The rows lie in blocks, each ascending, that end at the given places.
     """
-    rows = _MappedArray(unordered, 3)
-    blocks = [slice(begin, end) for begin, end in pairwise((0, *ends))]
-    samples = [rows.take(block)[::_SAMPLED, 0].copy() for block in blocks]
+    count = 0
+    for part in _merged(_MappedArray(unordered, 3), [slice(*each) for each in pairwise((0, *ends))], _TWICE):
+        part[:, 2] = np.cumsum(part[:, 2]) + count
+        count = int(part[-1, 2])
+        ordered.write(part.data)
+
+
+def _merged(rows: _MappedArray, blocks: Sequence[slice], otherwise: str) -> Iterator[Integers]:
+    """Yield the rows of blocks, each ascending by its first values, in one order, some at a time.
+
+    Raises
+    ------
+    StoreDamagedError
+        If two have the same first value, with the text that says what that means.
+    """
+    samples = [rows.take(np.arange(block.start, block.stop, _SAMPLED))[:, 0] for block in blocks]
     sample = np.sort(np.concatenate([np.zeros(0, np.int64), *samples]))
-    # Merged by ranges of source neurons of about so many rows.
+    # Merged by ranges of about so many rows.
     bounds = np.unique(sample[:: _GATHERED // _SAMPLED])
-    cuts = [[*(np.searchsorted(rows.take(block)[:, 0], bounds) + block.start).tolist(), block.stop] for block in blocks]
-    last, count = -1, 0
+    cuts = [[*(np.searchsorted(rows.rows[block, 0], bounds) + block.start).tolist(), block.stop] for block in blocks]
+    last = -1
     for at in range(len(bounds)):
         part = np.concatenate([rows.take(slice(cut[at], cut[at + 1])) for cut in cuts])
         part = part[np.argsort(part[:, 0])]
-        ascends = part[0, 0] > last and bool(np.all(part[1:, 0] > part[:-1, 0]))
-        require_intact(ascends, "two regions hold connections of the same neuron")
-        part[:, 2] = np.cumsum(part[:, 2]) + count
-        last, _, count = part[-1].tolist()
-        ordered.write(part.data)
+        require_intact(part[0, 0] > last and bool(np.all(part[1:, 0] > part[:-1, 0])), otherwise)
+        last = int(part[-1, 0])
+        yield part

@@ -140,14 +140,14 @@ def test_regions_are_pruned_as_their_sum(strengths: list[int], minimum: int, kee
     assert (total >= lowest).sum() <= round(keep * count)
     lower = values[values < lowest]
     assert not len(lower) or (total >= lower[-1]).sum() > round(keep * count)
-    left = unpack(prune_runs(minimum, gd.Specification(), *packed).connections)
+    left = unpack(prune_runs(minimum, gd.Specification(), [], *packed).connections)
     assert left.target.tolist() == target[total >= minimum].tolist()
     kind, stays = unpack_target(target)[0], total >= minimum
     for row in rows:
         words = stays[row] | (kind[row] == 0)
         stays[row] = np.where(kind[row] == EXTENDS, words[kind[row] != EXTENDS].any(), words)
     assert (
-        unpack(prune_runs(minimum, gd.Specification(profile="contexts"), *packed).connections).target.tolist()
+        unpack(prune_runs(minimum, gd.Specification(profile="contexts"), [], *packed).connections).target.tolist()
         == target[stays].tolist()
     )
 

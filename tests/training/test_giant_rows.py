@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from distributed import Client
+from support.processes import until
 from support.stored_networks import reader_of
 
 import giaann_dask as gd
+from giaann_dask.algebra import pruning
+from giaann_dask.cluster.regions import region_holders
 from giaann_dask.diagnostics.network_report.gathering import gather
+from giaann_dask.events import Event, RoundIntegrated
 from giaann_dask.keys import unpack_neuron
 from giaann_dask.models.contexts.specification import CHAIN_NAMES
 from giaann_dask.rows.row_options import RowOptions
+from giaann_dask.runs.run import Run
+from giaann_dask.store import ordered_connections
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.text.read_options import ReadOptions
 
 pytestmark = pytest.mark.cluster
 
@@ -64,8 +75,33 @@ def networks(request: pytest.FixtureRequest, client: Client, tmp_path_factory: p
     return Pair(*found, texts[1])
 
 
-def test_exports_are_the_same(networks: Pair, client: Client, tmp_path: Path) -> None:
+def largest_rows(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> list[int]:
+    """Return a list that gets the largest row of every block that a function of a module returns or is given."""
+    sizes, original = list[int](), getattr(module, name)
+
+    def spy(*arguments: Any) -> Any:
+        found = original(*arguments)
+        if isinstance(found, Run):
+            sizes.append(int(np.diff(arguments[0].pointer).max(initial=0)))
+            return found
+
+        def seen() -> Iterator[Run]:
+            for block in found:
+                sizes.append(int(np.diff(block.pointer).max(initial=0)))
+                yield block
+
+        return seen()
+
+    monkeypatch.setattr(module, name, spy)
+    return sizes
+
+
+def test_exports_are_the_same(networks: Pair, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, divided = networks.readers()
+    # Ranges of rows are merged that are much smaller than a row.
+    for limit, size in (("_SAMPLED", 2), ("_GATHERED", 6)):
+        monkeypatch.setattr(ordered_connections, limit, size)
+    sizes = largest_rows(monkeypatch, ordered_connections, "read_blocks")
     manifest, placement = divided.manifest(), divided.placement()
     assert not plain.placement().divided()
     assert len(placement.divided()) > 2
@@ -77,7 +113,12 @@ def test_exports_are_the_same(networks: Pair, client: Client, tmp_path: Path) ->
     # A region of a neuron that cannot be divided further has some segments of a few branches.
     assert max(largest.values()) < 2 * SMALL[profile], "no region has a whole row"
     assert networks.plain.digest() == networks.divided.digest()
-    files = [each.export(tmp_path / f"{each.path.name}.npz") for each in networks[:2]]
+    files, most = [], []
+    for each in networks[:2]:
+        sizes.clear()
+        files.append(each.export(tmp_path / f"{each.path.name}.npz"))
+        most.append(max(sizes))
+    assert most[1] < most[0], "no row is read as a whole"
     for name in ("connections", "neurons", "dictionaries"):
         one, other = (getattr(each, name).read_bytes() for each in files)
         assert one == other, name
@@ -101,6 +142,18 @@ def test_predictions_and_explanations_are_the_same(networks: Pair, client: Clien
     assert traced[0] == traced[1]
 
 
+def test_pruned_networks_are_the_same(
+    networks: Pair, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, most, pruned = largest_rows(monkeypatch, pruning, "select_connections"), [], []
+    for each in networks[:2]:
+        sizes.clear()
+        pruned.append(gd.prune(each.path, tmp_path / each.path.name, client=client, keep=0.3))
+        most.append(max(sizes))
+    assert most[1] < most[0], "no row is read as a whole"
+    assert pruned[0].digest() == pruned[1].digest()
+
+
 @pytest.mark.slow
 def test_what_is_made_of_whole_rows_is_the_same(networks: Pair, client: Client, tmp_path: Path) -> None:
     plain, divided = networks.readers()
@@ -112,8 +165,6 @@ def test_what_is_made_of_whole_rows_is_the_same(networks: Pair, client: Client, 
         name = plain.saved_vocabulary().concepts[int(column)]
         one, other = (each[name].connections for each in networks[:2])
         assert one.strength.tolist() == other.strength.tolist()
-    pruned = [gd.prune(each.path, tmp_path / each.path.name, client=client, keep=0.3) for each in networks[:2]]
-    assert pruned[0].digest() == pruned[1].digest()
     options = gd.EvaluationOptions(max_sequences=5)
     text = networks.more.read_text(encoding="utf-8")
     found = [each.evaluate([text], client=client, options=options).as_dict() for each in networks[:2]]
@@ -124,3 +175,37 @@ def test_what_is_made_of_whole_rows_is_the_same(networks: Pair, client: Client, 
     gd.forget(networks.divided.path, networks.more, client=client)
     gd.forget(networks.plain.path, networks.more, client=client)
     assert networks.plain.digest() == networks.divided.digest()
+
+
+@pytest.mark.slow
+def test_a_worker_that_has_a_part_of_a_divided_row_may_be_lost(tmp_path: Path) -> None:
+    choose, texts = random.Random(5), [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for text, sentences in zip(texts, (24, 90), strict=True):
+        lines = [f"The old miller saw the w{choose.randrange(90)} as she went far away." for _ in range(sentences)]
+        text.write_text("\n".join(lines), encoding="utf-8")
+    rules, reading = gd.Specification(regions=2), gd.TextOptions(reading=ReadOptions(part_characters=600))
+    options = gd.TrainingOptions(region_bytes=6_000, batch_sequences=8, block_characters=600, commit_sequences=32)
+    rounds: list[int] = []
+    lost: list[str] = []
+    with gd.connect(workers=2) as client:
+        divided = gd.train(texts[0], tmp_path / "divided", client=client, specification=rules, options=options)
+        reader = reader_of(divided)
+        parts = [region for regions in reader.placement().divided().values() for region in regions]
+        holders = region_holders(reader, parts, client)
+        assert holders
+
+        def kill(event: Event) -> None:
+            if isinstance(event, RoundIntegrated):
+                rounds.append(event.sequences)
+                if len(rounds) == 2:
+                    lost.append(min(holders.values()))
+                    os.kill(client.run(os.getpid, workers=lost)[lost[0]], signal.SIGKILL)
+
+        divided = gd.train(texts[1], divided.path, client=client, text=reading, options=options, observer=kill)
+        until(lambda: lost[0] not in client.scheduler_info(n_workers=-1)["workers"])
+    assert len(rounds) > 3, "rounds went on without it"
+    with gd.connect(workers=0) as client:
+        for text in texts:
+            plain = gd.train(text, tmp_path / "plain", client=client, specification=rules)
+    assert len(reader_of(divided).placement().divided()) > 2
+    assert divided.digest() == plain.digest()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.events import Observer, ignore
-from giaann_dask.keys import unpack_target
+from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.models.base import DerivedTables, EvaluatedText, ExportFormat, WorkerOpening
 from giaann_dask.models.contexts.commit_tables import clear_tables, place_of
 from giaann_dask.models.contexts.continuation_counts import ContinuationTables
@@ -71,14 +71,15 @@ class ContextsModel(WordModel):
         words: npt.NDArray[np.bool_] = (kind != 0) & (kind != EXTENDS)
         return words
 
-    def kept_by_pruning(self, run: Run, minimum: int) -> npt.NDArray[np.bool_]:
-        """Return which connections of whole rows are kept; what a context extends stays as long as it has words."""
+    def kept_by_pruning(self, run: Run, minimum: int, elsewhere: Integers | None = None) -> npt.NDArray[np.bool_]:
+        """Return which connections of rows are kept; what a context extends stays as long as it has words."""
         kept: npt.NDArray[np.bool_] = run.strength >= minimum
         kind, _, _ = unpack_target(run.target)
         kept |= kind == 0
         extends = kind == EXTENDS
         row = np.repeat(np.arange(run.rows), np.diff(run.pointer))
         has_words = np.bincount(row[kept & ~extends], minlength=run.rows) > 0
+        has_words |= np.isin(run.source, [] if elsewhere is None else elsewhere)
         kept[extends] = has_words[row[extends]]
         return kept
 
