@@ -163,20 +163,29 @@ def _sum_rows(source, target, order, sums, columns, found):  # type: ignore[no-u
         key, first, end = source[order[begin]], last, begin + 1
         while end < len(order) and source[order[end]] == key:
             end += 1
-        values = target[order[begin:end]]
         if end - begin > _FEW:
+            # Equal ones follow each other.
+            values = target[order[begin:end]]
             values.sort()
-        for value in values:
-            at = last
-            while at > first and targets[at - 1] > value:
-                at -= 1
-            if at > first and targets[at - 1] == value:
-                counts[at - 1] += 1
-                continue
-            for place in range(last, at, -1):
-                targets[place], counts[place] = targets[place - 1], counts[place - 1]
-            targets[at], counts[at] = value, 1
-            last += 1
+            for value in values:
+                if last > first and targets[last - 1] == value:
+                    counts[last - 1] += 1
+                else:
+                    targets[last], counts[last] = value, 1
+                    last += 1
+        else:
+            # No array of their own, which takes longer than they do.
+            for item in range(begin, end):
+                value, at = target[order[item]], last
+                while at > first and targets[at - 1] > value:
+                    at -= 1
+                if at > first and targets[at - 1] == value:
+                    counts[at - 1] += 1
+                    continue
+                for place in range(last, at, -1):
+                    targets[place], counts[place] = targets[place - 1], counts[place - 1]
+                targets[at], counts[at] = value, 1
+                last += 1
         rows[row] = key
         row += 1
         pointer[row] = last
