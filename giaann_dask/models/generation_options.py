@@ -120,6 +120,7 @@ class SamplingOptions:
 
 
 Score = Literal["activation", "connection", "both"]
+Preference = Literal["active", "connected", "shared"]
 
 MAXIMUM_WIDTH = 100
 MAXIMUM_DEPTH = 20
@@ -128,7 +129,7 @@ MAXIMUM_DEPTH = 20
 @names_keywords
 @dataclass(frozen=True, kw_only=True)
 class BeamOptions:
-    """Options of beam search (see `giaann_dask.models.columns.v1.beam`).
+    """Options of beam search (see `giaann_dask.models.columns.beam`).
 
     Parameters
     ----------
@@ -139,6 +140,10 @@ class BeamOptions:
     score : {"activation", "connection", "both"}
         Score of a path, added up over its tokens: their values as candidates, the strengths of the
         connections between neighbours, or both. Strengths are often larger than values by far.
+    prefer : tuple of {"active", "connected", "shared"}
+        What makes columns better whose best candidates begin or continue paths: many active candidates, strong
+        connections from the source, features that the source's column shares. Without any, candidates of all columns
+        are ranked by their values.
 
     Raises
     ------
@@ -154,8 +159,12 @@ class BeamOptions:
     width: int = 1
     depth: int = 1
     score: Score = "activation"
+    prefer: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for each in self.prefer:
+            require_one_of("prefer", each, get_args(Preference))
+        object.__setattr__(self, "prefer", tuple(self.prefer))
         for name, most in (("width", MAXIMUM_WIDTH), ("depth", MAXIMUM_DEPTH)):
             require_option(1 <= getattr(self, name) <= most, name, getattr(self, name), f"1 to {most}")
         require_one_of("score", self.score, get_args(Score))
@@ -163,12 +172,12 @@ class BeamOptions:
     @property
     def searches(self) -> bool:
         """Whether this can differ from plain generation."""
-        return self.width > 1 and (self.depth > 1 or self.score != "activation")
+        return bool(self.prefer) or (self.width > 1 and (self.depth > 1 or self.score != "activation"))
 
     @property
     def weighs(self) -> bool:
         """Whether trained strengths are read."""
-        return self.searches and self.score != "activation"
+        return self.searches and (self.score != "activation" or "connected" in self.prefer)
 
 
 # Of a key, a value and a time.

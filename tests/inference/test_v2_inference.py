@@ -19,7 +19,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.evaluation.accuracy import Predictions, match_ranks
-from giaann_dask.models.columns.rules import fitting_rules, require_fit, require_v1
+from giaann_dask.models.columns.rules import fitting_rules, require_fit
 from giaann_dask.models.columns.session_batch import SessionBatch
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
@@ -218,8 +218,6 @@ def test_rules_fit_the_network_or_are_refused() -> None:
     ):
         with pytest.raises(OptionError):
             fitting_rules(network, asked)
-    with pytest.raises(OptionError):
-        require_v1(rules, "beam search")
 
 
 class _Second(V2Network):

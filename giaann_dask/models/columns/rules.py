@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from giaann_dask.device import DeviceName, require_kernels, select_device, torch
 from giaann_dask.errors import OptionError, parameter
 from giaann_dask.models.columns.batch import Batch
+from giaann_dask.models.columns.beam import BeamSession, BeamV2Session
 from giaann_dask.models.columns.session_batch import SessionBatch
 from giaann_dask.models.columns.sharded.sessions import ShardedSession, ShardedV2Session
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import FlagTable
-from giaann_dask.models.columns.v1.beam import BeamSession
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.session import V2Session
@@ -105,23 +105,7 @@ def require_fit(specification: Specification, options: GenerationOptions) -> Inf
         found = f"{parameter('temperature')} {options.sampling.temperature} for a network of profile"
         expected = "profile contexts, which has probabilities"
         raise OptionError(f"{found} {specification.profile}", expected, "leave it out")
-    rules = fitting_rules(specification, options.inference)
-    if options.beam.searches:
-        require_v1(rules, "beam search")
-    return rules
-
-
-def require_v1(rules: InferenceRules, what: str) -> InferenceOptions:
-    """Return rules after checking that they are of profile ``v1``.
-
-    Raises
-    ------
-    OptionError
-        If they are of another profile.
-    """
-    if isinstance(rules, InferenceOptions):
-        return rules
-    raise OptionError(f"{what} in a network of profile v2", "plain generation there", "leave its options out")
+    return fitting_rules(specification, options.inference)
 
 
 def prompt_device(name: DeviceName) -> torch.device | None:
@@ -188,9 +172,9 @@ def open_batch(
     that searches, each sequence looks ahead in a session of its own.
     """
     if beam is not None and beam.searches:
-        rules = require_v1(options, "beam search")
-        searching = partial(BeamSession, specification, rows, beam=beam, options=rules)
-        return SessionBatch(searching, rows, batch=batch)
+        # The states of paths are in this process, however large.
+        kind = BeamV2Session if isinstance(options, V2Options) else BeamSession
+        return SessionBatch(partial(kind, specification, rows, beam=beam, options=options), rows, batch=batch)
     if not isinstance(options, V2Options):
         return PullBatch(specification, rows, options=options, batch=batch, device=device)
     require_cpu(device)

@@ -1,7 +1,7 @@
 """Advance a batch of sequences, each in a session of its own, a step at a time.
 
 Rows of the sources of a step are fetched together. The steps themselves (`giaann_dask.models.columns.v2.session`,
-`giaann_dask.models.columns.v1.beam`) cost as much as their rows are long, so that sharing them would gain nothing.
+`giaann_dask.models.columns.beam`) cost as much as their rows are long, so that sharing them would gain nothing.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ have together the entries of one that is given all of them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from copy import copy
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -154,6 +155,14 @@ class SequenceState(AdvancingState):
     def nbytes(self) -> int:
         """Bytes of the entries."""
         return self._used * sum(each.values[0].nbytes for each in self._columns)
+
+    def copy(self) -> Self:
+        """Return a state with the same entries that is changed independently."""
+        other = copy(self)
+        other._columns = [each.copy(self._used) for each in self._columns]
+        other._neuron, other._stamp, other._value = other._columns[:3]
+        other._index, other._advanced = self._index.copy(), self._advanced.copy()
+        return other
 
     def save(self, chosen: npt.NDArray[np.bool_]) -> SavedNeurons:
         """Return a copy of some neurons; `chosen` is true for them, in the order of `neuron`."""
