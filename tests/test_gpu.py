@@ -33,7 +33,7 @@ from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequenc
 from giaann_dask.models.columns.v1 import device_steps
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.generation_options import BatchOptions
-from giaann_dask.rows.source import RunRows
+from giaann_dask.rows.source import Row, RowSource, RunRows
 from giaann_dask.runs.device_sums import sum_pairs_on
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.placement import Placement
@@ -256,6 +256,31 @@ def test_a_step_of_a_batch_is_one_launch_and_rows_stay(kernel: Counter[str]) -> 
     assert held.fetched == before
     del rows
     assert not device_steps.KEPT_ROWS
+
+
+def test_rows_of_other_processes_stay_from_task_to_task(kernel: Counter[str]) -> None:
+    class Elsewhere(RowSource):
+        def __init__(self, snapshot: str | None) -> None:
+            self._snapshot = snapshot
+
+        @property
+        def snapshot(self) -> str | None:
+            return self._snapshot
+
+        def row(self, neuron: int) -> Row | None:
+            return rows.row(neuron)
+
+    specification = SPECIFICATIONS[1]
+    rows, neurons, rng = network(7, specification, 6)
+    prompt = Prompt(
+        sequence=PreparedSequence(neuron=rng.choice(neurons, 4), noun=np.ones(4, bool), number=0),
+        flags=FlagTable(np.ones(FEATURES, bool), np.full(FEATURES, -1)),
+    )
+    found = []
+    for snapshot in ("one", "one", "another", None):
+        steps_of_batch(specification, Elsewhere(snapshot), [prompt], None, DEVICE_OF_KERNEL)
+        found.append([held.fetched for held in device_steps.KEPT_ROWS.values()])
+    assert found[0] == found[1] == found[2] == found[3], "fetched once for each snapshot, of which the last one stays"
 
 
 def test_operands_on_different_devices_are_an_error() -> None:

@@ -139,6 +139,11 @@ class RemoteRows(RowSource):
         return self._hot.figures
 
     @property
+    def snapshot(self) -> str:
+        """Identity of the commit, its store and what is wanted of a row."""
+        return self._snapshot
+
+    @property
     def own_figures(self) -> RowStatistics:
         """Counts of the requests made through this object, as in one task."""
         return self._counter.figures

@@ -86,6 +86,11 @@ class RowSource(ABC):
         """Request rows that will be wanted soon, where they are elsewhere, without waiting for them."""
 
     @property
+    def snapshot(self) -> str | None:
+        """Identity of the rows, by which copies can be kept; None where it is that of arrays of this process."""
+        return None
+
+    @property
     def own_figures(self) -> RowStatistics | None:
         """Counts of the requests made through this object; None where no row is requested from another process."""
         return None

@@ -555,20 +555,23 @@ def _lower_bounds(target: Integers, bounds: Integers, key: int) -> Integers:
     return begin
 
 
-KEPT_ROWS: dict[tuple[int, ...], DeviceRows] = {}
+KEPT_ROWS: dict[tuple[object, ...], DeviceRows] = {}
 
 
 def kept_rows(rows: RowSource, segments: int, branches: int) -> DeviceRows:
-    """Return the device's copies of rows; those of regions in this process stay for the next task, while these do."""
-    if not isinstance(rows, RunRows):
-        return DeviceRows(segments, branches)
-    key = (segments, branches, *(id(run.target) for run in rows.runs))
-    kept = KEPT_ROWS.get(key)
+    """Return the copies of rows on the device, which stay for later tasks; those of arrays here while the arrays do.
+
+    Those of other networks make way.
+    """
+    arrays = [run.target for run in rows.runs] if isinstance(rows, RunRows) else []
+    identity = (rows.snapshot,) if rows.snapshot is not None else tuple(map(id, arrays))
+    key = (segments, branches, *identity)
+    kept = KEPT_ROWS.get(key) if identity else DeviceRows(segments, branches)
     if kept is None:
         KEPT_ROWS.clear()
         kept = KEPT_ROWS[key] = DeviceRows(segments, branches)
-        for run in rows.runs:
-            weakref.finalize(run.target, KEPT_ROWS.pop, key, None).atexit = False
+        for array in arrays:
+            weakref.finalize(array, KEPT_ROWS.pop, key, None).atexit = False
     return kept
 
 
