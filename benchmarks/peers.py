@@ -172,8 +172,9 @@ def measure_contexts(task: Task) -> Figures:
     scored: Figures = json.loads(run(child, tree).output)
     if scored.pop("tokens") != task.test_tokens:
         raise PeerError("profile contexts scored other tokens than the others")
-    cache = task.folder / "cache"
-    return built(task, trained, nbytes=bytes_of(network, cache)) | figures | scored
+    stored, tables = bytes_of(network), bytes_of(task.folder / "cache")
+    parts = {"bytes_of_network": stored, "bytes_of_tables": tables}
+    return built(task, trained, nbytes=stored + tables) | parts | figures | scored
 
 
 def score_with_best(network: str, test: str) -> None:

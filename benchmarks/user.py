@@ -41,6 +41,7 @@ from giaann_dask.data import sample_test_text, sample_text
 PROFILES = ("v1", "v2", "contexts")
 PROMPT = "the old man said to his"
 PACKAGES = ("dask", "distributed", "numpy", "numba", "torch", "zarr", "icechunk")
+_LEFT_OUT = ("GIAANN_API_KEY", "PYTHONDONTWRITEBYTECODE")
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
@@ -101,8 +102,11 @@ class Tree:
         return [sys.executable, "-m", "giaann_dask", *map(str, arguments)]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of its processes: its own source and cache folder, and no key of a server."""
-        kept = {name: value for name, value in os.environ.items() if name != "GIAANN_API_KEY"}
+        """Return the environment of its processes: its own source and cache folder, and no key of a server.
+
+        Modules are compiled once, as for a user, also where this shell says otherwise.
+        """
+        kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
         return {**kept, "PYTHONPATH": str(self.source), "XDG_CACHE_HOME": str(self.folder / "cache")}
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:

@@ -295,9 +295,11 @@ class GenerationOptions:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
 
     def __post_init__(self) -> None:
-        from giaann_dask.text.tagging import check_tagger
+        if self.tagger != "lexicon":
+            # With its tables it takes a tenth of a command that continues one prompt.
+            from giaann_dask.text.tagging import check_tagger
 
-        check_tagger(self.tagger)
+            check_tagger(self.tagger)
         require_at_least(1, self, "max_tokens", "runners_up")
         require_at_least(0, self, "reasons")
 

@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import OptionError
-from giaann_dask.text.tagging import make_tagger
 
 # Kinds of auxiliary neurons. The weights of both kinds of similarity are our choice; the others are published.
 WEIGHTS = {"lemma": 0.25, "pos": 0.05, "role": 0.01, "spelling": 0.25, "neighbours": 0.25}
@@ -133,6 +132,8 @@ def attach(
     names = list(features[1:])
     labels: dict[str, Sequence[str]] = {"role": [subword_role(name) for name in names]}
     if {"lemma", "pos"} & set(wanted):
+        from giaann_dask.text.tagging import make_tagger
+
         tagged = make_tagger("lexicon").tag([[name] for name in names])
         labels["lemma"] = [sentence.lemmas[0].lower() for sentence in tagged]
         labels["pos"] = [sentence.upos[0] for sentence in tagged]

@@ -39,7 +39,7 @@ _LENGTH, _FIRST, _NEXT, _COUNT, _LONGER, _FIELDS = 0, 1, 2, 7, 8, 9
 _LENGTHS = _NEXT + np.array([0, 0, 0, 1, 2, 2, 3, 3, 4])
 # Branches on the sizes of numbers could not be foreseen by the processor.
 _SMALL = 65_535
-_SMALL_LENGTHS = np.array([value.bit_length() for value in range(_SMALL + 1)], np.uint8)
+_SMALL_LENGTHS = np.repeat(np.arange(17, dtype=np.uint8), [1, *(1 << np.arange(16))])
 # Numbers have up to so many bits; codes of their classes are shorter than `_CODE`, so that both lie in 64 bits.
 _CLASSES, _CODE = 48, 12
 MOST_COUNT = (1 << (_CLASSES - 1)) - 1

@@ -24,7 +24,7 @@ from giaann_dask.lazy import jit, jit_inner
 from giaann_dask.models.contexts.array_math import Floats, exponentials
 from giaann_dask.models.contexts.kernel import IS_NEAR, NEAR_KINDS, SMALL, Evidence, Pooling, Text
 from giaann_dask.models.contexts.recent_words import Recent, count_recent, find_recent
-from giaann_dask.models.words.score_report import MOST_RANK
+from giaann_dask.models.words.scores import MOST_RANK
 
 Places = npt.NDArray[np.int32]
 

@@ -12,14 +12,13 @@ from giaann_dask.errors import OptionError, parameter
 from giaann_dask.models.base import EvaluatedText
 from giaann_dask.models.words.counted_predictor import counted_from_store
 from giaann_dask.models.words.score_report import (
-    MOST_RANK,
     ScoreReport,
     ScoringOptions,
     read_text,
     score_spans,
     tokens_of,
 )
-from giaann_dask.models.words.scores import TextScores
+from giaann_dask.models.words.scores import MOST_RANK, TextScores
 from giaann_dask.models.words.stream import NONE, TokenStream
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from giaann_dask.errors import require_at_least, require_option
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated
 from giaann_dask.keywords import names_keywords
 from giaann_dask.models.results import EvaluationReport
-from giaann_dask.models.words.scores import ScoreSummary, TextScores, join_scores
+from giaann_dask.models.words.scores import MOST_RANK, ScoreSummary, TextScores, join_scores
 from giaann_dask.models.words.stream import stream_tokens
 from giaann_dask.representations import Summary, finite, format_count
 from giaann_dask.text.vocabulary import Vocabulary
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 # The more, the fewer rows are read for several tasks.
 TOKENS_PER_TASK = 1 << 16
-# Words that were more probable than the one that came are counted so far.
-MOST_RANK = 1000
 # Words of the longest n-gram of the baselines.
 MAXIMUM_ORDER = 5
 NGRAM = "ngram"

@@ -16,6 +16,9 @@ from giaann_dask.representations import finite, format_float
 
 Floats = npt.NDArray[np.float64]
 
+# Words that were more probable than the one that came are counted so far.
+MOST_RANK = 1000
+
 
 @dataclass(frozen=True, eq=False)
 class TextScores:
