@@ -114,8 +114,8 @@ class TextContinuation:
         text, tail = self._text, self._sentence[-_REACH:]
         # Only the last of these tokens, which is not known yet, is looked at.
         stream = TokenStream.from_documents([[[*tail, ""]]])
-        model = self._model = self.model.for_text(stream, len(tail))
-        text.rows[now] = model.tables.find_rows(stream)[-1]
+        tables, (text.rows[now],) = self.model.rows_of(stream, len(tail), len(stream))
+        model = self._model = LogLinearModel(tables, self.model.options)
         chance, _ = distribution(text, model.evidence, model.options.pooling, now)
         chosen = choose_word(chance, self._options.sampling.temperature, self._draws)
         reasons = self._reasons(now, chosen) if self._options.reasons else ()

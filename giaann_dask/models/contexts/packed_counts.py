@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +26,7 @@ from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import jit, jit_inner
 from giaann_dask.models.contexts.context_rows import Rows
-from giaann_dask.models.contexts.kinds import CHAIN
+from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS
 from giaann_dask.models.words.stream import NONE
 from giaann_dask.spec import NEURON_BITS
 from giaann_dask.storage import RESTORE
@@ -142,15 +143,10 @@ class PackedCounts:
         if not layout[0] or not len(wanted):
             none = np.zeros(0, np.int64)
             return Rows(none, np.zeros(1, np.int64), none.astype(np.int32), none), none, np.full(len(wanted), NONE)
-        codes = decoding_of(self.lengths[kind - 1])
-        find: Any = _find
-        decode: Any = _decode
-        places, lengths = find(self.bits, self.begins, layout, codes, wanted, kind < CHAIN)
-        there = lengths > 0
-        pointer = np.zeros(int(there.sum()) + 1, np.int64)
-        np.cumsum(lengths[there], out=pointer[1:])
-        word, counts, longer = decode(self.bits, codes, places[there], pointer, kind < CHAIN)
-        return Rows(wanted[there], pointer, word, counts), longer, np.where(there, np.cumsum(there) - 1, NONE)
+        codes = _decoding(self.lengths[kind - 1].tobytes())
+        read: Any = _read
+        keys, pointer, word, counts, longer, row = read(self.bits, self.begins, layout, codes, wanted, kind < CHAIN)
+        return Rows(keys, pointer, word, counts), longer, row
 
 
 _NOTHING = np.zeros(0, np.int64)
@@ -214,6 +210,12 @@ def codes_of(lengths: npt.NDArray[np.uint8]) -> Integers:
             found[field, symbol] = int(f"{code:0{size}b}"[::-1], 2) << _SYMBOL | size
             code, before = code + 1, size
     return found
+
+
+@lru_cache(maxsize=4 * len(CONTEXTS))
+def _decoding(lengths: bytes) -> npt.NDArray[np.uint16]:
+    """Return what `decoding_of` returns, which takes as long as the rows of a token."""
+    return decoding_of(np.frombuffer(lengths, np.uint8).reshape(_FIELDS, _CLASSES))
 
 
 def decoding_of(lengths: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
@@ -338,7 +340,7 @@ def _pass_entries(bits, at, codes, length, is_link):  # type: ignore[no-untyped-
     return at
 
 
-@jit
+@jit_inner
 def _find(bits, begins, layout, codes, wanted, is_link):  # type: ignore[no-untyped-def]
     """Return the bit that the entries of each wanted row begin at, and how many there are; none for missing rows."""
     places, lengths = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.int64)
@@ -370,7 +372,7 @@ def _find(bits, begins, layout, codes, wanted, is_link):  # type: ignore[no-unty
     return places, lengths
 
 
-@jit
+@jit_inner
 def _decode(bits, codes, places, pointer, is_link):  # type: ignore[no-untyped-def]
     """Return words, counts and numbers of longer contexts of the entries of rows."""
     total = pointer[-1]
@@ -390,3 +392,20 @@ def _decode(bits, codes, places, pointer, is_link):  # type: ignore[no-untyped-d
                 more, at = _number(bits, at, codes, _LONGER)
             words[entry], counts[entry], longer[entry] = last, count + 1, more + 1
     return words, counts, longer
+
+
+@jit
+def _read(bits, begins, layout, codes, wanted, is_link):  # type: ignore[no-untyped-def]
+    """Return what `PackedCounts.rows` returns, array by array."""
+    places, lengths = _find(bits, begins, layout, codes, wanted, is_link)
+    rows = np.count_nonzero(lengths)
+    keys, at = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    pointer, row_of = np.zeros(rows + 1, np.int64), np.full(len(wanted), NONE)
+    row = 0
+    for which in range(len(wanted)):
+        if lengths[which]:
+            keys[row], at[row], row_of[which] = wanted[which], places[which], row
+            pointer[row + 1] = pointer[row] + lengths[which]
+            row += 1
+    words, counts, longer = _decode(bits, codes, at, pointer, is_link)
+    return keys, pointer, words, counts, longer, row_of

@@ -133,7 +133,7 @@ class LogLinearModel:
         # Two more tokens than are remembered, which say what the first of these came after.
         first = max(begin - self.options.remembered_tokens - 2, 0)
         rows = np.full((end - first, self.tables.kinds), NONE, np.int64)
-        tables, rows[begin - first :] = self._rows_of(stream, begin, end)
+        tables, rows[begin - first :] = self.rows_of(stream, begin, end)
         part = text._replace(words=text.words[first:end], document=text.document[first:end], rows=rows)
         logs, rank = score_tokens(part, self._evidence_of(tables), self.options.pooling, begin - first, end - first)
         index, words = stream.index[begin:end], text.words[begin:end]
@@ -143,7 +143,7 @@ class LogLinearModel:
         known = words < len(self.tables.words)
         return TextScores(logs, rank == 0, lengths[at], stream.place[begin:end], known, rank)
 
-    def _rows_of(self, stream: TokenStream, begin: int, end: int) -> tuple[PooledTables, Integers]:
+    def rows_of(self, stream: TokenStream, begin: int, end: int) -> tuple[PooledTables, Integers]:
         """Return tables that have the rows of all contexts before the tokens of a span, and these rows."""
         if self.rows is not None:
             return self.rows.of_tokens(stream, begin, end)
