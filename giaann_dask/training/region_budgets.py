@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import ceil
+
 from distributed import Future
 
 from giaann_dask.cluster import data_budget, region_budget, result, wait_all
@@ -16,6 +19,8 @@ from giaann_dask.training.training_options import TrainingOptions
 
 # Decoded size from which the content of a region costs more than its tasks and files.
 _SMALL_BYTES = 1 << 22
+# Share of the input from which on it says how large the network will be, and the most regions that are made for that.
+_LEAST_READ, _MOST_AHEAD = 1 / 200, 64
 # Of the storage workers' data budgets; the rest is for packed runs and increments in flight.
 _HOT_SHARE = 2 / 3
 
@@ -28,8 +33,8 @@ class BudgetPolicy:
     regions : Regions
         Regions of a network on a cluster.
     specification : Specification
-        Of the network. Until there are as many regions as it says, one is split as soon as its runs take more than
-        4 MB, decoded, so that a large network has as many, and a small one few.
+        Of the network. Until there are as many regions as it says, or as the rest of the input will need, one is split
+        as soon as its runs take more than 4 MB, decoded, so that a large network has as many, and a small one few.
     options : TrainingOptions
         Sizes from which regions are split (`region_bytes`) and runs packed (`hot_bytes`).
     """
@@ -40,6 +45,24 @@ class BudgetPolicy:
         # Where regions that have grown too large are to be split, and regions that cannot be.
         self._pivots: dict[int, Future] = {}
         self._unsplittable: set[int] = set()
+        # Share of the input that has been read, and decoded bytes of the network before.
+        self._read, self._before = 0.0, -1
+
+    def expect(self, read: float) -> None:
+        """Take the share of the input into account that has been read: the rest adds as much for its size, about."""
+        self._read = read
+
+    def _ahead(self, contents: Mapping[int, int], region_bytes: int) -> int:
+        """Return how many regions, half full, the network needs at the end of the input.
+
+        To split a region later, when it is full, costs as much as what it has been compacted for then.
+        """
+        now = sum(contents.values())
+        if self._before < 0:
+            self._before = now
+        if self._read < _LEAST_READ:
+            return 0
+        return min(ceil(2 * (self._before + (now - self._before) / self._read) / region_bytes), _MOST_AHEAD)
 
     def apply(self) -> None:
         """Split regions and pack runs that have grown too large, by the sizes that are known without waiting."""
@@ -79,8 +102,9 @@ class BudgetPolicy:
         limits = [memory.limit for memory in regions.tasks.roles.memory.values() if memory.limit]
         region_bytes = min([self._options.region_bytes, *map(region_budget, limits)])
         contents = regions.contents()
+        wanted = max(self._wanted, self._ahead(contents, region_bytes))
         for region in sorted(contents.keys() - self._pivots.keys() - self._unsplittable):
-            few = len(regions.runs) + len(self._pivots) < self._wanted
+            few = len(regions.runs) + len(self._pivots) < wanted
             if contents[region] > (min(region_bytes, _SMALL_BYTES) if few else region_bytes):
                 values, keys = zip(*((run.argument, run.key) for run in regions.runs[region]), strict=True)
                 self._pivots[region] = regions.tasks.submit("pivot", tasks.find_pivot, *values, key_of=list(keys))

@@ -9,6 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import Event
@@ -21,6 +22,7 @@ from giaann_dask.cluster import Roles, data_budget, driver_allocator, results, r
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
 from giaann_dask.cluster.stages import SUM, StageClock
 from giaann_dask.cluster.written_runs import WRITTEN_SHARE
+from giaann_dask.encoding.estimate import estimate_characters
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import JOINED, BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import (
@@ -198,6 +200,8 @@ class Trainer:
         self._rounds = Rounds(self._regions, target.specification, options, self._slow)
         self._in_flight: deque[tuple[Round, Snapshot | None]] = deque()
         self._schedule = CommitSchedule(options)
+        # Of the input; 0 where its size is unknown.
+        self._characters = 0
         self._figures = TrainingFigures()
         self._moves = DataMoves(client, self._regions.tasks.roles.every)
         self.counted = 0
@@ -230,6 +234,9 @@ class Trainer:
 
     def _train(self, inputs: Sequence[Source], sources: SourceOptions, *, check: bool) -> TrainingReport:
         started, clock = time.perf_counter(), StageClock(self._client)
+        # Errors of inputs are those of reading them.
+        with suppress(GiaannError, OSError):
+            self._characters = estimate_characters(inputs, sources.reading.text_field) or 0
         sources = replace(sources, reading=replace(sources.reading, stop=self._stop))
         stream = EncodingStream(
             self._client, self._contents.vocabulary, sources, self._stream_options(), self._contents.ledger
@@ -318,6 +325,8 @@ class Trainer:
     def _told(self, blocks: Iterator[StreamedBlock]) -> Iterator[StreamedBlock]:
         """Yield blocks whose tokens to train are marked, and tell observers of them."""
         for block in map(self._masked, blocks):
+            if self._characters:
+                self._budgets.expect(min(block.read / self._characters, 1.0))
             self._observer(BlockEncoded(block.mapping.sequences, block.characters, block.read))
             yield block
 

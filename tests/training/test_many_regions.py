@@ -19,6 +19,7 @@ from giaann_dask.store import manifest as manifests
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.training import region_budgets
+from giaann_dask.training.regions import Regions
 from giaann_dask.training.training_report import TrainingReport
 
 pytestmark = pytest.mark.cluster
@@ -133,6 +134,11 @@ def test_exports_do_not_depend_on_regions_and_placement(client: Client, tmp_path
     assert len(found) == 1
 
 
+def split_from(nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let regions be split from so many decoded bytes on, as long as there are too few."""
+    monkeypatch.setattr(region_budgets, "_SMALL_BYTES", nbytes)
+
+
 def test_a_network_gets_its_regions_as_it_grows(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +146,7 @@ def test_a_network_gets_its_regions_as_it_grows(
     options = gd.TrainingOptions(batch_sequences=40, block_characters=2500, commit_sequences=80)
     exports = {}
     for small in (1 << 22, 2000):
-        monkeypatch.setattr(region_budgets, "_SMALL_BYTES", small)
+        split_from(small, monkeypatch)
         path, rule = tmp_path / str(small), gd.Specification(regions=25)
         network = gd.train(str(text), path, client=client, specification=rule, options=options)
         report = network.training_report
@@ -148,6 +154,30 @@ def test_a_network_gets_its_regions_as_it_grows(
         assert report.regions == network.describe()["regions"]
     assert list(exports) == [manifests.FIRST_REGIONS, 25]
     assert exports[25] == exports[manifests.FIRST_REGIONS]
+
+
+def test_regions_are_split_while_they_are_small_where_the_input_will_fill_them(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = write_village(tmp_path / "village.txt", 300)
+    options = gd.TrainingOptions(batch_sequences=40, block_characters=2500, region_bytes=300_000)
+    split_from(2000, monkeypatch)
+    split, exports, sizes = Regions.split, list[str](), dict[str, list[int]]()
+    for name in ("known", "unknown"):
+        sizes[name] = list[int]()
+
+        def spy(regions: Regions, region: int, *place: int, to: list[int] = sizes[name]) -> None:
+            to.append(regions.decoded_bytes(region))
+            split(regions, region, *place)
+
+        monkeypatch.setattr(Regions, "split", spy)
+        source = str(text) if name == "known" else iter(text.read_text(encoding="utf-8").split("\n\n"))
+        rule = gd.Specification(regions=2)
+        network = gd.train(source, tmp_path / name, client=client, specification=rule, options=options)
+        exports.append(network.digest())
+    # Without that, a region is split when it is full.
+    assert min(sizes["known"]) < options.region_bytes < min(sizes["unknown"])
+    assert exports[0] == exports[1]
 
 
 def test_a_network_that_began_with_all_its_regions_can_be_resumed(
