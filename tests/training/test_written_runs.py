@@ -318,6 +318,8 @@ def test_only_the_runs_of_a_lost_worker_are_read_and_each_once(tmp_path: Path) -
         network = gd.train(
             text, tmp_path / "net", client=client, specification=gd.Specification(regions=4), text=TEXT, options=OPTIONS
         )
+        # The scheduler may hear a moment later that nothing else is needed any more.
+        until(lambda: {*run_bytes(client)} == {run.key for run in network._held})
         held, places = run_bytes(client), client.who_has(network._held)
         sizes = {run.key: run.result().nbytes for run in network._held}
         assert sum(client.run(bytes_read).values()) == 0
