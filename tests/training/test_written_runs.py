@@ -318,17 +318,18 @@ def test_only_the_runs_of_a_lost_worker_are_read_and_each_once(tmp_path: Path) -
         network = gd.train(
             text, tmp_path / "net", client=client, specification=gd.Specification(regions=4), text=TEXT, options=OPTIONS
         )
+        runs = network._held
         # The scheduler may hear a moment later that nothing else is needed any more.
-        until(lambda: {*run_bytes(client)} == {run.key for run in network._held})
-        held, places = run_bytes(client), client.who_has(network._held)
-        sizes = {run.key: run.result().nbytes for run in network._held}
+        until(lambda: {*run_bytes(client)} == {run.key for run in runs})
+        held, places = run_bytes(client), client.who_has(runs)
+        sizes = {run.key: run.result().nbytes for run in runs}
         assert sum(client.run(bytes_read).values()) == 0
         lost = min(address for (address,) in places.values())
         gone = {key for key, (address,) in places.items() if address == lost}
         assert 0 < len(gone) < len(places)
         os.kill(client.run(os.getpid, workers=[lost])[lost], signal.SIGKILL)
         until(lambda: lost not in client.scheduler_info(n_workers=-1)["workers"] and run_bytes(client) == held)
-        assert all(len(workers) == 1 for workers in client.who_has(network._held).values())
+        assert all(len(workers) == 1 for workers in client.who_has(runs).values())
         assert sum(client.run(bytes_read).values()) == sum(sizes[key] for key in gone)
 
 
