@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +104,9 @@ def compare_evaluation(network: gd.Network, text: Path, arguments: argparse.Name
                 options = gd.EvaluationOptions(device=device)
                 report = network.evaluate(text, client=client, options=options, progress=False)
                 seconds.append(round(report.seconds, 3))
-        found = {"accuracy": asdict(report.accuracy), "tokens": report.prediction_tokens, "top1": report.top1}
+        found = report.as_dict()
+        stages = {name: found.pop(name, None) for name in ("stages", "rows", "seconds")}["stages"]
         first = first or found
-        stages = {name: each._asdict() for name, each in report.stages.items()}
         told(
             "evaluation",
             device=device,
