@@ -31,12 +31,12 @@ _MANY = 4
 
 
 def require_layout(target: Integers, segments: int, branches: int) -> Integers:
-    """Return the target keys of rows for compiled code, which does not check where it writes.
+    """Return the target keys of a row for compiled code, which does not check where it writes.
 
     Parameters
     ----------
     target : ndarray
-        Of any rows, int64.
+        Ascending, int64.
     segments, branches : int
         Of the network.
 
@@ -45,8 +45,17 @@ def require_layout(target: Integers, segments: int, branches: int) -> Integers:
     StoreDamagedError
         If one is on another segment or branch.
     """
+    return _require_layout(target, target[-1:], segments, branches)
+
+
+def require_layouts(target: Integers, segments: int, branches: int) -> Integers:
+    """Return the target keys of rows that follow one another, checked as those of one row (`require_layout`)."""
+    return _require_layout(target, target.max(keepdims=True, initial=-1), segments, branches)
+
+
+def _require_layout(target: Integers, largest: Integers, segments: int, branches: int) -> Integers:
     if len(target):
-        segment, branch = int(target.max()) >> SEGMENT_SHIFT, int((target & BRANCH_MASK).max())
+        segment, branch = int(largest[0]) >> SEGMENT_SHIFT, int((target & BRANCH_MASK).max())
         if segment >= segments or branch >= branches:
             raise StoreDamagedError(
                 f"a row has connections up to segment {segment} and branch {branch}",
