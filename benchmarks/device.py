@@ -111,7 +111,6 @@ def main() -> None:
     def sort() -> object:
         return np.sort(keys.numpy()) if device.type == "cpu" else torch.sort(keys)
 
-    prompts = arguments.sequences, arguments.prompts
     pairs = pairs_of(*connect_batch([block], specification, Placement(1)).values())
 
     copy_s = median_seconds(keys.clone, device, arguments.runs)
@@ -132,7 +131,7 @@ def main() -> None:
                 "compiled_sum_entries_per_s": entries / compiled_s,
                 "prompts": arguments.prompts,
                 "processes": arguments.processes,
-                "compiled_tokens_per_s": compiled_together(*prompts, arguments.processes),
+                "compiled_tokens_per_s": compiled_together(arguments.sequences, arguments.prompts, arguments.processes),
                 "kernel_tokens_per_s": None if device.type == "cpu" else tokens_per_s(block, arguments.prompts, device),
             },
             indent=2,

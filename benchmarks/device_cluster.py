@@ -11,8 +11,6 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +24,9 @@ def told(result: str, **values: Any) -> None:
     print(json.dumps({"result": result, **values}), flush=True)
 
 
-@contextmanager
-def cluster(device: Any, workers: int, protocol: Any = "tcp") -> Iterator[Client]:
+def cluster(device: Any, workers: int, protocol: Any = "tcp") -> Client:
     """Start workers of the processor, and with a device those of GPUs beside them."""
-    options = gd.ClusterOptions(workers=workers, device=device, protocol=protocol)
-    with gd.connect(options=options) as client:
-        yield client
+    return gd.connect(options=gd.ClusterOptions(workers=workers, device=device, protocol=protocol))
 
 
 def trained(
@@ -104,8 +99,8 @@ def compare_evaluation(network: gd.Network, text: Path, arguments: argparse.Name
                 options = gd.EvaluationOptions(device=device)
                 report = network.evaluate(text, client=client, options=options, progress=False)
                 seconds.append(round(report.seconds, 3))
-        found = report.as_dict()
-        stages = {name: found.pop(name, None) for name in ("stages", "rows", "seconds")}["stages"]
+        reported = report.as_dict()
+        found = {name: value for name, value in reported.items() if name not in ("stages", "rows", "seconds")}
         first = first or found
         told(
             "evaluation",
@@ -113,7 +108,7 @@ def compare_evaluation(network: gd.Network, text: Path, arguments: argparse.Name
             seconds=seconds,
             tokens=report.prediction_tokens,
             same=found == first,
-            stages=stages,
+            stages=reported["stages"],
         )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from distributed import Client
 
 import giaann_dask as gd
+from giaann_dask.storage import bytes_on_disk
 
 
 def peak_bytes(client: Client) -> int:
@@ -29,11 +30,6 @@ def peak_bytes(client: Client) -> int:
 
 def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def size_on_disk(folder: Path) -> int:
-    """Return the bytes of all files."""
-    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
 
 
 def training(arguments: argparse.Namespace) -> None:
@@ -60,7 +56,7 @@ def training(arguments: argparse.Namespace) -> None:
                             "connections": report.connections,
                             "columns": network.manifest.concepts,
                             "seconds": round(seconds, 1),
-                            "disk_gb": round(size_on_disk(place) / 1e9, 3),
+                            "disk_gb": round(bytes_on_disk(place) / 1e9, 3),
                             "memory_gb": round(peak_bytes(client) / 1e9, 2),
                         }
                     ),
