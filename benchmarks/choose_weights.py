@@ -30,7 +30,7 @@ from giaann_dask.models.contexts.kernel import (
     work_space,
 )
 from giaann_dask.models.contexts.scores import NAMES, Floats, LogLinearModel, PoolingOptions
-from giaann_dask.models.contexts.tables import build_tables
+from giaann_dask.models.contexts.tables import collect_counts
 from giaann_dask.models.words.stream import TokenStream
 
 
@@ -156,7 +156,7 @@ def main() -> None:
     given = parser.parse_args()
     counts = count_contexts(TokenStream.from_documents(documents_of(given.train)))
     begun = with_weights(PoolingOptions(), np.full(len(NAMES) + 3, 0.05))
-    model = LogLinearModel(build_tables([counts.run], counts.words), begun)
+    model = LogLinearModel(collect_counts([counts.run], counts.words).tables(), begun)
     validation = TokenStream.from_documents(documents_of(given.validation))
     chosen = choose_weights(model, validation, steps=given.steps)
     weights = (*chosen.options.weights, *chosen.options.recent_weights)

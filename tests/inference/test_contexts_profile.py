@@ -22,7 +22,7 @@ from giaann_dask.models.contexts.kinds import CONTEXTS
 from giaann_dask.models.contexts.ngram import KNESER_NEY, backoff_matches
 from giaann_dask.models.contexts.scores import BEST, NAMES, LogLinearModel
 from giaann_dask.models.contexts.specification import CHAIN_NAMES, CONTEXT_NAMES
-from giaann_dask.models.contexts.tables import PooledTables, build_tables
+from giaann_dask.models.contexts.tables import PooledTables, collect_counts
 from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.store.export import read_whole
 from giaann_dask.store.network_store import NetworkStore
@@ -43,7 +43,7 @@ def stream_of(*paths: Path) -> TokenStream:
 def pure_tables() -> PooledTables:
     """Of all kinds of contexts, those that a network leaves out among them."""
     counts = count_contexts(stream_of(TRAIN))
-    return build_tables([counts.run], counts.words)
+    return collect_counts([counts.run], counts.words).tables()
 
 
 def trained(text: Any, folder: Path, client: Any = None, **options: Any) -> gd.Network:

@@ -25,7 +25,7 @@ from giaann_dask.models.contexts.kinds import EXTENDS
 from giaann_dask.models.contexts.ngram import KNESER_NEY, backoff_matches
 from giaann_dask.models.contexts.scores import NAMES, LogLinearModel, PoolingOptions
 from giaann_dask.models.contexts.span_kernel import MOST_RANK, score_tokens
-from giaann_dask.models.contexts.tables import build_tables
+from giaann_dask.models.contexts.tables import collect_counts
 from giaann_dask.models.words.spelling import Spelling
 from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.runs.merging import merge_runs
@@ -41,7 +41,9 @@ WEIGHTS = st.lists(st.floats(-1, 1.5), min_size=len(NAMES) + 3, max_size=len(NAM
 
 def model_of(documents: Documents, options: PoolingOptions | None = None) -> LogLinearModel:
     counts = count_contexts(TokenStream.from_documents(documents))
-    return LogLinearModel(build_tables([counts.run], counts.words), options or PoolingOptions(remembered_tokens=0))
+    return LogLinearModel(
+        collect_counts([counts.run], counts.words).tables(), options or PoolingOptions(remembered_tokens=0)
+    )
 
 
 def synthetic(name: str) -> Documents:
@@ -91,7 +93,10 @@ def test_regions_may_come_in_any_order() -> None:
         rows, entries = run.source % 3 == region, source % 3 == region
         pointer = np.append(0, np.cumsum(np.diff(run.pointer)[rows]))
         parts.append(Run(run.source[rows], pointer, run.target[entries], run.strength[entries]))
-    whole, dealt = build_tables([run], counts.words), build_tables(reversed(parts), counts.words[::-1])
+    whole, dealt = (
+        collect_counts([run], counts.words).tables(),
+        collect_counts(reversed(parts), counts.words[::-1]).tables(),
+    )
     assert whole.words == dealt.words
     for name in ("base", "keys", "pointer", "word", "evidence", "discounted", "freed"):
         assert getattr(whole, name).tobytes() == getattr(dealt, name).tobytes(), name
@@ -223,7 +228,7 @@ def test_pooling_beats_the_chain_on_unseen_text() -> None:
     begun = with_weights(PoolingOptions(), np.full(len(NAMES) + 3, 0.05))
     chosen = choose_weights(model_of(trained[:-30], begun), validation, steps=10).options
     counts = count_contexts(TokenStream.from_documents(trained))
-    tables = build_tables([counts.run], counts.words)
+    tables = collect_counts([counts.run], counts.words).tables()
     best = LogLinearModel(tables, chosen).score(unseen).summary()
     smoothed = LogLinearModel(tables, KNESER_NEY).score(unseen).summary()
     assert best.nats < smoothed.nats
@@ -239,7 +244,7 @@ def test_two_contexts_of_one_key_do_no_harm() -> None:
     at = int(np.flatnonzero(segment == EXTENDS)[3])
     for other in (0, (1 << 51) - 1, int(source[0])):
         twin = Run(source[at : at + 1], np.array([0, 1]), pack_target(EXTENDS, [other], 0), np.ones(1, np.int32))
-        model = LogLinearModel(build_tables([merge_runs([counts.run, twin])], counts.words))
+        model = LogLinearModel(collect_counts([merge_runs([counts.run, twin])], counts.words).tables())
         chance, others = distribution_of(model, TokenStream.from_documents(synthetic("test")[:1]), 4)
         assert math.fsum([*chance.values(), others]) == pytest.approx(1, abs=1e-6)
 
@@ -257,6 +262,6 @@ def test_refusals() -> None:
     with pytest.raises(OptionError, match="weights"):
         PoolingOptions(weights=(1.0,))
     with pytest.raises(EmptyInputError):
-        build_tables([Run.empty()], [])
+        collect_counts([Run.empty()], []).tables()
     with pytest.raises(EmptyInputError):
         model_of([[["a"]]]).score(TokenStream.from_documents([[["a", "b"]]])).summary(8)

@@ -278,11 +278,6 @@ def collect_counts(runs: Iterable[Run], words: Sequence[str]) -> CountedRows:
     return CountedRows(ranked, contexts, [_followed(contexts, extended, length) for length in range(CHAIN)])
 
 
-def build_tables(runs: Iterable[Run], words: Sequence[str]) -> PooledTables:
-    """Make the tables with all rows from the counts of a network; see `collect_counts`."""
-    return collect_counts(runs, words).tables()
-
-
 class RankedWords(NamedTuple):
     """Words by falling count, then by their keys.
 
