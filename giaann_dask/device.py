@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, get_args
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -87,18 +87,17 @@ def finds_cuda(name: DeviceName) -> bool:
         As `select_device`.
     """
     if name not in DEVICE_NAMES:
-        raise OptionError(
-            f"{parameter('device')} is {name!r}", "auto, cpu or cuda", f"set {parameter('device')} to one of them"
-        )
+        raise OptionError(f"device is {name!r}", "auto, cpu or cuda", "set device to one of them", names=("device",))
     if name == "cpu":
         return False
     if _has_driver() and torch.cuda.is_available():
         return True
     if name == "cuda":
         raise OptionError(
-            f"{parameter('device')} is 'cuda', but PyTorch finds no CUDA device here",
+            "device is 'cuda', but PyTorch finds no GPU here",
             "auto or cpu on this machine",
-            f"choose {parameter('device')} auto, or install PyTorch with CUDA on a machine that has a GPU",
+            "choose device auto, or install PyTorch with CUDA on a machine that has a GPU",
+            names=("device",),
         )
     return False
 
@@ -246,9 +245,10 @@ def require_kernels() -> None:
     """Raise an `OptionError` where numba cannot use the CUDA device that PyTorch has found."""
     if not import_module("numba.cuda").is_available():
         raise OptionError(
-            f"{parameter('device')} is 'cuda', but numba finds no CUDA device here",
+            "device is 'cuda', but numba finds no GPU here",
             "numba-cuda for the driver's version of CUDA",
-            f"install the extra cuda, or choose {parameter('device')} cpu",
+            "install the extra cuda, or choose device cpu",
+            names=("device",),
         )
 
 

@@ -18,40 +18,20 @@ from typing import Any, Self
 
 from giaann_dask.printable import printable
 
-# Around the name of a parameter in the text of an error; no text of a user holds it.
-_MARK = "\x1f"
-_PARAMETER = re.compile(f"{_MARK}([^{_MARK}]+){_MARK}")
+# Names of parameters in the text of an error, outside quotes and paths: words with an underscore, and those that the
+# error lists.
+_NAMES = r"""(?<![\w'"./-])(?:[a-z]+_\w+{})(?![\w'"/-]|\.\w)"""
 # Folder of this package, whose frames notebooks leave out.
 _PACKAGE = os.path.dirname(__file__)
 # Characters of a value that an error shows.
 _SHOWN = 200
 
 
-def parameter(name: str) -> str:
-    """Mark the name of a parameter in the text of an error, so that a command can write its option instead.
-
-    Parameters
-    ----------
-    name : str
-        As Python spells it.
-
-    Examples
-    --------
-    >>> error = OptionError(f"{parameter('top_k')} is 0", "1 or more")
-    >>> str(error)
-    'top_k is 0; expected 1 or more'
-    >>> error.spelled(lambda name: "--" + name.replace("_", "-"))
-    '--top-k is 0; expected 1 or more'
-    """
-    return f"{_MARK}{name}{_MARK}"
-
-
 class GiaannError(Exception):
     """Base class of errors, with the value received, the value expected and the remedy.
 
-    The text is one line without control characters, whatever the value received holds.
-    The text names parameters by `parameter`: as Python spells them, until a command chooses its options
-    (`choose_spelling`).
+    The text is one line without control characters, whatever the value received holds. It names parameters as Python
+    spells them, until a command chooses its options (`choose_spelling`); what is in quotes or a path is no name.
 
     Parameters
     ----------
@@ -61,31 +41,36 @@ class GiaannError(Exception):
         What would have been accepted.
     remedy : str, optional
         What the user can do about it.
+    names : tuple of str
+        Parameters that the text names, but those with an underscore, which need no mention.
+
+    Examples
+    --------
+    >>> error = OptionError("top_k is 0 with beams", "1 or more", names=("beams",))
+    >>> str(error)
+    'top_k is 0 with beams; expected 1 or more'
+    >>> error.choose_spelling(lambda name: "--" + name.replace("_", "-"))
+    >>> str(error)
+    '--top-k is 0 with --beams; expected 1 or more'
     """
 
-    def __init__(self, received: str, expected: str = "", remedy: str = "") -> None:
-        self._marked = (received, expected, remedy)
-        self.received, self.expected, self.remedy = (_PARAMETER.sub(r"\1", part) for part in self._marked)
-        super().__init__(self.spelled(str))
+    def __init__(self, received: str, expected: str = "", remedy: str = "", names: tuple[str, ...] = ()) -> None:
+        self.received, self.expected, self.remedy, self.names = received, expected, remedy, names
+        super().__init__(self._text())
 
-    def spelled(self, spelling: Callable[[str], str]) -> str:
-        """Return the whole message, with every parameter as `spelling` writes its name."""
-        received, expected, remedy = (_PARAMETER.sub(lambda found: spelling(found[1]), part) for part in self._marked)
-        message = received
-        if expected:
-            message += f"; expected {expected}"
-        if remedy:
-            message += f"; {remedy}"
-        return printable(" ".join(message.split()))
+    def _text(self) -> str:
+        expected = f"; expected {self.expected}" if self.expected else ""
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return printable(" ".join(f"{self.received}{expected}{remedy}".split()))
 
     def at(self, place: str) -> Self:
         """Return the same error that says first where it occurred."""
-        received, expected, remedy = self._marked
-        return type(self)(f"{place}: {received}", expected, remedy)
+        return type(self)(f"{place}: {self.received}", self.expected, self.remedy, self.names)
 
     def choose_spelling(self, spelling: Callable[[str], str]) -> None:
         """Let ``str(error)`` be the message with every parameter as `spelling` writes its name."""
-        self.args = (self.spelled(spelling),)
+        pattern = _NAMES.format("".join(f"|{re.escape(name)}" for name in self.names))
+        self.args = (re.sub(pattern, lambda found: spelling(found[0]), self._text()),)
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows instead of a traceback: the lines that called this package, and the message.
@@ -97,8 +82,8 @@ class GiaannError(Exception):
         return [*_calling_lines(self.__traceback__), f"{type(self).__name__}: {self}"]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by the three parts, so that errors survive the way back from a worker."""
-        return type(self), self._marked
+        """Pickle by the parts, so that errors survive the way back from a worker."""
+        return type(self), (self.received, self.expected, self.remedy, self.names)
 
 
 def _calling_lines(trace: TracebackType | None) -> list[str]:
@@ -139,7 +124,7 @@ def require_option(valid: bool, name: str, value: object, expected: str) -> None
     giaann_dask.errors.OptionError: top_k is 0; expected 1 or more; set top_k to such a value
     """
     if not valid:
-        raise OptionError(f"{parameter(name)} is {value!r}", expected, f"set {parameter(name)} to such a value")
+        raise OptionError(f"{name} is {value!r}", expected, f"set {name} to such a value", (name,))
 
 
 def require_at_least(least: int, options: object, *names: str) -> None:
@@ -172,9 +157,7 @@ def require_one_of(name: str, value: object, allowed: Collection[str]) -> None:
         The values that it may have.
     """
     if value not in allowed:
-        raise OptionError(
-            f"{parameter(name)} is {value!r}", " or ".join(allowed), f"set {parameter(name)} to one of them"
-        )
+        raise OptionError(f"{name} is {value!r}", " or ".join(allowed), f"set {name} to one of them", (name,))
 
 
 def describe_difference(found: object, wanted: object) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from pathlib import PosixPath
 from typing import Any, Self
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_name
 
@@ -335,4 +335,4 @@ def _flag(value: object) -> bool:
 
 
 def _refused(problem: str, expected: str) -> OptionError:
-    return OptionError(f"{parameter('storage_options')}: {problem}", expected, "correct it")
+    return OptionError(f"storage_options: {problem}", expected, "correct it")

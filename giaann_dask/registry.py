@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from giaann_dask.errors import GiaannError, MissingDependencyError, SpecificationError, parameter
+from giaann_dask.errors import GiaannError, MissingDependencyError, SpecificationError
 
 if TYPE_CHECKING:
     from giaann_dask.models.base import Model
@@ -171,5 +171,8 @@ def _missing(profile: str, package: str) -> GiaannError:
             f"a network of the model {profile!r}, which is not installed", installed, f"install the package {package}"
         )
     return SpecificationError(
-        f"{parameter('profile')} is {profile!r}", installed, "choose one of these, or install the package that has it"
+        f"profile is {profile!r}",
+        installed,
+        "choose one of these, or install the package that has it",
+        names=("profile",),
     )

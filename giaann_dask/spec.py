@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import SpecificationError, parameter
+from giaann_dask.errors import SpecificationError
 from giaann_dask.keywords import names_keywords
 from giaann_dask.registry import BUILT_IN, DEFAULT_PROFILE, STORED_PROFILES, ModelTraits, fields_of, traits_of
 from giaann_dask.spec_fields import (
@@ -301,9 +301,10 @@ class Specification:
         words = "" if self.tokens == "words" else "of words instead of subwords, "
         ordered = "" if self.branch_order == "occurrence" else "with branches in the order of occurrence, "
         raise SpecificationError(
-            f"{what} has delimiter flags that depend on the order of its text",
-            "canonical flags, or profile contexts",
-            f"train a new one {words}{ordered}with {parameter('flags')} canonical, which is the default",
+            f"{what} tells delimiters by the order of its text",
+            "delimiters told by the word alone, or profile contexts",
+            f"train a new one {words}{ordered}with flags canonical, which is the default",
+            names=("flags",),
         )
 
     @property

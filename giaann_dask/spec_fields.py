@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from giaann_dask.errors import SpecificationError, parameter
+from giaann_dask.errors import SpecificationError
 
 if TYPE_CHECKING:
     from giaann_dask.spec import Specification
@@ -98,11 +98,11 @@ class FieldRules:
         raise NotImplementedError
 
 
-def require(valid: bool, name: str, value: object, expected: str, remedy: str | None = None) -> None:
-    """Raise a `SpecificationError` that names the field when it is not valid."""
+def require(valid: bool, name: str, value: object, expected: str, remedy: str | None = None, *others: str) -> None:
+    """Raise a `SpecificationError` that names the field when it is not valid; others are in the text, too."""
     if not valid:
-        shown = parameter(name) if name.isidentifier() else name
-        raise SpecificationError(f"{shown} is {value!r}", expected, remedy or f"set {shown} to such a value")
+        names = (name, *others) if name.isidentifier() else others
+        raise SpecificationError(f"{name} is {value!r}", expected, remedy or f"set {name} to such a value", names)
 
 
 def require_values(specification: Specification, only: Mapping[str, Any], remedy: str) -> None:

@@ -31,7 +31,6 @@ from giaann_dask.errors import (
     StoreFullError,
     StoreRefusedError,
     StoreUnreachableError,
-    parameter,
 )
 from giaann_dask.limits import causes_of, matches, resource_limit
 from giaann_dask.local_files import BYTE_ORDER_MARK, local_name
@@ -527,13 +526,12 @@ def unreachable(what: str, error: BaseException) -> StoreUnreachableError:
             f"{what} without credentials for its object store",
             "credentials in the environment of this process",
             "set them (of s3:// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), or give them by "
-            f"{parameter('storage_options')}; anonymous=true reads public buckets",
+            "storage_options; anonymous=true reads public buckets",
         )
     return StoreUnreachableError(
         f"the object store of {what} does not answer",
         "",
-        f"check network and endpoint (of s3:// in AWS_ENDPOINT_URL, or in {parameter('storage_options')}), then run it "
-        "again",
+        "check network and endpoint (of s3:// in AWS_ENDPOINT_URL, or in storage_options), then run it again",
     )
 
 

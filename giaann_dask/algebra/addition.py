@@ -29,7 +29,7 @@ from giaann_dask.algebra.parts import (
 )
 from giaann_dask.algebra.removal import counts_without, train_apart
 from giaann_dask.cluster import attempt
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.runs.postings import SequenceNumbers
 from giaann_dask.runs.renaming import Renaming, append_names, find_names
@@ -146,7 +146,8 @@ def _addends(
                 raise OptionError(
                     f"{len(both):,} of {len(ledger):,} parts of text of network {reader.path} are in earlier ones, too",
                     "networks of different text",
-                    f"set {parameter('overlap')} to once to count that text once",
+                    "set overlap to once to count that text once",
+                    names=("overlap",),
                 )
             if len(both) == len(ledger) and ledger and all(known[entry.identity] == entry for entry in both):
                 continue
@@ -184,12 +185,13 @@ def _sum_over(
                 return found
     if given is not None and Counter(given.ledger()) == wanted:
         return given
-    known = f", not exactly that of {parameter('texts')}" if given is not None else ""
+    known = ", not exactly that of texts" if given is not None else ""
     raise OptionError(
         f"{len(both):,} of {len(reader.ledger()):,} parts of text of network {reader.path} are in earlier ones, too"
         f"{known}, and no commit of these holds them alone",
         "networks that share all of the text of one or of a commit, or none",
-        f"name the text that they share with {parameter('texts')}, as it was given to train",
+        "name the text that they share with texts, as it was given to train",
+        names=("texts",),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
+from giaann_dask.errors import OptionError, require_one_of, require_option
 
 if TYPE_CHECKING:
     from giaann_dask.encoding.sources import SourceOptions
@@ -43,9 +43,10 @@ class OverlapOptions:
         require_one_of("overlap", self.overlap, OVERLAPS)
         if self.inputs and self.overlap != "once":
             raise OptionError(
-                f"{parameter('texts')} with {parameter('overlap')} {self.overlap}",
+                f"texts with overlap {self.overlap}",
                 "text that is to be counted once",
-                f"set {parameter('overlap')} to once, or leave the text out",
+                "set overlap to once, or leave the text out",
+                names=("texts", "overlap"),
             )
 
 
@@ -77,10 +78,11 @@ class PruningOptions:
     keep: float | None = None
 
     def __post_init__(self) -> None:
-        names = f"{parameter('min_strength')} and {parameter('keep')}"
         if (self.min_strength is None) == (self.keep is None):
             found = "neither" if self.keep is None else "both"
-            raise OptionError(f"{found} of {names}", "one of them", f"give {parameter('keep')} alone for a share")
+            raise OptionError(
+                f"{found} of min_strength and keep", "one of them", "give keep alone for a share", names=("keep",)
+            )
         for name, most, expected in (
             ("min_strength", 1 << 40, "more than 0, up to 2 ** 40"),
             ("keep", 1, "a share between 0 and 1"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from giaann_dask.encoding.sources import SourceOptions, is_rereadable, read_units, reading_of
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.inputs import Files, require_rereadable
 from giaann_dask.text.ledger import LedgerEntry
@@ -66,7 +66,7 @@ def find_documents(
     if not named:
         if texts:
             raise OptionError(
-                f"{parameter('texts')} and no identity of a document", "identities in them", "name the text alone"
+                "texts and no identity of a document", "identities in them", "name the text alone", names=("texts",)
             )
         return Documents(inputs=documents, sources=sources)
     if len(named) < len(documents):
@@ -110,8 +110,9 @@ def _rereadable(places: Sequence[Mapping[str, Any]], *, unknown: bool) -> Files:
         where = f"text that was read from {gone[0]}" if gone else "text that no place is known of"
         raise OptionError(
             f"documents by identity, with {where}",
-            f"a network that was trained on files or corpora with {parameter('trace')}, which records their places",
-            f"name the file of the document, or {parameter('texts')} that hold it",
+            "a network that was trained on files or corpora with trace, which records their places",
+            "name the file of the document, or texts that hold it",
+            names=("trace", "texts"),
         )
     return Files(names)
 
@@ -135,7 +136,8 @@ def require_found(ledger: Sequence[LedgerEntry], documents: Documents) -> None:
             f"{', '.join(map(str, documents.inputs))} does not hold the text of {len(gone):,} documents as it was "
             f"trained, such as {min(gone).hex()}",
             "the same text, in the same parts, with the same tagger",
-            f"name a copy of it with {parameter('texts')}",
+            "name a copy of it with texts",
+            names=("texts",),
         )
 
 

@@ -18,7 +18,7 @@ from giaann_dask.algebra.removal import train_apart
 from giaann_dask.cluster import attempt
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import SourceOptions
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.models.exporting import digest_of
 from giaann_dask.runs.packing import PackedRegionRun, pack
@@ -79,7 +79,8 @@ def index_network(
                 raise OptionError(
                     f"text that does not give the connections of network {reader.path}",
                     "its text, read and tagged as in training, for flags of history in the same order",
-                    f"look at {parameter('tagger')} and at the order of the inputs",
+                    "look at tagger and at the order of the inputs",
+                    names=("tagger",),
                 )
             return _take_over(client, store, reader, indexed, parts)
 

@@ -18,7 +18,7 @@ from distributed import Client, Future
 from giaann_dask.algebra.algebra_options import PruningOptions
 from giaann_dask.algebra.parts import submit_parts, write_network
 from giaann_dask.cluster import attempt, results, task_key
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.keys import Integers
 from giaann_dask.models import model_of
@@ -78,7 +78,8 @@ def prune_network(
         raise OptionError(
             f"pruning network {reader.path} below a strength of {minimum / unit:g} would leave no connection",
             f"a strength of at most {largest / unit:g}, which is the largest one",
-            f"give a smaller {parameter('min_strength')} or a larger {parameter('keep')}",
+            "give a smaller min_strength or a larger keep",
+            names=("keep",),
         )
     pruned = replace(manifest, pruned_below=max(minimum, manifest.pruned_below))
     contents = CommitContents(pruned, reader.vocabulary(), Ledger(reader.ledger()), origins=reader.origins())

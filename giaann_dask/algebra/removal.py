@@ -27,7 +27,7 @@ from giaann_dask.algebra.parts import add_parts, divide_parts
 from giaann_dask.cluster import attempt, results
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import RAW, SourceOptions
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers, word_key
 from giaann_dask.models import model_of
@@ -135,9 +135,10 @@ def forget_documents(
             report = _purge(client, store, report) if report.purged else report
         elif store.other_commits().intersection(report.purged):
             raise OptionError(
-                f"the purge of these documents from network {store.path} was interrupted",
+                f"removing these documents from earlier commits of network {store.path} was interrupted",
                 "the same command",
-                f"give it again with {parameter('purge')}",
+                "give it again with purge",
+                names=("purge",),
             )
         if certificate is not None:
             write_file(certificate, json.dumps(report.as_dict(), indent=1) + "\n", "the certificate")

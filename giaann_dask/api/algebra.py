@@ -23,7 +23,7 @@ from giaann_dask.api.network import Network
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import read_inputs, sources_of
 from giaann_dask.diagnostics.progress import Workload
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keywords import names_keywords
 from giaann_dask.storage import absolute_place, require_writable
@@ -174,9 +174,7 @@ def forget(
         If the network does not hold the documents completely; it stays as it was.
     """
     if purge and branch is not None:
-        raise OptionError(
-            f"{parameter('purge')} with {parameter('branch')} {branch}", "one of them", "purge after a checkout of it"
-        )
+        raise OptionError(f"purge with branch {branch}", "one of them", "check it out first", names=("purge", "branch"))
     if certificate is not None:
         require_writable(Path(certificate))
     read, chosen = read_inputs(documents, text)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from giaann_dask.cluster import attempt, beside_tasks, find_client, require_synchronous
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, notify_all
 from giaann_dask.keywords import names_keywords
 
@@ -77,9 +77,9 @@ def connect(
     """
     if not isinstance(scheduler, str | None):
         raise OptionError(
-            f"{parameter('scheduler')} is of type {type(scheduler).__name__}",
+            f"scheduler is of type {type(scheduler).__name__}",
             "the address of a scheduler",
-            f"give the client or the cluster to train, open and so on as {parameter('client')}",
+            "give the client or the cluster to train, open and so on as client",
         )
     from giaann_dask.cluster import ClusterOptions
 
@@ -161,7 +161,7 @@ def _provided(client: ClientLike | None) -> Iterator[Client]:
             yield joined
     else:
         raise OptionError(
-            f"{parameter('client')} is of type {type(client).__name__}",
+            f"client is of type {type(client).__name__}",
             "a distributed.Client, a Dask cluster, or the address of a scheduler",
             "leave it out to use the current client",
         )

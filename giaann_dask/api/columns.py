@@ -18,7 +18,7 @@ import zarr
 
 from giaann_dask.api import frames
 from giaann_dask.cluster.regions import region_holders
-from giaann_dask.errors import OptionError, StoreExistsError, parameter, require_option
+from giaann_dask.errors import OptionError, StoreExistsError, require_option
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_name
@@ -172,9 +172,7 @@ class Column(Summarised):
             if chosen is None:
                 continue
             if not 0 <= chosen < limits[name]:
-                raise OptionError(
-                    f"{parameter(name)} is {chosen}", f"0 to {limits[name] - 1}", "set it to one of these"
-                )
+                raise OptionError(f"{name} is {chosen}", f"0 to {limits[name] - 1}", "set it to one of these")
             kept &= array == chosen
         arrays = {name: getattr(table, name)[kept] for name in (*COORDINATES, "strength")}
         return ConnectionTable(**arrays, concepts=table.concepts, features=table.features)

@@ -18,7 +18,7 @@ from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import read_inputs, sources_of
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.encoding.lexicon import DEFAULT
-from giaann_dask.errors import OptionError, SpecificationError, StoreExistsError, describe_difference, parameter
+from giaann_dask.errors import OptionError, SpecificationError, StoreExistsError, describe_difference
 from giaann_dask.events import Observer, ignore
 from giaann_dask.islands.auditing import AuditOptions
 from giaann_dask.islands.definition import Island, check_key_names, read_island, write_island
@@ -374,7 +374,7 @@ def _lexicon(specification: Specification, ever_pos: str | None) -> EverPos:
     if not specification.traits.columns:
         if ever_pos is not None:
             raise OptionError(
-                f"{parameter('ever_pos')} with profile {specification.profile}",
+                f"ever_pos with profile {specification.profile}",
                 "words that have no parts of speech",
                 "leave it out",
             )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.api.cluster import ClientLike, connect, observe_work, use_client
 from giaann_dask.cluster import attempt, current_client, require_synchronous
-from giaann_dask.errors import OptionError, ReportMissingError, parameter
+from giaann_dask.errors import OptionError, ReportMissingError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keywords import names_keywords
 from giaann_dask.object_urls import with_storage_options
@@ -660,7 +660,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         from giaann_dask.text.memory_inputs import is_table
 
         if isinstance(prompts, str) or is_table(prompts):
-            raise OptionError(f"{parameter('prompts')} is of type {type(prompts).__name__}", "a list of texts")
+            raise OptionError(f"prompts is of type {type(prompts).__name__}", "a list of texts")
         wanted = options or GenerationOptions(reasons=0)
         stream = Sessions(self._open(client, wanted), prompts, options=wanted, batch=batch)
         stream.network = str(self.path)

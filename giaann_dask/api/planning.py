@@ -17,7 +17,7 @@ from giaann_dask.cluster import results, roles_of
 from giaann_dask.cluster.memory_budget import PROCESS_BYTES
 from giaann_dask.encoding.estimate import estimate_characters
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
-from giaann_dask.errors import StoreUnsharedError, parameter, require_option
+from giaann_dask.errors import StoreUnsharedError, require_option
 from giaann_dask.events import Committed, Event
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.calibration import calibrate_cluster, describe_cluster, keep_rates, with_rates
@@ -173,7 +173,7 @@ def choose_options(
     HardwareTooSmallError
         If no configuration fits.
     """
-    require_rereadable(read_inputs(inputs, text)[0], f"training with {parameter('plan')}")
+    require_rereadable(read_inputs(inputs, text)[0], "training with plan")
     target = PlanTarget(sequences=options.max_sequences)
     found = plan(inputs, client=client, specification=specification, text=text, target=target)
     found.require_fit()

@@ -11,7 +11,7 @@ from giaann_dask.api.cluster import ClientLike, use_client
 from giaann_dask.api.planning import SAMPLE, encode_sample
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import Inputs, decide_text, read_inputs
-from giaann_dask.errors import OptionError, parameter, require_option
+from giaann_dask.errors import OptionError, require_option
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.calibration import describe_cluster
 from giaann_dask.planning.costs import TrainingConfiguration
@@ -121,6 +121,6 @@ def read_workload(
     read, chosen = read_inputs(inputs, text, storage_options)
     wanted, lexicon = decide_text(client, None, read, specification, chosen)
     if not wanted.traits.columns:
-        raise OptionError(f"{parameter('profile')} is {wanted.profile!r}", "a profile with columns", "leave it out")
+        raise OptionError(f"profile is {wanted.profile!r}", "one with columns", "leave it out", names=("profile",))
     sample = encode_sample(client, read, (wanted, lexicon), chosen, sequences)
     return SequenceSample.of(sample.blocks, measure_growth(sample.blocks, wanted, sample.characters))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.keywords import names_keywords
 from giaann_dask.text.read_options import ReadOptions
 
@@ -84,7 +84,7 @@ class TextOptions:
         if self.ever_pos is not None:
             if not specification.traits.columns:
                 raise OptionError(
-                    f"{parameter('ever_pos')} with profile {specification.profile}",
+                    f"ever_pos with profile {specification.profile}",
                     "words that have no parts of speech",
                     "leave it out",
                 )

@@ -16,7 +16,7 @@ from giaann_dask.api.text_options import TextOptions
 from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.object_urls import with_storage_options
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
@@ -72,7 +72,7 @@ def as_sources(inputs: Inputs) -> Sequence[Source]:
             return Files(_path_of(item) for item in inputs)
         if all(isinstance(item, str) and names_input(item) for item in inputs):
             raise OptionError(
-                f"the texts of {parameter('inputs')} are names of files, such as {inputs[0]!r}",
+                f"the texts of inputs are names of files, such as {inputs[0]!r}",
                 "a list of texts",
                 "name files with giaann_dask.Files([...]) or as Path objects",
             )
@@ -96,7 +96,7 @@ def _path_of(item: object) -> str:
     """Return an item of a list of paths as a string."""
     if not isinstance(item, os.PathLike):
         raise OptionError(
-            f"{parameter('inputs')} holds paths and a {type(item).__name__}",
+            f"inputs holds paths and a {type(item).__name__}",
             "only paths, or only texts",
             "name files with giaann_dask.Files([...]) or as Path objects, and give texts in a call of their own",
         )

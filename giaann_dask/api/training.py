@@ -28,7 +28,7 @@ from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.encoding.corpus_encoding import encode_corpus
 from giaann_dask.encoding.stream import JOINED, StreamOptions
 from giaann_dask.encoding.unseen_inputs import UnseenInput, find_unseen_inputs
-from giaann_dask.errors import OptionError, SpecificationError, StoreConflictError, StoreMissingError, parameter
+from giaann_dask.errors import OptionError, SpecificationError, StoreConflictError, StoreMissingError
 from giaann_dask.events import Committed, Event, Observer, RoundIntegrated, ignore, notify_all
 from giaann_dask.keywords import names_keywords
 from giaann_dask.object_urls import with_storage_options
@@ -150,7 +150,7 @@ def _specification(specification: Specification | None, profile: str | None) -> 
         return specification
     if specification is not None:
         raise OptionError(
-            f"both {parameter('specification')} and {parameter('profile')}",
+            "both specification and profile",
             "one of them",
             f"set the profile in the specification, as Specification(profile={profile!r})",
         )

@@ -49,7 +49,7 @@ from giaann_dask.cli.specification_options import (
     specification_options,
 )
 from giaann_dask.cli.stopping import stop_on_signals
-from giaann_dask.errors import OptionError, parameter, require_option
+from giaann_dask.errors import OptionError, require_option
 from giaann_dask.workflows.exits import DONE, TRY_AGAIN
 
 if TYPE_CHECKING:
@@ -274,10 +274,10 @@ def evaluate(
     """
     claims = values["claims"]
     if bool(inputs) == (claims is not None):
-        received = f"{'both' if inputs else 'neither'} text {'and' if inputs else 'nor'} {parameter('claims')}"
+        received = f"{'both' if inputs else 'neither'} text {'and' if inputs else 'nor'} --claims"
         raise OptionError(received, "one of them", "name the text to predict, or a file of claims")
     if values["least_value"] is not None and claims is None:
-        received = f"{parameter('least_value')} without {parameter('claims')}"
+        received = "--least-value without --claims"
         raise OptionError(received, "claims, whose answers abstain", "leave it out")
     where = prepared(cluster)
     from giaann_dask.api.cluster import connect

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.representations import format_bytes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,8 +51,10 @@ class Size(click.ParamType[int]):
         try:
             return int(parse_bytes(value))
         except ValueError as error:
-            name = parameter(str(param.name)) if param is not None else "a size"
-            raise OptionError(f"{name} is {value!r}", "a size such as 256MiB", f"set {name} to such a value") from error
+            name = str(param.name) if param is not None else "a size"
+            raise OptionError(
+                f"{name} is {value!r}", "a size such as 256MiB", f"set {name} to such a value", (name,)
+            ) from error
 
 
 class Items(click.ParamType[tuple[Any, ...]]):
@@ -80,9 +82,7 @@ def read_items(name: str, text: str, kind: type[Any], expected: str = "numbers s
     try:
         return tuple(kind(part.strip()) for part in text.split(",") if part.strip() or kind is not str)
     except ValueError as error:
-        raise OptionError(
-            f"{parameter(name)} is {text!r}", expected, f"set {parameter(name)} to such values"
-        ) from error
+        raise OptionError(f"{name} is {text!r}", expected, f"set {name} to such values", names=(name,)) from error
 
 
 SIZE = Size()

@@ -23,7 +23,7 @@ from giaann_dask.cli.shared_options import (
     text_options,
 )
 from giaann_dask.cli.specification_options import read_fields, specification_options
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
     from giaann_dask.algebra.algebra_options import OverlapOptions
@@ -250,7 +250,7 @@ def _pairs(given: tuple[str, ...]) -> dict[str, str]:
     for text in given:
         name, separator, file = text.partition("=")
         if not separator or not name or not file or name in pairs:
-            raise OptionError(f"{parameter('keys')} {text!r}", "NAME=FILE, each name once", "such as mill=mill.key.pub")
+            raise OptionError(f"--key {text!r}", "NAME=FILE, each name once", "such as mill=mill.key.pub")
         pairs[name] = file
     return pairs
 

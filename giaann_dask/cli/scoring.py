@@ -12,7 +12,7 @@ from giaann_dask.cli.event_files import event_log
 from giaann_dask.cli.logs import is_verbose
 from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import Workload, progress, waiting
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -37,8 +37,8 @@ def score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], whe
     from giaann_dask.models.words.score_report import ScoringOptions
 
     for name in given_options(*_OTHERS):
-        received = f"{parameter(name)} for a network of profile {network.specification.profile}"
-        raise OptionError(received, "profile v1 or v2", "leave it out")
+        received = f"{name} for a network of profile {network.specification.profile}"
+        raise OptionError(received, "profile v1 or v2", "leave it out", names=(name,))
     evaluation, text = values["evaluation"], values["text"]
     limits = {name: getattr(evaluation, name) for name in ("max_sequences", "first_sequence", "top_k")}
     options = ScoringOptions(**limits, baseline=values["baseline"])
@@ -67,7 +67,7 @@ def check_claims(network: Network, values: dict[str, Any], where: ClusterOptions
 
     others = [name for name in ("baseline", "reports", "events") if values[name]]
     for name in [each for each in given_options("rules", "evaluation") if each != "device"] + others:
-        raise OptionError(f"{parameter(name)} with {parameter('claims')}", "text to predict", "leave one of them out")
+        raise OptionError(f"{name} with --claims", "text to predict", "leave one of them out", names=(name,))
     evaluation, claims = values["evaluation"], as_claims(values["claims"])
     options = GenerationOptions(
         inference=inference_rules(values, "prediction"),
@@ -97,8 +97,8 @@ def check_baseline(network: Network, inputs: tuple[str, ...], values: dict[str, 
     wanted = values["baseline"] is not None and not network.specification.traits.probabilities
     if given != wanted:
         raise OptionError(
-            f"{parameter('baseline_text')} is {'given' if given else 'not given'}",
-            f"the text that a network of profile v1 or v2 was trained on, with {parameter('baseline')}",
+            f"--baseline-text is {'given' if given else 'not given'}",
+            "the text that a network of profile v1 or v2 was trained on, with --baseline",
             "name it; a network of profile contexts holds all counts that it takes",
         )
     if wanted:

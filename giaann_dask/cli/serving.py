@@ -26,7 +26,7 @@ from giaann_dask.cli.shared_options import (
     row_options,
 )
 from giaann_dask.cli.stopping import stop_on_signals
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.local_files import local_path
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ def _compute_workers(values: dict[str, Any], cluster: ClusterOptions) -> int | N
         return asked
     if asked:
         raise OptionError(
-            f"{parameter('compute_workers')} is {asked} without a cluster",
-            "workers to use",
-            f"set {parameter('workers')} or {parameter('scheduler')}, too",
+            f"--compute-workers is {asked} without a cluster",
+            "a cluster",
+            "set --workers or --scheduler, too",
         )
     return 0

@@ -20,7 +20,7 @@ from giaann_dask.cli.dataclass_options import PLAIN, options_of
 from giaann_dask.cli.logs import log_options
 from giaann_dask.cli.output import say
 from giaann_dask.device import finds_cuda
-from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, parameter
+from giaann_dask.errors import InputFormatError, InputMissingError, OptionError
 from giaann_dask.local_files import local_name, local_path, read_utf8
 from giaann_dask.object_urls import ObjectUrl, StorageOptions, is_in_memory, is_object_store, object_path
 
@@ -249,11 +249,10 @@ def inference_rules(values: dict[str, Any], feed: Feed) -> PredictionRules:
     v1, v2 = values["v1_rules"], values["v2_rules"]
     if v1 is not None and v2 is not None:
         raise OptionError(
-            f"{parameter('timing')}, {parameter('activations')} or {parameter('sequential')} with "
-            f"{parameter('settings')}, "
-            f"{parameter('strict_reference')}, {parameter('enforce_delimiter')} or {parameter('auxiliary')}",
+            "timing, activations or sequential with settings, strict_reference, enforce_delimiter or auxiliary",
             "the former for networks of profile v1, the latter for profile v2",
             "leave one kind out",
+            names=("timing", "activations", "sequential", "settings", "auxiliary"),
         )
     chosen: PredictionRules = v1 or v2 or PredictionRules()
     return replace(chosen, feed=feed)

@@ -17,7 +17,7 @@ import click
 from giaann_dask.cli.click_ext import FILE_FIELDS, section
 from giaann_dask.cli.dataclass_options import read_items
 from giaann_dask.cli.shared_options import FILE_PATH, read_toml
-from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
+from giaann_dask.errors import OptionError, require_one_of, require_option
 from giaann_dask.spec_fields import FLAGS
 
 if TYPE_CHECKING:
@@ -163,9 +163,10 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
     same = fields.get("profile", stored.profile) == stored.profile
     if not same or any(getattr(replace(stored, **asked), name) != getattr(stored, name) for name in fields):
         raise OptionError(
-            f"network {network} has {', '.join(f'{parameter(name)} {getattr(stored, name)}' for name in fields)}",
-            f"{', '.join(f'{parameter(name)} {value}' for name, value in fields.items())} as asked for",
+            f"network {network} has {', '.join(f'{name} {getattr(stored, name)}' for name in fields)}",
+            f"{', '.join(f'{name} {value}' for name, value in fields.items())} as asked for",
             "leave it out to train it further, or name a new network",
+            names=tuple(fields),
         )
     return stored
 
@@ -187,10 +188,8 @@ def _read_settings(settings: tuple[str, ...]) -> dict[str, Any]:
         name, separator, text = setting.partition("=")
         name = name.strip().replace("-", "_")
         if not separator:
-            raise OptionError(
-                f"{parameter('settings')} {setting!r}", "FIELD=VALUE, such as regions=16", "add the value"
-            )
-        _require_field(name, f"{parameter('settings')} {setting!r}")
+            raise OptionError(f"--set {setting!r}", "FIELD=VALUE, such as regions=16", "add the value")
+        _require_field(name, f"--set {setting!r}")
         fields[name] = _read_value(name, text.strip())
     return fields
 
@@ -203,8 +202,8 @@ def _require_field(name: str, received: str) -> None:
     known = sorted(name for name in get_type_hints(Specification) if name[0] != "_" and name != "package")
     if name not in known:
         near = difflib.get_close_matches(name, known, 3)
-        remedy = f"did you mean {' or '.join(near)}?" if near else "name one of these"
-        raise OptionError(received, f"a field of the specification ({', '.join(known)})", remedy)
+        remedy = f"did you mean {' or '.join(map(repr, near))}?" if near else "name one of these"
+        raise OptionError(received, f"a field of the specification ({', '.join(map(repr, known))})", remedy)
 
 
 def _as_text(value: Any) -> str:
@@ -236,7 +235,7 @@ def _read_value(name: str, text: str) -> Any:
     if name == "segment_counts":
         counts = read_items(name, text, int, "a number of column segments and one of feature segments, such as 4,4")
         if len(counts) != 2:
-            raise OptionError(f"{parameter(name)} is {text!r}", "two numbers such as 4,4", "write both")
+            raise OptionError(f"{name} is {text!r}", "two numbers such as 4,4", "write both")
         return counts
     hint = get_type_hints(Specification)[name]
     kinds = get_args(hint) or (hint,)
@@ -254,8 +253,7 @@ def _read_options(text: str) -> dict[str, Any]:
     found = {}
     for name, equals, value in (part.partition("=") for part in text.split(",") if part.strip()):
         if not equals:
-            name = parameter("model_options")
-            raise OptionError(f"{name} is {text!r}", "options such as reach=2", "write NAME=VALUE for each")
+            raise OptionError(f"model_options is {text!r}", "options such as reach=2", "write NAME=VALUE for each")
         try:
             found[name.strip()] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
@@ -287,7 +285,7 @@ def _read_factors(text: str) -> dict[str, float]:
         return {name.strip(): float(number) for name, _, number in pairs}
     except ValueError:
         raise OptionError(
-            f"{parameter('pos_factors')} is {text!r}",
+            f"pos_factors is {text!r}",
             "published, or such as VERB=10,ADJ=3",
             "write a number for each part of speech",
         ) from None

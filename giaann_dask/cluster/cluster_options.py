@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from giaann_dask.device import DEVICE_NAMES, DeviceName
-from giaann_dask.errors import OptionError, parameter, require_at_least, require_one_of, require_option
+from giaann_dask.errors import OptionError, require_at_least, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
 
 Protocol = Literal["tcp", "ucx"]
@@ -78,9 +78,11 @@ class ClusterOptions:
             "scheduler_file": self.scheduler_file,
             "workers": self.workers,
         }
-        given = [f"{parameter(name)} {value}" for name, value in named.items() if value is not None]
+        given = [f"{name} {value}" for name, value in named.items() if value is not None]
         if len(given) > 1:
-            raise OptionError(f"{' and '.join(given)} were given", "one of them", "leave the others out")
+            raise OptionError(
+                f"{' and '.join(given)} were given", "one of them", "leave the others out", names=tuple(named)
+            )
         require_option(self.scheduler != "", "scheduler", "", "the address of a scheduler, as tcp://HOST:8786")
         require_at_least(0, self, "workers")
         require_at_least(1, self, "threads")
@@ -126,7 +128,7 @@ class ClusterOptions:
             return int(parse_bytes(self.memory_limit))
         except ValueError as error:
             raise OptionError(
-                f"{parameter('memory_limit')} is {self.memory_limit!r}",
+                f"memory_limit is {self.memory_limit!r}",
                 "a size such as 4GiB",
-                f"set {parameter('memory_limit')} to such a value",
+                "set memory_limit to such a value",
             ) from error

@@ -33,7 +33,6 @@ from giaann_dask.errors import (
     InputMissingError,
     MissingDependencyError,
     OptionError,
-    parameter,
 )
 from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import announce_compiling, import_optional
@@ -382,12 +381,14 @@ def _starting() -> Iterator[None]:
         expected, remedy = (
             (
                 "addresses and ports of this machine that are free",
-                f"choose another {parameter('port')} or {parameter('dashboard')}",
+                "choose another port or dashboard",
             )
             if isinstance(cause, OSError)
             else ("workers that start", "run the same command again, with fewer workers where memory is short")
         )
-        raise ClusterError(f"no cluster could be started here: {cause}", expected, remedy) from error
+        raise ClusterError(
+            f"no cluster could be started here: {cause}", expected, remedy, names=("port", "dashboard")
+        ) from error
 
 
 def _refuse_while_importing() -> None:
@@ -435,7 +436,9 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
     """
     for role in (STORAGE, COMPUTE):
         if counts.get(role, 0) < 1:
-            raise OptionError(f"{parameter(role)} is {counts.get(role, 0)}", "1 or more", "every role needs a worker")
+            raise OptionError(
+                f"{role} is {counts.get(role, 0)}", "1 or more", "every role needs a worker", names=(role,)
+            )
     protocol = f"{_require_protocol(options)}://"
     nanny: dict[str, Any] = {
         "nthreads": options.threads,

@@ -15,7 +15,7 @@ from giaann_dask.cluster.device_speeds import describe_machine, read_speeds
 from giaann_dask.cluster.roles import BOTH_ROLES, COMPUTE, GPU, STORAGE, Roles, roles_of
 from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.device import DeviceName
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 
 
 class ProcessorRoles(WorkerPlugin):  # type: ignore[misc]
@@ -85,10 +85,10 @@ class DeviceShare:
             return cls(int(read_speeds(machine_of(client, roles)).get(stage, 0.0)))
         if not roles.devices:
             raise OptionError(
-                f"{parameter('device')} is 'cuda', and no worker of the cluster declares a GPU",
+                "device is 'cuda', and no worker of the cluster declares a GPU",
                 "workers with the resource GPU",
-                "start workers by dask-cuda that declare the resource GPU; "
-                f"or choose {parameter('device')} auto or cpu",
+                "start workers by dask-cuda that declare the resource GPU; or choose device auto or cpu",
+                names=("device",),
             )
         return cls(math.inf)
 

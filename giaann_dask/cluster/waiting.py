@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from giaann_dask.cluster.lost import closed_client, lost_cluster
-from giaann_dask.errors import ClusterError, LostPartsError, OptionError, parameter
+from giaann_dask.errors import ClusterError, LostPartsError, OptionError
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -113,7 +113,7 @@ def require_synchronous(client: AnyClient, what: str = "") -> AnyClient:
     """Return a client or a cluster object; raise an `OptionError` if it is asynchronous."""
     if getattr(client, "asynchronous", False):
         raise OptionError(
-            f"{what or parameter('client')} is asynchronous",
+            f"{what or 'client'} is asynchronous",
             "a synchronous distributed.Client, as of Client(address)",
             "make one in another thread; train with it and wait=False to await the training",
         )
@@ -323,8 +323,7 @@ def _overdue(client: Client, limit_s: float) -> ClusterError:
         return ClusterError(
             f"a task has not finished within {limit_s:g} seconds, and {paused} of {len(workers)} workers take none",
             "workers with memory for the task that they run",
-            f"raise {parameter('memory_limit')}, or use smaller {parameter('batch_sequences')}; "
-            "what was committed is kept",
+            "raise memory_limit, or use smaller batch_sequences; what was committed is kept",
         )
     return ClusterError(
         f"a task has not finished within {limit_s:g} seconds",

@@ -22,7 +22,7 @@ from giaann_dask.cluster.devices import declare_roles
 from giaann_dask.cluster.sharing import SharedPlace, naming_worker
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamedBlock, StreamOptions
-from giaann_dask.errors import EmptyInputError, parameter
+from giaann_dask.errors import EmptyInputError
 from giaann_dask.events import BlockEncoded, Observer, ignore
 from giaann_dask.storage import CHUNK, absolute_place
 from giaann_dask.store.corpus import OFFSET, SEQUENCE_ARRAYS, SURFACE, TOKEN_ARRAYS, EncodedCorpus
@@ -94,7 +94,8 @@ def encode_corpus(
             raise EmptyInputError(
                 f"none of the {vocabulary.sequences} sequences has a noun",
                 "sentences with nouns",
-                f"look at the text and at {parameter('tagger')}",
+                "look at the text and at tagger",
+                names=("tagger",),
             )
         written = chunks.finish()
         content = CorpusContent(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from giaann_dask.cluster import result, task_key
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.store.corpus import is_corpus
 from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.ever_pos import EverPos
@@ -60,7 +60,7 @@ def choose_ever(client: Client, choice: str, inputs: Sequence[Source], tagger: s
         raise OptionError(
             f"the lexicon is to be collected from {encoded[0]}, which is encoded already",
             "text",
-            f"leave {parameter('ever_pos')} out to use the corpus's own lexicon",
+            "leave ever_pos out to use the corpus's own lexicon",
         )
     require_rereadable(inputs, "a lexicon of the text itself")
     ever_pos = EverPos()

@@ -17,7 +17,7 @@ from giaann_dask.cluster import task_key
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.encoding.worker_reading import WorkerReading, tag_contents
-from giaann_dask.errors import SpecificationError, describe_difference, parameter
+from giaann_dask.errors import SpecificationError, describe_difference
 from giaann_dask.spec import Specification
 from giaann_dask.spec_fields import HISTORY
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
@@ -215,8 +215,8 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
     if options.filter.parts_of_speech and not corpus.attributes["parts_of_speech"]:
         raise SpecificationError(
             f"corpus {corpus.path} was encoded without parts of speech",
-            f"each token's part of speech, by which the network scales strengths ({parameter('pos_factors')})",
-            f"encode the text again with {parameter('parts_of_speech')}, or train on the text itself",
+            "each token's part of speech, by which the network scales strengths (pos_factors)",
+            "encode the text again with parts_of_speech, or train on the text itself",
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.local_files import local_path
 from giaann_dask.storage import write_file
 from giaann_dask.store.corpus import is_corpus
@@ -69,7 +69,10 @@ def _size(choice: str) -> int:
     size = choice.removeprefix(LEARN)
     if not size.isdecimal():
         raise OptionError(
-            f"{parameter('tokenizer')} is {choice!r}", "learn:SIZE with a number", "choose one, such as learn:16384"
+            f"tokenizer is {choice!r}",
+            "learn:SIZE with a number",
+            "choose one, such as learn:16384",
+            names=("tokenizer",),
         )
     return int(size)
 
@@ -96,7 +99,7 @@ def learn_tokenizer(inputs: Sequence[Source], size: int, reading: ReadOptions) -
         raise OptionError(
             f"the tokenizer is to be learnt from {encoded[0]}, which is encoded already",
             "text",
-            f"learn it from the text, with giaann-dask tokenizer train, or leave {parameter('tokenizer')} out",
+            "learn it from the text, with giaann-dask tokenizer train, or leave the option out",
         )
     return SubwordTokenizer.learn(_texts(inputs, reading), size)
 

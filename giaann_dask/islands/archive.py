@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from giaann_dask.errors import BundleError, InputMissingError, OptionError, parameter
+from giaann_dask.errors import BundleError, InputMissingError, OptionError
 from giaann_dask.storage import replacing, writing
 
 _BLOCK = 512
@@ -53,7 +53,7 @@ class ArchiveWriter:
             raise OptionError(
                 f"a bundle of more than {_MOST_MEMBERS:,} members",
                 "fewer groups of text",
-                f"pack several bundles, or set {parameter('group_characters')} to more",
+                "pack several bundles, or set group_characters to more",
             )
         self._file.write(_header(name, len(content)))
         self._file.write(content)

@@ -19,7 +19,7 @@ from distributed import Client, Future
 
 from giaann_dask.cluster import result, send, task_key
 from giaann_dask.encoding.sources import SourceOptions, read_units
-from giaann_dask.errors import BundleError, GiaannError, OptionError, parameter, require_option
+from giaann_dask.errors import BundleError, GiaannError, OptionError, require_option
 from giaann_dask.islands.bundle import Bundle
 from giaann_dask.islands.counting import CountedGroup, count_again, equal_runs
 from giaann_dask.islands.definition import Island
@@ -116,8 +116,9 @@ def audit_bundle(
         raise BundleError(
             f"{bundle.path} has {sum(bundle.groups[number].empty_parts for number in empty):,} parts of text without "
             "sequences, which only their text can show",
-            "parts with sequences, or an audit",
-            f"set {parameter('audit')} to 1 or more, or ask for a bundle of this version, which leaves them out",
+            "parts with sequences, or a check of their text",
+            "set audit to 1 or more, or ask for a bundle of this version, which leaves them out",
+            names=("audit",),
         )
     drawn = sorted(empty.union(draw_groups(sequences, options.sequences, options.seed, bundle.identity)))
     if not drawn:
@@ -126,7 +127,8 @@ def audit_bundle(
         raise OptionError(
             f"the text of {bundle.path} was tagged by {bundle.tagger!r}",
             f"{options.sources.tagger!r}, which the audit uses",
-            f"set {parameter('tagger')} to it where you trust it",
+            "set tagger to it where you trust it",
+            names=("tagger",),
         )
     wanted = {entry.identity for number in drawn if not bundle.has_text(number) for entry in bundle.groups[number][0]}
     given = _parts_of(options, wanted) if wanted else {}
@@ -156,7 +158,8 @@ def _given(bundle: Bundle, number: int, given: Mapping[bytes, Part]) -> Sequence
         raise OptionError(
             f"{missing:,} of {len(entries):,} parts of group {number} of {bundle.path} have no text",
             "the text of every group that is drawn",
-            f"name it with {parameter('texts')}, or ask for a bundle that was packed with its text",
+            "name it with texts, or ask for a bundle that was packed with its text",
+            names=("texts",),
         )
     return [given[entry.identity] for entry in entries]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, SpecificationError, parameter
+from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, SpecificationError
 from giaann_dask.islands.signing import is_public_key
 from giaann_dask.models import totals_of
 from giaann_dask.spec import Specification
@@ -66,7 +66,8 @@ class Island:
             raise SpecificationError(
                 "an island with an index of its sequences, which bundles do not have",
                 "networks without one",
-                f"leave {parameter('trace')} out",
+                "leave trace out",
+                names=("trace",),
             )
 
     @property
@@ -192,5 +193,8 @@ def check_key_names(keys: Mapping[str, str]) -> None:
     """Raise an `OptionError` where a name of a key is empty or two names have one key."""
     if any(not name for name in keys) or len(set(keys.values())) < len(keys):
         raise OptionError(
-            f"the keys {sorted(keys)}", "a name for each, and each key once", f"give {parameter('key')} as NAME=FILE"
+            f"the keys {sorted(keys)}",
+            "a name for each, and none of them twice",
+            "give key as NAME=FILE",
+            names=("key",),
         )

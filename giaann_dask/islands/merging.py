@@ -21,7 +21,7 @@ from giaann_dask.algebra.parts import add_parts, divide_parts, placement_for, su
 from giaann_dask.algebra.removal import used_names
 from giaann_dask.cluster import attempt, query_scheduler, result, results, send, task_key, wait_all
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.errors import BundleError, GiaannError, OptionError, StrengthOverflowError, parameter, require_one_of
+from giaann_dask.errors import BundleError, GiaannError, OptionError, StrengthOverflowError, require_one_of
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.islands.auditing import AuditOptions, audit_bundle
 from giaann_dask.islands.bundle import Bundle, BundleGroup, open_bundle
@@ -227,7 +227,8 @@ def _new_groups(bundle: Bundle, known: dict[bytes, LedgerEntry], overlap: Overla
     raise OptionError(
         f"{bundle.path} has {sum(held):,} of {total:,} parts of text that the network or an earlier bundle holds",
         "text that it does not hold, or a bundle that it holds completely",
-        f"set {parameter('overlap')} to once to add the groups that it does not hold, where groups are not divided",
+        "set overlap to once to add the groups that it does not hold, where groups are not divided",
+        names=("overlap",),
     )
 
 

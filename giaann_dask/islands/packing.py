@@ -27,7 +27,6 @@ from giaann_dask.errors import (
     SpecificationError,
     StoreDamagedError,
     describe_difference,
-    parameter,
 )
 from giaann_dask.events import BlockEncoded, Observer, ignore
 from giaann_dask.islands.bundle import BundleGroup, BundleWriter, writing_bundle
@@ -169,9 +168,10 @@ def pack_bundle(
     signer = island.name_of(public_of(key))
     if signer is None:
         raise OptionError(
-            f"{parameter('key')} has the public key {public_of(key)[:16]}",
+            f"key belongs to {public_of(key)[:16]}",
             f"that of {' or '.join(sorted(island.keys)) or 'a name in the island file'}",
             "ask the owner of the network to list it (giaann-dask island keys)",
+            names=("key",),
         )
     require_member(reader, island)
     if options.offer_text:
@@ -246,9 +246,7 @@ def _texts(inputs: Sequence[Source], sources: SourceOptions) -> Iterator[Part]:
     """Yield the parts of some inputs again; raise an error where one is a corpus, which has no text."""
     for unit in read_units(inputs, sources):
         if not isinstance(unit.content, Part):
-            raise OptionError(
-                f"{parameter('offer_text')} with a corpus, which has no text", "the text itself", "name its files"
-            )
+            raise OptionError("offer_text with a corpus, which has no text", "the text itself", "name its files")
         yield unit.content
 
 

@@ -20,7 +20,6 @@ from giaann_dask.errors import (
     InputFormatError,
     InputMissingError,
     OptionError,
-    parameter,
     require_at_least,
     require_one_of,
     require_option,
@@ -436,4 +435,4 @@ def _number(name: str, kind: str, value: Any) -> Any:
             value = parse_bytes(value) if name.endswith("_bytes") or name == "bandwidth" else parse_timedelta(value)
         return int(value) if kind == "int" else float(value)
     except (ValueError, TypeError, KeyError) as error:
-        raise OptionError(f"{parameter(name)} is {value!r}", "a number, or one with a unit", "correct it") from error
+        raise OptionError(f"{name} is {value!r}", "a number, or one with a unit", "correct it") from error

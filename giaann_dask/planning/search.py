@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from giaann_dask.errors import HardwareTooSmallError, OptionError, parameter, require_at_least
+from giaann_dask.errors import HardwareTooSmallError, OptionError, require_at_least
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.costs import Costs, Estimate, TrainingConfiguration, with_roles
 from giaann_dask.planning.growth import Growth, PowerLaw
@@ -66,9 +66,10 @@ class PlanTarget:
         given = [name for name, value in vars(self).items() if value is not None]
         if given not in ([], ["sequences"], ["columns", "column_bytes"]):
             raise OptionError(
-                " and ".join(parameter(name) for name in given),
-                f"either {parameter('sequences')}, or {parameter('columns')} and {parameter('column_bytes')}",
+                " and ".join(given),
+                "either sequences, or columns and column_bytes",
                 "leave the others out",
+                names=("sequences", "columns"),
             )
 
     def costs(self, growth: Growth, hardware: Hardware, trained: float) -> Costs:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.models.results import GeneratedToken
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.rows.cache import RowStatistics
@@ -96,7 +96,8 @@ class Continuation(Summarised):
             raise OptionError(
                 "a continuation without its reasons or its network",
                 "one that Network.generate returned with reasons",
-                f"generate it again with {parameter('explain')}",
+                "generate it again with explain",
+                names=("explain",),
             )
         return trace_reasons(self, sentences, texts)
 

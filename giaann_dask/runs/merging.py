@@ -21,7 +21,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import StrengthOverflowError, parameter
+from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.runs.run import Run, narrow_strength, readable
@@ -238,7 +238,7 @@ def _merge_two(first: Table, second: Table, size: int) -> Table:
         raise StrengthOverflowError(
             "adding two runs makes a strength of more than 64 bits",
             f"sums up to {np.iinfo(np.int64).max}",
-            f"train a new network, in Python with fewer {parameter('strength_bits')}",
+            "train a new network, in Python with fewer strength_bits",
         )
     used = pointer[rows]
     return readable(source[:rows]), readable(pointer[: rows + 1]), readable(target[:used]), readable(strength[:used])

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.errors import StrengthOverflowError, parameter
+from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled
 from giaann_dask.runs.run import Run, readable, split_rows
@@ -289,7 +289,7 @@ def require_sums_fit(fit: bool) -> None:
         raise StrengthOverflowError(
             "the pairs of a region make a strength of more than 64 bits",
             f"sums up to {np.iinfo(np.int64).max}",
-            f"train a new network, in Python with fewer {parameter('strength_bits')}",
+            "train a new network, in Python with fewer strength_bits",
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numba as nb
 import numpy as np
 
-from giaann_dask.errors import StoreDamagedError, StrengthOverflowError, parameter
+from giaann_dask.errors import StoreDamagedError, StrengthOverflowError
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.runs.merging import block_edges
@@ -142,7 +142,7 @@ def _require(status: int, negative: int) -> None:
         raise StrengthOverflowError(
             "adding two runs makes a strength of more than 64 bits",
             f"sums up to {_LARGEST}",
-            f"train a new network, in Python with fewer {parameter('strength_bits')}",
+            "train a new network, in Python with fewer strength_bits",
         )
     if negative:
         raise StoreDamagedError(

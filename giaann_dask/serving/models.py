@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from giaann_dask.cluster import trim_memory
-from giaann_dask.errors import GiaannError, OptionError, parameter
+from giaann_dask.errors import GiaannError, OptionError
 from giaann_dask.models.results import ConnectionKey
 from giaann_dask.rows.health import LOST
 from giaann_dask.rows.regions import opened_bytes
@@ -364,7 +364,7 @@ class Models:
             raise OptionError(
                 f"two networks have the same name in {', '.join(source.name for source in sources)}",
                 "another name for each",
-                f"write NAME=NETWORK, or set {parameter('model_name')}",
+                "write NAME=NETWORK, or set model_name",
             )
         self._budget = budget
         self._opening, self._released = asyncio.Lock(), asyncio.Event()

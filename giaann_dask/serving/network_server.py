@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import find_client
-from giaann_dask.errors import ClusterError, OptionError, parameter
+from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
 from giaann_dask.models import model_of
@@ -96,15 +96,17 @@ class Server(Summarised):
 
         if options.writable and options.write_key is None:
             raise OptionError(
-                f"{parameter('writable')} without a key of writers",
+                "writable without a key of writers",
                 "a key that only writers have",
-                f"set GIAANN_WRITE_KEY or {parameter('write_key')}",
+                "set GIAANN_WRITE_KEY or write_key",
+                names=("writable",),
             )
         if options.writable and (len(networks) > 1 or commit is not None):
             raise OptionError(
-                f"{parameter('writable')} with several networks or an older commit",
+                "writable with several networks or an older commit",
                 "the last commit of one",
                 "leave it out",
+                names=("writable",),
             )
         generation = _fitting(opener.generation, options)
         self._opener, self.options = replace(opener, generation=generation), options

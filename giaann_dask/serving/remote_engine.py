@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import result, roles_of, timeout_s
-from giaann_dask.errors import ClusterError, OptionError, parameter
+from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.models.base import PromptWords, TokenEvent, WorkerOpening
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
@@ -192,9 +192,9 @@ class RemoteEngine:
     ) -> None:
         if workers is not None and workers < 1:
             raise OptionError(
-                f"{parameter('compute_workers')} is {workers}",
+                f"compute_workers is {workers}",
                 "1 or more",
-                f"leave {parameter('compute_workers')} out to use all workers",
+                "leave compute_workers out to use all workers",
             )
         self._client, self._opening, self._observer = client, opening, observer
         self._options, self._batch, self._most = options, batch, workers

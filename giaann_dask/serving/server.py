@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 import uvicorn
 from starlette.applications import Starlette
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.serving.connections import ACCEPTED_AT_ONCE, Connections, Timeouts, connection_limit
 from giaann_dask.serving.serving_options import ServingOptions
 
@@ -58,7 +58,8 @@ def bind(options: ServingOptions) -> socket.socket:
         raise OptionError(
             f"nothing can listen at {options.host!r}, port {options.port} ({error})",
             "an address of this machine and a free port",
-            f"set {parameter('port')} to a free one, or to 0 for any",
+            "set port to a free one, or to 0 for any",
+            names=("port",),
         ) from error
     return bound
 

@@ -10,7 +10,7 @@ import ipaddress
 import re
 from dataclasses import dataclass, field
 
-from giaann_dask.errors import OptionError, parameter, require_at_least, require_option
+from giaann_dask.errors import OptionError, require_at_least, require_option
 from giaann_dask.keywords import names_keywords
 
 # What a header can hold as one word: visible characters of ASCII.
@@ -163,15 +163,16 @@ class ServingOptions:
             if key is not None and not _KEY.fullmatch(key):
                 # The key itself is not shown.
                 raise OptionError(
-                    f"the key {parameter(name)} is empty or has white space, control or other than ASCII characters",
+                    f"the key {name} is empty or has white space, control or other than ASCII characters",
                     "one word, without a line end",
-                    f"set {parameter(name)} to such a word",
+                    f"set {name} to such a word",
                 )
         if self.writable and self.write_key is not None and self.write_key == self.api_key:
             raise OptionError(
-                f"{parameter('writable')} without a key of its own",
+                "writable without a key of its own",
                 "a key that only writers have",
-                f"set GIAANN_WRITE_KEY or {parameter('write_key')}, to another key than {parameter('api_key')}",
+                "set GIAANN_WRITE_KEY or write_key, to another key than api_key",
+                names=("writable",),
             )
         from giaann_dask.text.strings import text_fault
 
@@ -179,14 +180,14 @@ class ServingOptions:
             raise OptionError(
                 f"the model's name {self.model_name!r} holds {fault}",
                 "text in UTF-8",
-                f"set {parameter('model_name')} to such a text",
+                "set model_name to such a text",
             )
         if not self.private and self.api_key is None:
             raise OptionError(
-                f"{parameter('host')} is {self.host!r}, which others than this machine can reach, "
-                "and there is no API key",
+                f"host is {self.host!r}, which others than this machine can reach, and there is no API key",
                 "127.0.0.1, or a key",
-                f"set GIAANN_API_KEY or {parameter('api_key')}",
+                "set GIAANN_API_KEY or api_key",
+                names=("host",),
             )
 
     @property

@@ -21,7 +21,7 @@ import zarr
 from zarr.core.sync import sync
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.errors import StoreExistsError, parameter
+from giaann_dask.errors import StoreExistsError
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.storage import CHUNK, Write, append_values, create_array, write_concurrently, write_json, writing
 from giaann_dask.store.checked_store import RecordingStore, seal_group
@@ -220,7 +220,8 @@ def require_absent(path: Path) -> None:
         raise StoreExistsError(
             f"{path} exists already",
             "a place where nothing is",
-            f"set {parameter('out')} to another one, or remove it",
+            "set out to another one, or remove it",
+            names=("out",),
         )
 
 

@@ -26,7 +26,6 @@ from giaann_dask.errors import (
     StoreConflictError,
     StoreRefusedError,
     StoreWriteError,
-    parameter,
 )
 from giaann_dask.storage import first_line, is_unreachable, unreachable
 from giaann_dask.store.places import StorePlace, answering
@@ -196,7 +195,7 @@ def _writing(path: Path) -> Iterator[None]:
         raise StoreRefusedError(
             f"network {path} cannot be written: {first_line(error)}",
             "a bucket that is there, and the right to write to it",
-            f"check the name and the credentials, in the environment or in {parameter('storage_options')}",
+            "check the name and the credentials, in the environment or in storage_options",
         ) from error
 
 

@@ -30,7 +30,6 @@ from giaann_dask.errors import (
     StoreRefusedError,
     StoreUnsharedError,
     StoreWriteError,
-    parameter,
 )
 from giaann_dask.object_urls import is_in_memory, is_object_store
 from giaann_dask.storage import absolute_place, first_line, writing
@@ -145,7 +144,7 @@ def unshared(problem: str, path: str | Path) -> StoreUnsharedError:
             problem,
             "an object store that this process and all workers reach",
             "start the workers with the same credentials, region and endpoint in their environment, or give these by "
-            f"{parameter('storage_options')}",
+            "storage_options",
         )
     return StoreUnsharedError(
         problem,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
 from typing import Any, TypeVar, cast
 
-from giaann_dask.errors import SpecificationError, StoreDamagedError, parameter
+from giaann_dask.errors import SpecificationError, StoreDamagedError
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.runs.run import RunSize
 from giaann_dask.spec import Specification
@@ -177,7 +177,7 @@ class Manifest:
             raise SpecificationError(
                 f"network {path} was trained on the tokens that it missed, which depend on what it held before",
                 "a network that was trained on all tokens of its text",
-                f"train it anew without {parameter('train_on')}=misses",
+                "train it anew without train_on=misses",
             )
 
     def skipped(self) -> dict[str, int]:

@@ -23,7 +23,6 @@ from giaann_dask.errors import (
     StoreMissingError,
     StoreUnreachableError,
     StoreWriteError,
-    parameter,
 )
 from giaann_dask.local_files import is_there, local_name
 from giaann_dask.object_urls import AZURE_ACCOUNT, MEMORY, is_object_store, options_of
@@ -178,7 +177,7 @@ class StorePlace:
             raise OptionError(
                 f"the credentials for {self} ({first_line(error)})",
                 "such as can be read",
-                f"correct {_VARIABLES[self._scheme]}, or {parameter('storage_options')}",
+                f"correct {_VARIABLES[self._scheme]}, or storage_options",
             ) from error
 
     @property
@@ -223,7 +222,7 @@ class StorePlace:
                 raise OptionError(
                     f"{self} without a region",
                     "a region",
-                    f"set AWS_REGION, or region in {parameter('storage_options')}",
+                    "set AWS_REGION, or region in storage_options",
                 ) from error
             if is_unreachable(error):
                 raise unreachable(f"network {self}", error) from error
@@ -247,7 +246,7 @@ class StorePlace:
         return StoreMissingError(
             f"the bucket of {self} cannot be read",
             "a bucket that is there, and the right to read it",
-            f"check the name and {_VARIABLES[self._scheme]}, or {parameter('storage_options')}",
+            f"check the name and {_VARIABLES[self._scheme]}, or storage_options",
         )
 
     def repository(self, *, make: bool = False, config: icechunk.RepositoryConfig | None = None) -> icechunk.Repository:
@@ -393,7 +392,5 @@ def _require_variable(name: str, place: StorePlace) -> str:
     """Return an environment variable that a place needs."""
     value = os.environ.get(name)
     if not value:
-        raise OptionError(
-            f"{place} without an account", "its name", f"set {name}, or account in {parameter('storage_options')}"
-        )
+        raise OptionError(f"{place} without an account", "its name", f"set {name}, or account in storage_options")
     return value

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.spec import PARTS_OF_SPEECH, Specification
 
 NOUNS = frozenset({"NOUN", "PROPN"})
@@ -91,9 +91,8 @@ class FilterOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.seed_tokens < self.maximum_tokens:
             raise OptionError(
-                f"{parameter('seed_tokens')} is {self.seed_tokens} "
-                f"and {parameter('maximum_tokens')} {self.maximum_tokens}",
-                f"0 <= {parameter('seed_tokens')} < {parameter('maximum_tokens')}",
+                f"seed_tokens is {self.seed_tokens} and maximum_tokens {self.maximum_tokens}",
+                "0 <= seed_tokens < maximum_tokens",
                 "choose other limits",
             )
 

@@ -24,7 +24,6 @@ from giaann_dask.errors import (
     InputMissingError,
     MissingDependencyError,
     StoreFormatError,
-    parameter,
 )
 from giaann_dask.local_files import decode_utf8, local_path
 from giaann_dask.text.lexicon.rules import read_words
@@ -247,7 +246,7 @@ class EverPos:
             raise InputFormatError(
                 f"{name} is not an ever-POS lexicon",
                 f"an object with lists for {', '.join(PARTS)}",
-                f"name another file as {parameter('ever_pos')}",
+                "name another file as ever_pos",
             )
         sets: list[frozenset[str]] = []
         for part in PARTS:

@@ -22,7 +22,6 @@ from giaann_dask.errors import (
     InputFormatError,
     InputMissingError,
     OptionError,
-    parameter,
 )
 from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import BYTE_ORDER_MARK, UTF16_MARKS, local_name, read_utf8
@@ -411,7 +410,7 @@ def _text_below(folders: Iterable[Path], named: Path | None = None) -> list[Path
         raise InputMissingError(
             f"the folder {str(named)!r} holds no file to read" + (f", and {data[0].name}" if data else ""),
             f"files that end in {' '.join(_KNOWN_SUFFIXES)}, compressed ({' '.join(COMPRESSED)}) or not",
-            f"{_READ_DATA}, with {parameter('text_field')} as the name of a column" if data else "",
+            f"{_READ_DATA}, with text_field as the name of a column" if data else "",
         )
     if data:
         _warn_once(f"left out {len(data):,} files of folders that are no text, such as {data[0]}; {_READ_DATA}")
@@ -438,7 +437,7 @@ def _refused(file: Path | RemoteInput, problem: str) -> InputFormatError:
     return InputFormatError(
         f"{str(file)!r} {problem}",
         "text, CoNLL-U or JSON lines",
-        f"convert it to JSON lines; or {_READ_DATA}, with {parameter('text_field')} as the name of a column",
+        f"convert it to JSON lines; or {_READ_DATA}, with text_field as the name of a column",
     )
 
 

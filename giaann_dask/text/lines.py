@@ -24,7 +24,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
-from giaann_dask.errors import GiaannError, InputEncodingError, InputFormatError, InputMissingError, parameter
+from giaann_dask.errors import GiaannError, InputEncodingError, InputFormatError, InputMissingError
 from giaann_dask.lazy import LazyModule
 from giaann_dask.local_files import BYTE_ORDER_MARK, UTF16_MARKS
 from giaann_dask.text.remote_inputs import RemoteInput
@@ -281,7 +281,7 @@ class LineReader:
         return InputFormatError(
             f"{self.place} is too long",
             f"at most {self._limit} characters in a line",
-            f"break the line, or in Python raise {parameter('line_characters')} of ReadOptions",
+            "break the line, or in Python raise line_characters of ReadOptions",
         )
 
 

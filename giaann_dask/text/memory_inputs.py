@@ -15,7 +15,7 @@ from itertools import chain
 from numbers import Number
 from typing import Any, TypeAlias
 
-from giaann_dask.errors import InputFormatError, OptionError, parameter
+from giaann_dask.errors import InputFormatError, OptionError
 
 _SPACES = re.compile(r"\s+")
 # Types of pandas, NumPy and Arrow that stand for a missing value.
@@ -87,7 +87,7 @@ def memory_input(inputs: object) -> MemoryInput:
     if found is not None:
         return found
     refused = OptionError(
-        f"{parameter('inputs')} is of type {type(inputs).__name__}",
+        f"inputs is of type {type(inputs).__name__}",
         "a path, or texts: a list of strings or spaCy Docs, a data frame's column, a bag or a dataset",
         _conversion(inputs),
     )
@@ -165,7 +165,7 @@ def _iterable_input(inputs: Iterable[Any], iterator: Iterator[Any]) -> MemoryInp
         require_text(first, f"record 1 of the {name}")
     if not tokenized and not isinstance(first, str | Mapping):
         raise OptionError(
-            f"{parameter('inputs')} holds a {type(first).__name__}",
+            f"inputs holds a {type(first).__name__}",
             "strings, mappings with a text field, or spaCy Docs",
             _conversion(first),
         )
@@ -222,7 +222,7 @@ def _column(frame: Any, column: str) -> Iterator[Any]:
         raise InputFormatError(
             f"the data frame has no column {column!r}",
             f"one of its columns: {_names(frame)}",
-            f"set {parameter('text_field')}, or give the column itself",
+            "set text_field, or give the column itself",
         )
     values = frame[column]
     # Of names that occur twice or have several levels.
@@ -276,9 +276,7 @@ def conllu_sentences(document: Any) -> list[str]:
         If the object is no document, or has no sentences, parts of speech or Penn tags.
     """
     if not _is_document(document):
-        raise InputFormatError(
-            f"{parameter('inputs')} holds spaCy Docs and a {type(document).__name__}", "only spaCy Docs"
-        )
+        raise InputFormatError(f"inputs holds spaCy Docs and a {type(document).__name__}", "only spaCy Docs")
     for attribute, needed in _REQUIRED:
         if len(document) and not document.has_annotation(attribute):
             raise InputFormatError(

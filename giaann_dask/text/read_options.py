@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from threading import Event
 
-from giaann_dask.errors import OptionError, parameter, require_at_least
+from giaann_dask.errors import OptionError, require_at_least
 from giaann_dask.keywords import names_keywords
 
 
@@ -51,4 +51,4 @@ class ReadOptions:
         require_at_least(1, self, "part_characters", "line_characters", "group")
         for name in ("text_field", "split"):
             if not getattr(self, name):
-                raise OptionError(f"{parameter(name)} is empty", "a name", "name one or leave it out")
+                raise OptionError(f"{name} is empty", "a name", "name one or leave it out", names=(name,))

@@ -26,7 +26,6 @@ from giaann_dask.errors import (
     InputEncodingError,
     InputFormatError,
     InputMissingError,
-    parameter,
 )
 from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import BYTE_ORDER_MARK
@@ -408,9 +407,7 @@ def _record_text(record: _Record, field: str) -> str:
         raise InputFormatError(f"{place} is not an object", f"an object with a field {field!r}")
     if field not in value:
         names = ", ".join(map(repr, list(value)[:10])) or "none"
-        raise InputFormatError(
-            f"{place} has no field {field!r}", f"one of its fields: {names}", f"choose {parameter('text_field')}"
-        )
+        raise InputFormatError(f"{place} has no field {field!r}", f"one of its fields: {names}", "choose text_field")
     text = require_text(value[field], f"{place}: the field {field!r}", "leave out records without text")
     if (fault := text_fault(text)) is not None:
         raise InputEncodingError(f"{place}: the field {field!r} holds {fault}", "text", "remove it")

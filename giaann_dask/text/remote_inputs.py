@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from giaann_dask.errors import GiaannError, InputMissingError, MissingDependencyError, parameter
+from giaann_dask.errors import GiaannError, InputMissingError, MissingDependencyError
 from giaann_dask.local_files import local_name
 from giaann_dask.object_urls import ObjectUrl, options_of
 
@@ -206,5 +206,5 @@ def _unreadable(url: str, error: BaseException) -> InputMissingError:
     return InputMissingError(
         f"{url!r} cannot be read ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
         "an address that answers",
-        f"check the address, the network and the credentials, in the environment or in {parameter('storage_options')}",
+        "check the address, the network and the credentials, in the environment or in storage_options",
     )

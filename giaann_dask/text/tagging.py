@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError, parameter
+from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError
 from giaann_dask.lazy import compiled
 from giaann_dask.text.lexicon.tables import ValueTable
 from giaann_dask.text.lexicon.tagger import Kernels, tag_tokens
@@ -53,10 +53,13 @@ def check_tagger(name: str) -> None:
     """
     if (fault := text_fault(name)) is not None:
         received = f"the tagger's name {name!r} holds {fault}"
-        raise OptionError(received, "lexicon, spacy:MODEL or gold", f"set {parameter('tagger')} to one of them")
+        raise OptionError(received, "lexicon, spacy:MODEL or gold", "set tagger to one of them", names=("tagger",))
     if name not in (_LEXICON, _GOLD) and (not name.startswith(_SPACY) or name == _SPACY):
         raise OptionError(
-            f"{parameter('tagger')} is {name!r}", "lexicon, spacy:MODEL or gold", "choose one of these, such as lexicon"
+            f"tagger is {name!r}",
+            "lexicon, spacy:MODEL or gold",
+            "choose one of these, such as lexicon",
+            names=("tagger",),
         )
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.keys import Integers
 from giaann_dask.models import model_of
 from giaann_dask.models.results import ConnectionKey
@@ -44,8 +44,9 @@ def require_index(reader: CommitReader) -> None:
     if not reader.manifest().specification.trace:
         raise OptionError(
             f"network {reader.path} has no index of its sequences",
-            f"one that was trained with {parameter('trace')}, or indexed afterwards",
+            "one that was trained with trace, or indexed afterwards",
             f"index it with its text: giaann-dask index {reader.path} TEXT..., or giaann_dask.index in Python",
+            names=("trace",),
         )
 
 

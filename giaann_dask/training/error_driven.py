@@ -20,7 +20,7 @@ from threading import Event
 from distributed import Client
 
 from giaann_dask.encoding.sources import SourceOptions, read_units
-from giaann_dask.errors import EmptyInputError, OptionError, parameter
+from giaann_dask.errors import EmptyInputError, OptionError
 from giaann_dask.events import Observer
 from giaann_dask.models import model_of
 from giaann_dask.text.inputs import require_rereadable
@@ -52,9 +52,9 @@ def train_on_misses(
     mask = model_of(target.specification).error_mask
     if mask is None:
         raise OptionError(
-            f"{parameter('train_on')} misses with a network of profile {profile}",
+            f"train_on misses with a network of profile {profile}",
             "a model that marks the tokens it misses, such as v2",
-            f"leave {parameter('train_on')} out",
+            "leave train_on out",
         )
     require_rereadable(inputs, "training on misses")
     most, every = options.max_sequences, options.refresh_sequences

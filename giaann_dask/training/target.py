@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.errors import SpecificationError, describe_difference, parameter
+from giaann_dask.errors import SpecificationError, describe_difference
 from giaann_dask.models import model_of
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
@@ -126,9 +126,10 @@ def require_tokenizer(specification: Specification, tokenizer: SubwordTokenizer 
     """Raise a `SpecificationError` when the kind of tokens and the tokenizer do not agree."""
     if (specification.tokens == "subwords") != (tokenizer is not None):
         raise SpecificationError(
-            f"tokens are {specification.tokens} {'without' if tokenizer is None else 'with'} a tokenizer",
-            "subwords with a tokenizer, or words without",
-            f"give {parameter('tokenizer')} as a file, learn:SIZE or tiktoken:NAME with profile v2, or none",
+            f"tokens are {specification.tokens} and tokenizer is {'not ' * (tokenizer is None)}given",
+            "subwords of one, or words without",
+            "give tokenizer as a file, learn:SIZE or tiktoken:NAME with profile v2, or none",
+            names=("tokenizer",),
         )
 
 

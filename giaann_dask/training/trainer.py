@@ -31,7 +31,6 @@ from giaann_dask.errors import (
     OptionError,
     StoreConflictError,
     StoreUnsharedError,
-    parameter,
 )
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
 from giaann_dask.models import model_of
@@ -180,9 +179,10 @@ class Trainer:
         model = model_of(target.specification)
         if options.published and not model.counts_dense:
             raise OptionError(
-                f"{parameter('mode')} published with a network of profile {target.specification.profile}",
+                f"mode published with a network of profile {target.specification.profile}",
                 "a model of columns and features, such as v2",
-                f"leave {parameter('mode')} out",
+                "leave mode out",
+                names=("mode",),
             )
         # Dense tensors hold sums already.
         summed = options.device if model.sums_pairs and not options.published else "cpu"
@@ -299,14 +299,15 @@ class Trainer:
             raise EmptyInputError(
                 f"none of the {new} sequences can be trained",
                 "sentences with nouns that verbs, prepositions or conjunctions divide",
-                f"look at the text and at {parameter('tagger')}; the network is unchanged",
+                "look at the text and at tagger; the network is unchanged",
+                names=("tagger",),
             )
         if counted == 0:
             low = sources.filter.seed_tokens + 1
             raise EmptyInputError(
                 "no sentence is long enough",
                 f"sentences of {low} to {sources.filter.maximum_tokens} tokens",
-                f"look at the text, or train a new network with fewer {parameter('seed_tokens')}",
+                "look at the text, or train a new network with fewer seed_tokens",
             )
 
     def _stream_options(self) -> StreamOptions:

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from giaann_dask.cluster.worker_speeds import REACTIONS, Reaction
 from giaann_dask.device import DeviceName
-from giaann_dask.errors import OptionError, parameter, require_at_least, require_one_of, require_option
+from giaann_dask.errors import OptionError, require_at_least, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
 from giaann_dask.training.exchange_rule import EXCHANGES, Exchange
 
@@ -166,8 +166,9 @@ class TrainingOptions:
         for name, single in (("batch_sequences", 1), ("accumulate", 1), ("rounds_in_flight", None)):
             if getattr(self, name) not in (getattr(type(self), name), single):
                 raise OptionError(
-                    f"{parameter(name)} {getattr(self, name)} with {parameter('mode')} published",
+                    f"{name} {getattr(self, name)} with mode published",
                     "as many sequences at a time as there are compute workers, one for each",
-                    f"leave {parameter(name)} out, and choose the number of workers",
+                    f"leave {name} out, and choose the number of workers",
+                    names=(name, "mode"),
                 )
         object.__setattr__(self, "batch_sequences", 1)

@@ -19,7 +19,7 @@ from distributed import Client
 from giaann_dask.api.network import Network
 from giaann_dask.api.training import new_inputs, train
 from giaann_dask.encoding.unseen_inputs import UnseenInput
-from giaann_dask.errors import InputFormatError, OptionError, parameter
+from giaann_dask.errors import InputFormatError, OptionError
 from giaann_dask.events import Observer
 from giaann_dask.store.corpus import is_corpus
 from giaann_dask.store.network_store import NetworkStore
@@ -90,14 +90,12 @@ def plan(options: NightlyOptions) -> Plan:
             )
     unreadable = tuple(each for each in trained if each.problem)
     if unreadable and not options.skip_unreadable:
-        raise InputFormatError(
-            unreadable[0].problem, "", f"mend the file, or leave it out with {parameter('skip_unreadable')}"
-        )
+        raise InputFormatError(unreadable[0].problem, "", "mend the file, or leave it out with skip_unreadable")
     if not found:
         raise TryAgainError(
             f"all {len(unsettled)} files were changed in the last {options.settle_s:g} seconds",
             "files that are whole",
-            f"run it again later, or with a smaller {parameter('settle_s')}",
+            "run it again later, or with a smaller settle_s",
         )
     new = tuple(each for each in trained if each.new_characters)
     known = len(trained) - len(new) - len(unreadable)

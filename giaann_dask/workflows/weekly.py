@@ -11,7 +11,6 @@ from typing import Any
 from distributed import Client
 
 from giaann_dask.api.network import Network
-from giaann_dask.errors import parameter
 from giaann_dask.events import Observer, ignore
 from giaann_dask.storage import read_json_lines
 from giaann_dask.workflows.exits import CheckFailedError
@@ -46,5 +45,6 @@ def work(
             f"top-1 of network {options.network} fell from {earlier:.4f} (commit {before['commit']}) to "
             f"{measured.top1:.4f}",
             f"no more than {options.tolerance:g} less",
-            f"see {entry['report']}; {parameter('accept')} accepts it as the new reference",
+            f"see {entry['report']}; accept accepts it as the new reference",
+            names=("accept",),
         )

@@ -38,7 +38,7 @@ WHERE = (
     ("--workers -1", "workers is -1"),
     ("--scheduler tcp://127.0.0.1:9", "leave the others out"),
 )
-DEVICE = (("--device cuda", "no CUDA device"),)
+DEVICE = (("--device cuda", "no GPU"),)
 LEXICON = (
     ("--ever-pos none.json", "no file none.json"),
     ("--tokenizer none.json --profile v2", "none.json"),
@@ -50,7 +50,7 @@ PROFILE = (
     ("--set branches=many", "--set branches is 'many'; expected a whole number"),
     ("--set branches=0", "--set branches is 0"),
     ("--set branches", "expected FIELD=VALUE"),
-    ("--set branchs=4", "did you mean branches"),
+    ("--set branchs=4", "did you mean 'branches'"),
     ("--set lif=maybe", "expected true or false"),
     ("--set contexts=nonsense", "nonsense"),
     ("--set segment_counts=4", "two numbers such as 4,4"),

@@ -77,7 +77,7 @@ def test_a_file_gives_way_to_options(read: Callable[..., dict[str, Any]], tmp_pa
         "tokens": "words",
     }
     file.write_text("seed_token = 12\n")
-    with pytest.raises(ValueError, match=r"network\.toml has 'seed_token'.*did you mean seed_tokens"):
+    with pytest.raises(ValueError, match=r"network\.toml has 'seed_token'.*did you mean 'seed_tokens'"):
         read("--specification", str(file))
 
 

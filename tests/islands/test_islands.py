@@ -329,7 +329,7 @@ def test_what_is_no_sum_is_not_packed(
     generate_key(tmp_path / "unlisted")
     with pytest.raises(OptionError, match="path of a new file"):
         generate_key(Path(""))
-    with pytest.raises(OptionError, match="key has the public key"):
+    with pytest.raises(OptionError, match="key belongs to"):
         gd.pack_bundle(
             made.folder / "island1", REST[1::3], out, island=made.island, key=tmp_path / "unlisted", client=client
         )

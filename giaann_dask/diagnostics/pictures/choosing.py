@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
-from giaann_dask.errors import EmptyInputError, OptionError, parameter
+from giaann_dask.errors import EmptyInputError, OptionError
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.columns.connection_table import ConnectionTable, Neuron
 from giaann_dask.models.columns.naming import segment_names
@@ -81,7 +81,8 @@ class Words:
             raise OptionError(
                 "colours by part of speech for a network that stores none",
                 "a network of words, with the lexicon that training stores",
-                f"draw it with {parameter('colour')} delimiters",
+                "draw it with colour delimiters",
+                names=("colour",),
             )
         return self.part
 

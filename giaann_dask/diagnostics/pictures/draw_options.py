@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
+from giaann_dask.errors import OptionError, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
 
 Colour = Literal["default", "segments", "branches", "parts", "delimiters", "activation"]
@@ -59,7 +59,7 @@ class DrawOptions:
         require_one_of("colour", self.colour, get_args(Colour))
         if len(self.concepts) > self.max_columns:
             received, expected = f"{len(self.concepts)} concepts", f"at most {self.max_columns}"
-            raise OptionError(received, expected, f"name fewer of them or raise {parameter('max_columns')}")
+            raise OptionError(received, expected, "name fewer of them or raise max_columns")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.keywords import names_keywords
 from giaann_dask.store.commits import CommitReader
 
@@ -76,6 +76,6 @@ class Pictures:
     def _predicted(self, prompt: str | Prediction, options: DrawOptions | None) -> Prediction:
         if options is not None and options.colour not in ("default", "activation"):
             raise OptionError(
-                f"{parameter('colour')} {options.colour} of a prediction", "activation", "leave the colour out"
+                f"colour {options.colour} of a prediction", "activation", "leave it out", names=("colour",)
             )
         return self.predict(prompt) if isinstance(prompt, str) else prompt

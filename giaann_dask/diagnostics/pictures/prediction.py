@@ -19,7 +19,7 @@ from giaann_dask.diagnostics.pictures.choosing import choose_graph
 from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 from giaann_dask.diagnostics.pictures.drawing import draw_graph, wrapped
 from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph, theme_of
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, unpack_neuron, unpack_target
 from giaann_dask.models.columns.connection_table import Neuron
 from giaann_dask.models.columns.export import table_of
@@ -229,9 +229,10 @@ def find_step(prediction: Prediction, number: int) -> int:
     if not 1 <= number <= len(beyond):
         why = prediction.steps[-1].stop or "no more tokens were asked for"
         raise OptionError(
-            f"{parameter('step')} {number} of a prediction",
+            f"step {number} of a prediction",
             f"1 to {len(beyond)} ({why})",
-            f"set {parameter('step')} to one of them",
+            "set step to one of them",
+            names=("step",),
         )
     return beyond[number - 1]
 

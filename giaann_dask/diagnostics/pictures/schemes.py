@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.diagnostics.pictures.choosing import Words
 from giaann_dask.diagnostics.pictures.layout import Line
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.models.columns.connection_table import Neuron
 
 if TYPE_CHECKING:
@@ -210,15 +210,13 @@ def colour_graph(
     if colour == "activation":
         if activity is None:
             raise OptionError(
-                f"{parameter('colour')} activation without a prompt", "a prompt to predict from", "name one"
+                "colour activation without a prompt", "a prompt to predict from", "name one", names=("colour",)
             )
         return _by_activation(graph, theme, activity)
     if colour == "default":
         return _by_kind(graph, theme)
     if words is None:
-        raise OptionError(
-            f"{parameter('colour')} {colour} of a table of connections", "a network", "draw it with Network.draw"
-        )
+        raise OptionError(f"colour {colour} of a table of connections", "a network", "draw it with Network.draw")
     if colour == "parts":
         part = words.require_part()
         order = ("verb", "adposition", "conjunction", "several of these")

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from giaann_dask.device import DeviceName, require_kernels, select_device, torch
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.models.columns.batch import Batch
 from giaann_dask.models.columns.beam import BeamSession, BeamV2Session
 from giaann_dask.models.columns.session_batch import SessionBatch
@@ -70,16 +70,17 @@ def fitting_rules(specification: Specification, asked: PredictionRules) -> Infer
         if not asked.chosen:
             return InferenceOptions(feed=asked.feed)
         raise OptionError(
-            f"{parameter('settings')} of profile v2 for a network of profile v1",
-            f"its {parameter('timing')}",
-            f"leave {parameter('settings')} out",
+            "settings of profile v2 for a network of profile v1",
+            "its timing",
+            "leave settings out",
+            names=("settings", "timing"),
         )
     if asked.chosen and isinstance(asked, InferenceOptions):
         raise OptionError(
-            f"{parameter('timing')}, {parameter('activations')} or {parameter('sequential')} of profile v1 "
-            "for a network of profile v2",
-            f"its {parameter('settings')}",
-            f"choose {parameter('settings')} train or test",
+            "timing, activations or sequential of profile v1 for a network of profile v2",
+            "its settings",
+            "choose settings train or test",
+            names=("timing", "activations", "sequential", "settings"),
         )
     if not asked.chosen:
         asked = V2Settings(feed=asked.feed)
@@ -102,9 +103,9 @@ def require_fit(specification: Specification, options: GenerationOptions) -> Inf
         If it cannot.
     """
     if options.sampling.temperature:
-        found = f"{parameter('temperature')} {options.sampling.temperature} for a network of profile"
+        found = f"temperature {options.sampling.temperature} for a network of profile"
         expected = "profile contexts, which has probabilities"
-        raise OptionError(f"{found} {specification.profile}", expected, "leave it out")
+        raise OptionError(f"{found} {specification.profile}", expected, "leave it out", names=("temperature",))
     return fitting_rules(specification, options.inference)
 
 
@@ -127,9 +128,7 @@ def prompt_device(name: DeviceName) -> torch.device | None:
 def require_cpu(device: torch.device | None) -> None:
     """Raise an `OptionError` for a device that sessions of profile ``v2`` do not compute on."""
     if device is not None:
-        raise OptionError(
-            f"{parameter('device')} is {device}", "cpu for networks of profile v2", "leave the device out"
-        )
+        raise OptionError(f"device is {device}", "cpu for networks of profile v2", "leave it out", names=("device",))
 
 
 def open_whole_session(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from giaann_dask.errors import SpecificationError, parameter
+from giaann_dask.errors import SpecificationError
 from giaann_dask.keys import Integers
 from giaann_dask.spec import PARTS_OF_SPEECH, Specification
 from giaann_dask.text.blocks import CANDIDATE, POS_SHIFT
@@ -117,8 +117,8 @@ def require_sums(specification: Specification) -> None:
     asked = {name: getattr(specification, name) for name in ("permanence_growth", "permanence_decay")}
     if any(asked.values()):
         raise SpecificationError(
-            f"{' and '.join(f'{parameter(name)} {value}' for name, value in asked.items())}: what a sequence takes "
+            f"{' and '.join(f'{name} {value}' for name, value in asked.items())}: what a sequence takes "
             "away from a permanence depends on the sequences before it",
             "0 for both: training adds up sequences in parallel, in any order",
-            f"leave both out; {parameter('strength_limit')} and {parameter('pos_factors')} are sums and can be trained",
+            "leave both out; strength_limit and pos_factors are sums and can be trained",
         )

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, get_args
 
-from giaann_dask.errors import parameter
 from giaann_dask.spec import (
     MAXIMUM_SEGMENTS,
     MAXIMUM_TOKENS,
@@ -134,12 +133,12 @@ V1, V2 = V1Fields(), V2Fields()
 def _check_subwords(specification: Specification, defaults: Mapping[str, Any]) -> None:
     """Check the fields that have a meaning with subwords alone."""
     most, subwords = specification.maximum_subwords, specification.tokens == "subwords"
-    expected = f"more than {parameter('seed_tokens')}, at most {MAXIMUM_TOKENS}"
+    expected = f"more than seed_tokens, at most {MAXIMUM_TOKENS}"
     require(specification.seed_tokens < most <= MAXIMUM_TOKENS, "maximum_subwords", most, expected)
     require(specification.maximum_bytes >= 1, "maximum_bytes", specification.maximum_bytes, "1 or more")
     for name in ("maximum_subwords", "maximum_bytes", "column_names"):
-        value, remedy = getattr(specification, name), f"give {parameter('tokenizer')}, or leave it out"
-        require(subwords or value == defaults[name], name, value, "subwords as tokens", remedy)
+        value, remedy = getattr(specification, name), "give tokenizer, or leave it out"
+        require(subwords or value == defaults[name], name, value, "subwords as tokens", remedy, "tokenizer")
 
 
 def _check_segments(specification: Specification) -> None:
@@ -158,8 +157,8 @@ def _check_tree(specification: Specification) -> None:
     if not specification.branch_tree:
         return
     expected = "leaky integrate-and-fire, in which signals move from segment to segment"
-    remedy = f"leave {parameter('branch_tree')} out, or take {parameter('lif')}"
-    require(specification.lif, "branch_tree", True, expected, remedy)
+    remedy = "leave branch_tree out, or take lif"
+    require(specification.lif, "branch_tree", True, expected, remedy, "lif")
     moves, branches = specification.feature_segments, specification.branches
     whole = branches > 1 and branches & (branches - 1) == 0 and branches <= 1 << moves
     expected = f"2, 4, 8 or so for a tree, at most {1 << moves}, of which {moves} feature segments leave one"
@@ -188,7 +187,7 @@ def _modes(specification: Specification) -> dict[str, Any]:
     for name, values, needed, given in choices:
         value = getattr(s, name)
         require(value in values, name, value, " or ".join(values))
-        require(value == values[0] or bool(given), name, value, f"{parameter(needed)} with it")
+        require(value == values[0] or bool(given), name, value, f"{needed} with it")
     for name in ("permanence_growth", "permanence_decay"):
         value = getattr(s, name)
         require(isinstance(value, int) and 0 <= value < 1 << 20, name, value, "a whole number from 0 to 1048575")
@@ -205,7 +204,7 @@ def _factors(given: Mapping[str, float] | Sequence[tuple[str, float]]) -> tuple[
     """Return factors other than 1, each part of speech once, in the order of the names."""
     pairs = list(given.items()) if isinstance(given, Mapping) else [(name, factor) for name, factor in given]
     names = [name for name, _ in pairs]
-    of = f"of {parameter('pos_factors')}"
+    of = "of pos_factors"
     for name, factor in pairs:
         require(name in PARTS_OF_SPEECH, f"a part of speech {of}", name, f"one of {', '.join(PARTS_OF_SPEECH)}")
         require(names.count(name) == 1, f"a part of speech {of}", name, "each of them once")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from giaann_dask.cluster import task_key
-from giaann_dask.errors import OptionError, parameter
+from giaann_dask.errors import OptionError
 from giaann_dask.models.base import EvaluatedText
 from giaann_dask.models.words.counted_predictor import counted_from_store
 from giaann_dask.models.words.score_report import (
@@ -38,8 +38,9 @@ def score_counted(text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
     client, reader = text.client, text.reader
     specification = reader.manifest().specification
     if options.baseline is not None:
-        received = f"{parameter('baseline')} for a network of the model {specification.profile}"
-        raise OptionError(received, "profile contexts, whose counts n-grams are made of", "leave it out")
+        received = f"baseline for a network of the model {specification.profile}"
+        expected = "profile contexts, whose counts n-grams are made of"
+        raise OptionError(received, expected, "leave it out", names=("baseline",))
     started = time.perf_counter()
     stream, sequences = read_text(text, options)
     place = str(reader.path), reader.commit

@@ -6,7 +6,7 @@ import dataclasses
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from giaann_dask.errors import SpecificationError, parameter
+from giaann_dask.errors import SpecificationError
 from giaann_dask.registry import find_model, module_of, package_of
 from giaann_dask.spec import Specification
 from giaann_dask.spec_fields import HISTORY, PLAIN, FieldRules, require, require_values
@@ -27,7 +27,7 @@ def own_options(specification: Specification, options: type[T]) -> T:
         return options(**given)
     except (TypeError, ValueError) as error:
         expected = f"those of {options.__module__}.{options.__qualname__}"
-        raise SpecificationError(f"{parameter('model_options')} {given}: {error}", expected, "mend them") from error
+        raise SpecificationError(f"model_options {given}: {error}", expected, "mend them") from error
 
 
 class WordFields(FieldRules):

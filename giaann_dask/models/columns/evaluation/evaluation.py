@@ -20,7 +20,7 @@ from giaann_dask.cluster import Roles, query_scheduler, result, task_key
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
 from giaann_dask.cluster.stages import INFER_TOGETHER, PLACES, StageClock, StageTime, time_rows
 from giaann_dask.encoding.stream import BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
-from giaann_dask.errors import EmptyInputError, parameter
+from giaann_dask.errors import EmptyInputError
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated
 from giaann_dask.models.base import EvaluatedText
 from giaann_dask.models.columns.evaluation.accuracy import (
@@ -215,7 +215,7 @@ def evaluate_network(text: EvaluatedText, options: EvaluationOptions) -> Accurac
         raise EmptyInputError(
             "no sentence of the text is long enough",
             f"sentences of {text.sources.filter.seed_tokens + 1} to {text.sources.filter.maximum_tokens} tokens",
-            f"look at the text and at {parameter('first_sequence')}",
+            "look at the text and at first_sequence",
         )
     accuracy = tally.counts.accuracy(options.top_k, specification.seed_tokens)
     report = tally.report(time.perf_counter() - started, reader.commit, inference, accuracy)

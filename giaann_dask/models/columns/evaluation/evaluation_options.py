@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from giaann_dask.device import DeviceName
-from giaann_dask.errors import OptionError, parameter, require_at_least
+from giaann_dask.errors import OptionError, require_at_least
 from giaann_dask.keywords import names_keywords
 from giaann_dask.models.generation_options import PredictionRules
 from giaann_dask.rows.row_options import RowOptions
@@ -61,8 +61,8 @@ class EvaluationOptions:
         wrong = [k for k in self.top_k if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAXIMUM_RANKS]
         if wrong:
             raise OptionError(
-                f"{parameter('top_k')} has {wrong[0]!r}",
+                f"top_k has {wrong[0]!r}",
                 f"whole numbers from 1 to {MAXIMUM_RANKS}",
-                f"set {parameter('top_k')} to such values",
+                "set top_k to such values",
             )
         object.__setattr__(self, "top_k", tuple(sorted({1, *self.top_k})))

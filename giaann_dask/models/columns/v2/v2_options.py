@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, get_args
 
-from giaann_dask.errors import OptionError, parameter, require_one_of, require_option
+from giaann_dask.errors import OptionError, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
 from giaann_dask.models.columns.state.inference_options import Timing
 from giaann_dask.models.generation_options import Feed, PredictionRules
@@ -137,9 +137,7 @@ class CandidateSelection:
     def __post_init__(self) -> None:
         require_one_of("test", self.test, get_args(ColumnTest))
         if self.enforce_delimiter and self.test != "node":
-            raise OptionError(
-                f"{parameter('enforce_delimiter')} with the column test", "the node test", "leave one of them out"
-            )
+            raise OptionError("enforce_delimiter with the column test", "the node test", "leave one of them out")
 
     @classmethod
     def reference(cls) -> CandidateSelection:
@@ -184,8 +182,9 @@ class V2Options(PredictionRules):
         if self.auxiliary and not self.dynamics.strengths:
             raise OptionError(
                 "auxiliary neurons where connections send 1, whatever their weight",
-                f"{parameter('settings')} test",
+                "settings test",
                 "leave one out",
+                names=("settings",),
             )
 
     @property
@@ -288,7 +287,7 @@ def settings(
     require_one_of("settings", name, get_args(Settings))
     if strict_reference and enforce_delimiter:
         raise OptionError(
-            f"{parameter('enforce_delimiter')} with {parameter('strict_reference')}",
+            "enforce_delimiter with strict_reference",
             "at most one of them",
             "leave one of them out",
         )
