@@ -27,7 +27,7 @@ import giaann_dask as gd
 from giaann_dask.data import sample_text
 from giaann_dask.models.base import TokenEvent
 from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, PromptEvent
-from giaann_dask.serving.opening import open_engine
+from giaann_dask.serving.models import open_engine
 from giaann_dask.store.network_store import NetworkStore
 
 

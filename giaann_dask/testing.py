@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,8 +33,7 @@ from giaann_dask.registry import find_model, module_of
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import unpack
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.models import Models
-from giaann_dask.serving.opening import EngineOpener, SharedClient
+from giaann_dask.serving.models import EngineOpener, Models, ModelSource, SharedClient
 from giaann_dask.serving.serving_options import ServingOptions
 from giaann_dask.store.network_store import NetworkStore
 
@@ -205,7 +205,8 @@ class ModelTests:
         generation = gd.GenerationOptions(reasons=0)
         clients, batch = SharedClient(lambda: client), BatchOptions(slots=2)
         opener = EngineOpener(clients=clients, generation=generation, batch=batch, workers=workers)
-        with closing(Models([opener.source(store.open(whole.commit))])) as models:
+        reader = store.open(whole.commit)
+        with closing(Models([ModelSource.of(reader, partial(opener.open, reader))])) as models:
             models.open_default()
             with testclient.TestClient(build_app(models, ServingOptions()), "http://127.0.0.1") as http:
                 answer = http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 5, "temperature": 0})

@@ -100,7 +100,7 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     require_packages()
     from giaann_dask.api.cluster import connect
     from giaann_dask.models.generation_options import BatchOptions
-    from giaann_dask.serving.opening import EngineOpener, SharedClient
+    from giaann_dask.serving.models import EngineOpener, SharedClient
 
     options: ServingOptions = values["serving"]
     cluster = prepared(values["cluster"], LOCAL)

@@ -55,19 +55,15 @@ class ConnectionNames(Protocol):
     @property
     def segments(self) -> Sequence[str]:
         """Name of every segment."""
-        ...  # pragma: no cover
 
     def source(self, segment: int, key: int) -> str:
         """Return the name of a source, as the target receives it on a segment."""
-        ...  # pragma: no cover
 
     def target(self, key: int) -> str:
         """Return the name of a target."""
-        ...  # pragma: no cover
 
     def of_arrays(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, NameTable]:
         """Return the names of values of coordinate arrays, by the names of new columns."""
-        ...  # pragma: no cover
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +159,10 @@ class ContinuationBatch(Protocol):
 
     def __len__(self) -> int:
         """Return the number of prompts in the batch."""
-        ...  # pragma: no cover
 
     @property
     def free_slots(self) -> int:
         """Number of free slots."""
-        ...  # pragma: no cover
 
     def prepare(self, prompt: str, options: GenerationOptions) -> PreparedText:
         """Divide a prompt into tokens, in any thread; does not change the batch.
@@ -181,15 +175,12 @@ class ContinuationBatch(Protocol):
         PromptError
             If the prompt cannot be continued.
         """
-        ...  # pragma: no cover
 
     def step(self) -> list[TokenEvent]:
         """Do the next step of every prompt; return its events. Prompts that have finished leave."""
-        ...  # pragma: no cover
 
     def leave(self, number: int) -> None:
         """Remove a prompt before its end; do nothing if it has left already."""
-        ...  # pragma: no cover
 
 
 class Predictor(Protocol):
@@ -198,32 +189,26 @@ class Predictor(Protocol):
     @property
     def commit(self) -> str:
         """Identity of the commit."""
-        ...  # pragma: no cover
 
     @property
     def profile(self) -> str:
         """Profile of the network."""
-        ...  # pragma: no cover
 
     @property
     def subwords(self) -> bool:
         """Whether tokens are subwords."""
-        ...  # pragma: no cover
 
     @property
     def has_probabilities(self) -> bool:
         """Whether words have probabilities, by which they can be drawn."""
-        ...  # pragma: no cover
 
     @property
     def row_figures(self) -> RowStatistics | None:
         """Rows that were requested of workers so far; None where none are."""
-        ...  # pragma: no cover
 
     @property
     def observer(self) -> Observer:
         """Called when prompts enter, advance or leave."""
-        ...  # pragma: no cover
 
     def health(self, within_s: float) -> str | None:
         """Return why prompts cannot be continued now, None if they can.
@@ -233,15 +218,12 @@ class Predictor(Protocol):
         within_s : float
             Seconds for a response of the cluster.
         """
-        ...  # pragma: no cover
 
     def lost(self) -> bool:
         """Return whether the cluster that held the rows is lost, so that the network has to be opened again."""
-        ...  # pragma: no cover
 
     def release(self) -> None:
         """Let go of memory beyond what is kept between single prompts."""
-        ...  # pragma: no cover
 
     def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> ContinuationBatch:
         """Return an empty batch.
@@ -251,7 +233,6 @@ class Predictor(Protocol):
         OptionError
             If the options do not fit the network.
         """
-        ...  # pragma: no cover
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,7 +316,6 @@ class DerivedTables(Protocol):
 
     def collect(self, counts: Run, placement: Placement) -> Any:
         """Return what the counts of a region say, for this region and others (a task)."""
-        ...  # pragma: no cover
 
     def join(self, region: int, parts: Sequence[Any], own: Any) -> tuple[Run, Integers] | None:
         """Return the table of a region with figures of it (a task); None where counts contradict each other.
@@ -349,7 +329,6 @@ class DerivedTables(Protocol):
         own : object
             What was collected of this region.
         """
-        ...  # pragma: no cover
 
 
 class ErrorMask(Protocol):
@@ -357,7 +336,6 @@ class ErrorMask(Protocol):
 
     def __init__(self, client: Client, reader: CommitReader) -> None:
         """Open the commit on a cluster."""
-        ...  # pragma: no cover
 
     def submit(self, block: Future, vocabulary: Vocabulary) -> Future:
         """Submit the task that marks the tokens of a block to train (`EncodedBlock.train_mask`).
@@ -369,7 +347,6 @@ class ErrorMask(Protocol):
         vocabulary : Vocabulary
             Dictionaries as of the end of the block.
         """
-        ...  # pragma: no cover
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,7 +391,6 @@ class ExportFormat(Protocol):
         compression : {"default", "none"}
             Of formats that are compressed.
         """
-        ...  # pragma: no cover
 
 
 class Model(ABC):

@@ -21,12 +21,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from giaann_dask.serving.completions import complete, unknown_model
-from giaann_dask.serving.document_writer import DocumentWriter
-from giaann_dask.serving.documents import DocumentHandlers
-from giaann_dask.serving.http_errors import HttpError, http_error_of
+from giaann_dask.serving.documents import DocumentHandlers, DocumentWriter
 from giaann_dask.serving.metrics import CONTENT_TYPE, Metrics
 from giaann_dask.serving.models import Models, ModelSource
 from giaann_dask.serving.request_queue import RequestQueue
+from giaann_dask.serving.requests import HttpError, http_error_of
 from giaann_dask.serving.serving_options import ServingOptions
 from giaann_dask.serving.traces import trace
 

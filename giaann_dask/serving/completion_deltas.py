@@ -5,25 +5,44 @@ Does not cover: their transport (`giaann_dask.serving.completions`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from giaann_dask.models.base import PromptWords, TokenEvent
-from giaann_dask.models.results import Candidate, GeneratedToken, Reason
+from giaann_dask.models.results import Candidate, GeneratedToken, Reason, ScoredWord
 from giaann_dask.serving.engine import PromptEvent
-from giaann_dask.serving.logprobs import (
-    TokenLogprob,
-    chat_logprobs,
-    completion_logprobs,
-    generated_logprob,
-    prompt_logprobs,
-)
 from giaann_dask.serving.requests import CompletionRequest
 from giaann_dask.text.detokenizer import Detokenizer, word_text
 from giaann_dask.text.noun_names import noun_text
 
 Finish = Literal["stop", "length"]
+# In place of minus infinity, which JSON does not have, where a probability is 0 as a float; OpenAI writes the same.
+LEAST = -9999.0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token with its log-probability.
+
+    Attributes
+    ----------
+    text : str
+        The token as it is written.
+    offset : int
+        Where it begins in the text of the choice, in characters.
+    log_probability : float
+        Natural logarithm of its probability.
+    top : tuple of (str, float)
+        The most probable tokens, best first, with their log-probabilities; as many as requested.
+    """
+
+    text: str
+    offset: int
+    log_probability: float
+    top: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +116,6 @@ class StopFinder:
         """Return the withheld text at the end."""
         withheld, self._withheld = self._withheld, ""
         return withheld
-
-
-def reason_as_dict(reason: Reason) -> dict[str, Any]:
-    """Return a reason of a token, ready for JSON, with the connection as ``POST /v1/sentences`` takes it."""
-    key = reason.connection
-    named = {"word": reason.word, "column": reason.column, "strength": reason.strength}
-    connection = None if key is None else {**key._asdict(), "context": [list(part) for part in key.context]}
-    return {**named, "contribution": reason.contribution, "connection": connection}
 
 
 def _beginning(text: str, stop: str) -> int:
@@ -238,25 +249,21 @@ class Choice:
     def as_dict(self, index: int) -> dict[str, Any]:
         """Return the whole choice, ready for JSON."""
         logprobs = self._logprobs(self.logprobs, whole=True)
-        values = {
-            "logprobs": logprobs,
-            "finish_reason": self.finish,
-            "giaann": self._extension(self.reason, self.tokens),
-        }
-        if self._chat:
-            message = {"role": "assistant", "content": self.text, "refusal": None}
-            return {"index": index, "message": message, **values}
-        return {"index": index, "text": self.text, **values}
+        values = self._values(logprobs, self.finish, self.reason, self.tokens)
+        message = {"role": "assistant", "content": self.text, "refusal": None}
+        return {"index": index, **({"message": message} if self._chat else {"text": self.text}), **values}
 
     def delta_as_dict(self, index: int, delta: CompletionDelta) -> dict[str, Any]:
         """Return a delta, ready for JSON, in the same fields as the whole."""
         tokens = [] if delta.token is None else [delta.token]
-        logprobs = self._logprobs(delta.logprobs)
-        values = {"logprobs": logprobs, "finish_reason": delta.finish, "giaann": self._extension(delta.reason, tokens)}
-        if self._chat:
-            role = {"role": "assistant"} if delta.begins else {}
-            return {"index": index, "delta": {**role, "content": delta.text}, **values}
-        return {"index": index, "text": delta.text, **values}
+        values = self._values(self._logprobs(delta.logprobs), delta.finish, delta.reason, tokens)
+        part = {**({"role": "assistant"} if delta.begins else {}), "content": delta.text}
+        return {"index": index, **({"delta": part} if self._chat else {"text": delta.text}), **values}
+
+    def _values(
+        self, logprobs: dict[str, Any] | None, finish: Finish | None, reason: str | None, tokens: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        return {"logprobs": logprobs, "finish_reason": finish, "giaann": self._extension(reason, tokens)}
 
     def _logprobs(self, tokens: Sequence[TokenLogprob], whole: bool = False) -> dict[str, Any] | None:
         if self._options.logprobs is None or not (tokens or whole):
@@ -273,3 +280,88 @@ class Choice:
         if self.detailed:
             details["tokens"] = tokens
         return details
+
+
+def reason_as_dict(reason: Reason) -> dict[str, Any]:
+    """Return a reason of a token, ready for JSON, with the connection as ``POST /v1/sentences`` takes it."""
+    key = reason.connection
+    named = {"word": reason.word, "column": reason.column, "strength": reason.strength}
+    connection = None if key is None else {**key._asdict(), "context": [list(part) for part in key.context]}
+    return {**named, "contribution": reason.contribution, "connection": connection}
+
+
+def generated_logprob(token: GeneratedToken, offset: int, top: int, write: Callable[[str], str]) -> TokenLogprob:
+    """Return the log-probability of a generated token.
+
+    Parameters
+    ----------
+    token : GeneratedToken
+        Of profile ``contexts``, with one candidate more than `top`: a drawn token takes the place of the last.
+    offset : int
+        Where it begins.
+    top : int
+        Most probable tokens to report.
+    write : callable
+        Returns the text that a word adds at this place.
+    """
+    likely = sorted(token.candidates, key=lambda candidate: -candidate.value)[:top]
+    return TokenLogprob(write(token.word), offset, _log(token.candidates[0].value), _written(likely, write))
+
+
+def prompt_logprobs(prompt: str, scores: Sequence[ScoredWord]) -> tuple[TokenLogprob, ...]:
+    """Return the log-probabilities of the words of a prompt, divided so that joined they are the prompt."""
+    found = []
+    begin = 0
+    writer = Detokenizer(False)
+    for at, word in enumerate(scores):
+        end = word.end if at + 1 < len(scores) else len(prompt)
+        token = TokenLogprob(prompt[begin:end], begin, word.log_probability, ())
+        # The word itself, known in small letters, is named as it is written, with the same number to the last bit.
+        known = prompt[word.begin : word.end].lower()
+        written = _written(word.candidates, partial(_write_after, writer, prompt[begin : word.begin]))
+        top = [
+            (token.text, token.log_probability) if candidate.word == known else each
+            for candidate, each in zip(word.candidates, written, strict=True)
+        ]
+        found.append(replace(token, top=tuple(top)))
+        writer.write(prompt[word.begin : word.end])
+        begin = end
+    return tuple(found)
+
+
+def completion_logprobs(tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
+    """Return the log-probabilities in the form of completions; the token itself is among the most probable ones."""
+    listed = list(tokens)
+    return {
+        "tokens": [token.text for token in listed],
+        "token_logprobs": [token.log_probability for token in listed],
+        "top_logprobs": [{**dict(token.top), token.text: token.log_probability} for token in listed],
+        "text_offset": [token.offset for token in listed],
+    }
+
+
+def chat_logprobs(tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
+    """Return the log-probabilities in the form of chats."""
+    content = [
+        {**_named(token.text, token.log_probability), "top_logprobs": [_named(*each) for each in token.top]}
+        for token in tokens
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _named(text: str, log_probability: float) -> dict[str, Any]:
+    return {"token": text, "logprob": log_probability, "bytes": list(text.encode("utf-8"))}
+
+
+def _written(candidates: Iterable[Candidate], write: Callable[[str], str]) -> tuple[tuple[str, float], ...]:
+    return tuple((write(candidate.word), _log(candidate.value)) for candidate in candidates)
+
+
+def _write_after(writer: Detokenizer, space: str, word: str) -> str:
+    """Return the text that a word would add in a prompt, which has its own space before the place."""
+    text = writer.preview(word)
+    return space + text.removeprefix(" ") if text.startswith(" ") else text
+
+
+def _log(probability: float) -> float:
+    return math.log(probability) if probability > 0 else LEAST

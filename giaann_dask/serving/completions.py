@@ -11,6 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -18,14 +19,19 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from giaann_dask.models.base import PromptWords
-from giaann_dask.serving.chat_requests import read_chat_request
 from giaann_dask.serving.completion_deltas import Choice, CompletionDelta
-from giaann_dask.serving.fields import read_body, read_object
-from giaann_dask.serving.http_errors import HttpError, http_error_of, late
 from giaann_dask.serving.metrics import Metrics
-from giaann_dask.serving.models import ModelReference, Models
+from giaann_dask.serving.models import Models, ServedModel
 from giaann_dask.serving.request_queue import RequestQueue, Ticket
-from giaann_dask.serving.requests import CompletionRequest, read_request
+from giaann_dask.serving.requests import (
+    CompletionRequest,
+    HttpError,
+    http_error_of,
+    late,
+    read_body,
+    read_object,
+    read_request,
+)
 from giaann_dask.serving.serving_options import ServingOptions
 from giaann_dask.serving.traces import trace_query, trace_tokens, untraced
 
@@ -45,8 +51,10 @@ class Conversation:
     ----------
     queue : RequestQueue
         Where its prompts wait.
-    lease : ModelReference
-        The network that continues them; released by `leave`.
+    models : Models
+        The networks of the server.
+    model : ServedModel
+        The one that continues them; released by `leave`.
     request : CompletionRequest
         What is requested.
     deadline : float
@@ -65,18 +73,19 @@ class Conversation:
     def __init__(
         self,
         queue: RequestQueue,
-        lease: ModelReference,
+        models: Models,
+        model: ServedModel,
         request: CompletionRequest,
         *,
         deadline: float,
         options: ServingOptions,
         metrics: Metrics,
     ) -> None:
-        self._request, self._metrics, self._lease = request, metrics, lease
+        self.request, self.metrics, self._models, self._model = request, metrics, models, model
         self._started = time.monotonic()
         self._limit_s = options.timeout_s
         self.deadline = deadline
-        prompts, subwords = request.choices(), lease.model.source.subwords
+        prompts, subwords = request.choices(), model.source.subwords
         self._choices = [Choice(prompt, request, each.sampling.seed, subwords=subwords) for prompt, each in prompts]
         prefix, kind = ("chatcmpl", "chat.completion") if request.chat else ("cmpl", "text_completion")
         part = "chat.completion.chunk" if request.chat and request.stream else kind
@@ -84,42 +93,33 @@ class Conversation:
             "id": f"{prefix}-{uuid.uuid4().hex}",
             "object": part,
             "created": int(time.time()),
-            "model": lease.model.source.name,
+            "model": model.source.name,
             **({} if request.seed is None else {"seed": request.seed}),
             **({"max_tokens": request.options.tokens} if request.capped else {}),
         }
-        self._ticket: Ticket = queue.enter(lease.model, prompts)
+        self._ticket: Ticket = queue.enter(model, prompts)
 
     @property
     def _head(self) -> dict[str, Any]:
         """Fields of the response and of every event, with the commit that predicts."""
         return {**self._fields, "system_fingerprint": self._ticket.commit}
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers of the response."""
-        return self._request.headers
-
     def leave(self) -> None:
         """Abandon the prompts that have not finished, and use the network no longer."""
         self._ticket.leave()
-        self._lease.release()
+        self._models.release(self._model)
 
     def error_of(self, error: BaseException) -> HttpError:
         """Return the HTTP error for an error while it is answered, which names the field that the prompt came in."""
         found = http_error_of(error)
-        found.param = "messages" if found.param == "prompt" and self._request.chat else found.param
+        found.param = "messages" if found.param == "prompt" and self.request.chat else found.param
         return found
-
-    def gone(self) -> None:
-        """Count a client that has disconnected."""
-        self._metrics.gone.inc()
 
     async def whole(self) -> dict[str, Any]:
         """Return the whole response."""
         while any(choice.finish is None for choice in self._choices):
             await self._next()
-        if self._request.sentences:
+        if self.request.sentences:
             await self._trace()
         choices = [choice.as_dict(index) for index, choice in enumerate(self._choices)]
         return {**self._head, "choices": choices, "usage": self._usage()}
@@ -127,13 +127,9 @@ class Conversation:
     async def _trace(self) -> None:
         """Add the training sentences behind them to the tokens."""
         tokens = [token for choice in self._choices for token in choice.tokens]
-        try:
-            async with asyncio.timeout_at(self.deadline):
-                await asyncio.to_thread(
-                    trace_tokens, self._lease.model, tokens, self._request.sentences, self._ticket.commit
-                )
-        except TimeoutError as error:
-            raise late(self._limit_s) from error
+        async with limited(self.deadline, self._limit_s):
+            sentences, commit = self.request.sentences, self._ticket.commit
+            await asyncio.to_thread(trace_tokens, self._model, tokens, sentences, commit)
 
     async def begin(self) -> list[tuple[int, CompletionDelta]]:
         """Return the first deltas once all prompts are prepared, so that errors in them still have their status."""
@@ -151,14 +147,14 @@ class Conversation:
         try:
             for index, delta in deltas:
                 # A prompt without an echo adds nothing to a completion; the chunk with the role begins a message.
-                if not delta.begins or self._request.chat or self._request.echo:
+                if not delta.begins or self.request.chat or self.request.echo:
                     yield self._event(index, delta)
             while any(choice.finish is None for choice in self._choices):
                 index, delta, _ = await self._next()
                 yield self._event(index, delta)
                 # Where many parts are queued already, let other tasks run, such as the one that notices a disconnect.
                 await asyncio.sleep(0)
-            if self._request.usage:
+            if self.request.usage:
                 yield _sent({**self._head, "choices": [], "usage": self._usage()})
             yield "data: [DONE]\n\n"
         except Exception as error:
@@ -170,11 +166,8 @@ class Conversation:
     async def _next(self) -> tuple[int, CompletionDelta, bool]:
         """Return the next part of any choice that is not finished, and whether it was the prompt."""
         while True:
-            try:
-                async with asyncio.timeout_at(self.deadline):
-                    index, part = await self._ticket.next()
-            except TimeoutError as error:
-                raise late(self._limit_s) from error
+            async with limited(self.deadline, self._limit_s):
+                index, part = await self._ticket.next()
             choice = self._choices[index]
             if choice.finish is not None:
                 # Tokens that were in flight when a stop sequence was found.
@@ -187,15 +180,15 @@ class Conversation:
 
     def _count(self, choice: Choice, delta: CompletionDelta) -> None:
         if delta.token is not None:
-            self._metrics.tokens.inc()
+            self.metrics.tokens.inc()
             if sum(each.generated for each in self._choices) == 1:
-                self._metrics.first_token_s.observe(time.monotonic() - self._started)
+                self.metrics.first_token_s.observe(time.monotonic() - self._started)
         elif delta.begins:
-            self._metrics.prompt_tokens.inc(choice.prompt_tokens)
+            self.metrics.prompt_tokens.inc(choice.prompt_tokens)
 
     def _usage(self) -> dict[str, int]:
         # A prompt counts once, however many choices it has.
-        given = sum(choice.prompt_tokens for choice in self._choices[:: self._request.n])
+        given = sum(choice.prompt_tokens for choice in self._choices[:: self.request.n])
         made = sum(choice.generated for choice in self._choices)
         return {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
 
@@ -214,7 +207,7 @@ class EventStream(StreamingResponse):
     def __init__(self, conversation: Conversation, deltas: list[tuple[int, CompletionDelta]]) -> None:
         self._conversation = conversation
         # Proxies shall not gather events into blocks.
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **conversation.headers}
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **conversation.request.headers}
         super().__init__(conversation.events(deltas), headers=headers, media_type="text/event-stream")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -223,7 +216,7 @@ class EventStream(StreamingResponse):
             async with asyncio.timeout_at(self._conversation.deadline + _READING_S):
                 await unless_gone(receive, self.stream_response(send))
         except (ClientDisconnect, TimeoutError):
-            self._conversation.gone()
+            self._conversation.metrics.gone.inc()
         finally:
             self._conversation.leave()
 
@@ -239,48 +232,56 @@ async def complete(
         If the request is wrong, the queue is full, or it takes too long.
     """
     try:
-        async with asyncio.timeout(options.timeout_s):
-            traces = http.method != "POST"
-            body = trace_query(http.query_params) if traces else await read_body(http, options.limits.body_bytes)
-    except TimeoutError as error:
-        raise HttpError(408, "the body did not come in time", headers={"Connection": "close"}) from error
-    except ClientDisconnect:
-        metrics.gone.inc()
-        return Response(status_code=GONE)
-    deadline = asyncio.get_running_loop().time() + options.timeout_s
-    name = read_object(body).get("model")
-    source = models[name] if isinstance(name, str) and name in models else models.default
-    request = (read_chat_request if chat else read_request)(body, options.limits, draws=source.has_probabilities)
-    if request.model is not None and request.model not in models:
-        raise unknown_model(request.model, models)
-    if request.options.connections and source.tracer is None:
-        raise untraced(source.name)
-    try:
-        async with asyncio.timeout_at(deadline):
-            lease = await unless_gone(http.receive, models.acquire(source.name, options.queue.wait_s))
-    except TimeoutError as error:
-        raise late(options.timeout_s) from error
+        try:
+            async with asyncio.timeout(options.timeout_s):
+                traces = http.method != "POST"
+                body = trace_query(http.query_params) if traces else await read_body(http, options.limits.body_bytes)
+        except TimeoutError as error:
+            raise HttpError(408, "the body did not come in time", headers={"Connection": "close"}) from error
+        deadline = asyncio.get_running_loop().time() + options.timeout_s
+        request = _read(body, options, models, chat)
+        source = models.default if request.model is None else models[request.model]
+        if request.options.connections and source.tracer is None:
+            raise untraced(source.name)
+        async with limited(deadline, options.timeout_s):
+            model = await unless_gone(http.receive, models.acquire(source.name, options.queue.wait_s))
+        try:
+            conversation = Conversation(
+                queue, models, model, request, deadline=deadline, options=options, metrics=metrics
+            )
+        except BaseException:
+            models.release(model)
+            raise
+        return await _respond(http, conversation)
     except ClientDisconnect:
         metrics.gone.inc()
         return Response(status_code=GONE)
     except Exception as error:
         raise http_error_of(error) from error
-    try:
-        conversation = Conversation(queue, lease, request, deadline=deadline, options=options, metrics=metrics)
-    except BaseException:
-        lease.release()
-        raise
+
+
+def _read(body: bytes, options: ServingOptions, models: Models, chat: bool) -> CompletionRequest:
+    """Read a request by the rules of the network that it names."""
+    name = read_object(body).get("model")
+    source = models[name] if isinstance(name, str) and name in models else models.default
+    request = read_request(body, options.limits, draws=source.has_probabilities, chat=chat)
+    if request.model is not None and request.model not in models:
+        raise unknown_model(request.model, models)
+    return request
+
+
+async def _respond(http: Request, conversation: Conversation) -> Response:
+    """Return the response, which leaves the conversation when it has been sent."""
     streaming = False
     try:
-        if request.stream:
-            stream = EventStream(conversation, await unless_gone(http.receive, conversation.begin()))
+        if conversation.request.stream:
+            events = EventStream(conversation, await unless_gone(http.receive, conversation.begin()))
             streaming = True
-            return stream
+            return events
         whole = await unless_gone(http.receive, conversation.whole())
-        return JSONResponse(whole, headers=conversation.headers)
+        return JSONResponse(whole, headers=conversation.request.headers)
     except ClientDisconnect:
-        metrics.gone.inc()
-        return Response(status_code=GONE)
+        raise
     except Exception as error:
         raise conversation.error_of(error) from error
     finally:
@@ -293,6 +294,16 @@ def unknown_model(name: str, models: Models) -> HttpError:
     names = ", ".join(repr(source.name) for source in models.sources)
     message = f"there is no model {name[:80]!r}; expected {names}, or none"
     return HttpError(404, message, param="model", code="model_not_found")
+
+
+@asynccontextmanager
+async def limited(deadline: float, limit_s: float) -> AsyncIterator[None]:
+    """Raise the error of a request that is late where a context lasts longer, in the loop's time."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            yield
+    except TimeoutError as error:
+        raise late(limit_s) from error
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Answer]) -> Answer:

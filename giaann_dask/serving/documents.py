@@ -1,30 +1,504 @@
-"""Answer ``/v1/documents``: a served network learns and forgets texts; each change is a commit.
+"""Answer ``/v1/documents``: a served network learns and forgets texts, exactly; prompts see each commit at once.
 
-Does not cover: the change itself (`giaann_dask.serving.document_writer`), and keys (`giaann_dask.serving.app`).
+The ids, texts and certificates of documents are in a table beside the network. It is an SQLite database, so that an
+acknowledged change survives a crash: a change of the network is noted before it begins, and completed or taken back
+when the server starts again. Does not cover: keys (`giaann_dask.serving.app`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import os
+import sqlite3
+import threading
+import time
 import uuid
-from collections.abc import Callable
-from typing import Any, TypeVar
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from giaann_dask.errors import EmptyInputError, GiaannError, OptionError
-from giaann_dask.serving.document_table import Document
-from giaann_dask.serving.document_writer import DocumentWriter
-from giaann_dask.serving.fields import read_bytes, read_object, require_known, require_text, shown, wrong_field
-from giaann_dask.serving.http_errors import HttpError
+from giaann_dask.algebra.documents import identities_of
+from giaann_dask.algebra.removal import digest_of_documents, forget_documents, purge_network
+from giaann_dask.api.text_options import TextOptions
+from giaann_dask.api.texts import as_sources, sources_of
+from giaann_dask.api.training import train
+from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.errors import EmptyInputError, GiaannError, OptionError, StoreWriteError
+from giaann_dask.models.exporting import digest_of
+from giaann_dask.object_urls import is_object_store
+from giaann_dask.serving.models import SharedClient
+from giaann_dask.serving.requests import (
+    HttpError,
+    read_bytes,
+    read_object,
+    require_known,
+    require_text,
+    shown,
+    wrong_field,
+)
 from giaann_dask.serving.serving_options import Limits
+from giaann_dask.store.beside import DOCUMENTS
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.text.memory_inputs import Source
 
 _FIELDS = {"id", "text", "metadata"}
 _MOST_CHARACTERS_OF_ID = 200
 _PAGE = 100
 _TRUE, _FALSE = {"true", "1"}, {"", "false", "0"}
 Answer = TypeVar("Answer")
+_LOG = logging.getLogger(__name__)
+_NICE = 10
+# Digests wait until no change has come for so long, and no longer than that.
+_QUIET_S, _LONGEST_S = 2.0, 30.0
+State = Literal["adding", "stored", "removing"]
+_TABLES = """
+CREATE TABLE IF NOT EXISTS documents (
+    id TEXT PRIMARY KEY, state TEXT, parts TEXT, characters INTEGER, added REAL, metadata TEXT, text BLOB
+);
+CREATE TABLE IF NOT EXISTS certificates (id TEXT PRIMARY KEY, report TEXT);
+CREATE TABLE IF NOT EXISTS purges (id TEXT PRIMARY KEY);
+"""
+# What is deleted is overwritten in the file, too.
+_PRAGMAS = ("secure_delete=ON", "synchronous=FULL", "journal_mode=DELETE")
+_BUSY_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """Document of a server.
+
+    Attributes
+    ----------
+    id : str
+        Its name in requests.
+    parts : tuple of str
+        Identities of its parts of text in the ledger, in hexadecimal digits.
+    characters : int
+        Length of its text.
+    text : str or None
+        The text; None where it is not kept.
+    metadata : mapping
+        What its sender has added, as of JSON.
+    added : float
+        When it was added, in seconds since 1970.
+    """
+
+    id: str
+    parts: tuple[str, ...]
+    characters: int
+    text: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    added: float = field(default_factory=time.time)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values without the text."""
+        return {
+            "id": self.id,
+            "object": "document",
+            "created": int(self.added),
+            "characters": self.characters,
+            "parts": list(self.parts),
+            "metadata": dict(self.metadata),
+        }
+
+
+class DocumentTable:
+    """Table of the documents of one network; safe for several threads.
+
+    Parameters
+    ----------
+    network : Path
+        Folder of the network.
+
+    Raises
+    ------
+    OptionError
+        If the network is in an object store.
+    StoreWriteError
+        If the file cannot be made or is no database.
+    """
+
+    def __init__(self, network: Path) -> None:
+        if is_object_store(network):
+            raise OptionError(
+                f"network {network} is in an object store", "a network on a disk of this machine", "serve a copy of it"
+            )
+        self.file = network.with_name(network.name + DOCUMENTS)
+        self._lock = threading.Lock()
+        with self._reported():
+            self.file.touch(0o600)
+            self._database = sqlite3.connect(self.file, timeout=_BUSY_S, check_same_thread=False)
+            for pragma in _PRAGMAS:
+                self._database.execute(f"PRAGMA {pragma}")
+            self._database.executescript(_TABLES)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._database.close()
+
+    def find(self, name: str, state: State = "stored") -> Document | None:
+        """Return a document by its id, None where there is none in this state."""
+        found = self._select("WHERE id = ? AND state = ?", name, state)
+        return found[0] if found else None
+
+    def page(self, after: str, limit: int) -> list[Document]:
+        """Return stored documents in the order of their ids, those after one, without their texts."""
+        return self._select("WHERE state = 'stored' AND id > ? ORDER BY id LIMIT ?", after, limit, text=False)
+
+    def in_state(self, state: State, *, text: bool = True) -> list[Document]:
+        """Return all documents in a state."""
+        return self._select("WHERE state = ? ORDER BY id", state, text=text)
+
+    def owners(self) -> dict[str, list[str]]:
+        """Return the ids of stored documents by the identities of their parts of text."""
+        found: dict[str, list[str]] = {}
+        for document in self.in_state("stored", text=False):
+            for part in document.parts:
+                found.setdefault(part, []).append(document.id)
+        return found
+
+    def put(self, documents: Sequence[Document], state: State) -> None:
+        """Write documents with a state, in place of those with their ids; all of them or none."""
+        rows = [
+            (
+                *(each.id, state, json.dumps(each.parts), each.characters, each.added),
+                *(json.dumps(dict(each.metadata)), None if each.text is None else zlib.compress(each.text.encode())),
+            )
+            for each in documents
+        ]
+        with self._changing() as database:
+            database.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove documents by their ids."""
+        with self._changing() as database:
+            database.executemany("DELETE FROM documents WHERE id = ?", [(name,) for name in names])
+
+    def certify(self, name: str, certificate: Mapping[str, Any], *, purge: bool = False) -> None:
+        """Keep the certificate of the removal of a document, in place of an earlier one, and whether a purge is due."""
+        with self._changing() as database:
+            database.execute("INSERT OR REPLACE INTO certificates VALUES (?, ?)", (name, json.dumps(certificate)))
+            if purge:
+                database.execute("INSERT OR REPLACE INTO purges VALUES (?)", (name,))
+
+    def purges(self) -> list[str]:
+        """Return the ids of removed documents whose earlier commits are to be removed."""
+        with self._lock, self._reported():
+            return [name for (name,) in self._database.execute("SELECT id FROM purges ORDER BY id").fetchall()]
+
+    def end_purges(self, names: Sequence[str]) -> None:
+        """Forget that earlier commits of removed documents are to be removed."""
+        with self._changing() as database:
+            database.executemany("DELETE FROM purges WHERE id = ?", [(name,) for name in names])
+
+    def certificate(self, name: str) -> dict[str, Any] | None:
+        """Return the certificate of the last removal of a document of this id."""
+        with self._lock, self._reported():
+            row = self._database.execute("SELECT report FROM certificates WHERE id = ?", (name,)).fetchone()
+        return None if row is None else dict(json.loads(row[0]))
+
+    def _select(self, where: str, *values: object, text: bool = True) -> list[Document]:
+        columns = "id, parts, characters, added, metadata, " + ("text" if text else "NULL")
+        with self._lock, self._reported():
+            rows = self._database.execute(f"SELECT {columns} FROM documents {where}", values).fetchall()
+        return [
+            Document(
+                id=name,
+                parts=tuple(json.loads(parts)),
+                characters=characters,
+                added=added,
+                metadata=json.loads(metadata),
+                text=None if content is None else zlib.decompress(content).decode(),
+            )
+            for name, parts, characters, added, metadata, content in rows
+        ]
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._reported(), self._database:
+            yield self._database
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise StoreWriteError(
+                f"the documents in {self.file} cannot be read or written ({error})",
+                "a database of this server on a disk with room",
+                "look at the disk and at the rights of the file",
+            ) from error
+
+
+class DocumentWriter:
+    """Writer of the documents of a network; one change at a time.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the network.
+    clients : SharedClient
+        Of the cluster that trains.
+    renew : callable
+        Called with each new commit, to predict with it.
+    keep_texts : bool
+        Whether the texts that are needed to subtract documents are kept.
+    """
+
+    def __init__(
+        self, path: Path, clients: SharedClient, renew: Callable[[CommitReader], None], *, keep_texts: bool = True
+    ) -> None:
+        self.table = DocumentTable(path)
+        self._path, self._clients, self._renew, self._keep_texts = path, clients, renew, keep_texts
+        self._lock = threading.Lock()
+        # What a response does not wait for: purges, and the digests of certificates.
+        self._later = ThreadPoolExecutor(1, "later", _lower_priority)
+        self._digested: set[tuple[str, str]] = set()
+        self._changed, self._closing = 0.0, threading.Event()
+
+    def close(self) -> None:
+        """Close the table, after a running change, purge or digest; a purge that waits is made at the next start."""
+        self._closing.set()
+        self._later.shutdown(cancel_futures=True)
+        with self._lock:
+            self.table.close()
+
+    def recover(self) -> None:
+        """Complete or take back the changes in which an earlier server was interrupted.
+
+        A document whose text the network holds is stored; another one was never acknowledged. A removal is done again,
+        or taken back where the text of the document is not kept. A purge is done again.
+        """
+        with self._lock:
+            held = self._held()
+            for document in self.table.in_state("adding"):
+                if held.issuperset(document.parts):
+                    self.table.put([document], "stored")
+                else:
+                    self.table.remove([document.id])
+            for document in self.table.in_state("removing"):
+                if document.text is not None:
+                    self._subtract(document, document.text)
+                elif held.issuperset(document.parts):
+                    self.table.put([document], "stored")
+                else:
+                    self.table.remove([document.id])
+        if self.table.purges():
+            self._later.submit(self._purge)
+
+    def add(self, texts: Sequence[tuple[str, str, dict[str, Any]]]) -> list[Document]:
+        """Train documents, and predict with them.
+
+        Parameters
+        ----------
+        texts : sequence of (str, str, dict)
+            Ids, texts and metadata. An id that is stored with the same text stays as it is.
+
+        Raises
+        ------
+        FileExistsError
+            If an id is stored with another text.
+        EmptyInputError
+            If a document has no sentence to train.
+        GiaannError
+            If they cannot be trained; then none of them is stored.
+        """
+        with self._lock:
+            reader = self._head()
+            documents = [self._document(reader, *each) for each in texts]
+            stored = [self.table.find(each.id) for each in documents]
+            for document, present in zip(documents, stored, strict=True):
+                if present is not None and present.parts != document.parts:
+                    raise FileExistsError(document.id)
+            new = [each for each, present in zip(documents, stored, strict=True) if present is None]
+            if new:
+                self._train(new, {name: text for name, text, _ in texts})
+            return [self.table.find(each.id) or each for each in documents]
+
+    def _train(self, documents: Sequence[Document], texts: dict[str, str]) -> None:
+        self.table.put(documents, "adding")
+        try:
+            inputs: list[Source] = [source for each in documents for source in as_sources([texts[each.id]])]
+            with self._clients.use() as client:
+                train(inputs, self._path, client=client, progress=False)
+        except BaseException:
+            held = self._held()
+            self.table.remove([each.id for each in documents if not held.issuperset(each.parts)])
+            raise
+        self.table.put(documents, "stored")
+        self._renew(self._head())
+        self._changed = time.monotonic()
+
+    def remove(self, document: Document, text: str, *, purge: bool) -> dict[str, Any] | None:
+        """Subtract a document, and predict without it; return the certificate.
+
+        None where another document has the same text, which therefore stays.
+
+        Parameters
+        ----------
+        document : Document
+            A stored one.
+        text : str
+            Its text.
+        purge : bool
+            Whether earlier commits, which hold it, are removed then; the certificate says when that is done.
+
+        Raises
+        ------
+        GiaannError
+            If it cannot be subtracted; then it stays stored.
+        """
+        with self._lock:
+            owners = self.table.owners()
+            if any(len(owners.get(part, ())) > 1 for part in document.parts):
+                self.table.remove([document.id])
+                return None
+            self.table.put([document], "removing")
+            certificate = self._subtract(document, text, purge=purge)
+        if purge:
+            self._later.submit(self._purge)
+        self._later.submit(self._add_digest_removed, document.id, certificate["commit_before"], text)
+        return certificate
+
+    def _subtract(self, document: Document, text: str, *, purge: bool = False) -> dict[str, Any]:
+        store = NetworkStore(self._path)
+        inputs, options = self._sources(store.open(store.head()), text)
+        try:
+            with self._clients.use() as client:
+                report = forget_documents(client, store, inputs, options, digest=False)
+        except BaseException:
+            if self._held().issuperset(document.parts):
+                self.table.put([document], "stored")
+            raise
+        certificate = report.as_dict() | ({"purge": "running"} if purge else {})
+        # Of this file the text is removed now.
+        certificate["elsewhere"] = [place for place in certificate["elsewhere"] if place != str(self.table.file)]
+        self.table.certify(document.id, certificate, purge=purge)
+        self.table.remove([document.id])
+        self._renew(self._head())
+        self._changed = time.monotonic()
+        return certificate
+
+    def _purge(self) -> None:
+        """Remove earlier commits, and complete the certificates of the documents that wait for it."""
+        try:
+            with self._lock, self._clients.use() as client:
+                waiting = self.table.purges()
+                if not waiting:
+                    # An earlier purge was theirs, too.
+                    return
+                done = purge_network(client, NetworkStore(self._path))
+                for name in waiting:
+                    kept = self.table.certificate(name) or {}
+                    if kept.get("purge") == "running":
+                        elsewhere = sorted({*kept["elsewhere"], *done.elsewhere} - {str(self.table.file)})
+                        kept |= {**done.as_dict(), "elsewhere": elsewhere, "purge": "done"}
+                        self.table.certify(name, kept)
+                self.table.end_purges(waiting)
+                self._renew(self._head())
+        except GiaannError as error:
+            # Done when the server starts again, or with the next purge.
+            _LOG.warning("earlier commits are not removed yet: %s", error)
+
+    def _wait_until_quiet(self) -> None:
+        """Let changes that follow each other go first."""
+        last = time.monotonic() + _LONGEST_S
+        while (left := min(self._changed + _QUIET_S, last) - time.monotonic()) > 0 and not self._closing.wait(left):
+            pass
+
+    def _add_digest_removed(self, name: str, before: str, text: str) -> None:
+        """Add the digest of a document's own network to its certificate."""
+        self._wait_until_quiet()
+        try:
+            reader = self._head()
+            with self._clients.use() as client:
+                digest = digest_of_documents(client, reader, *self._sources(reader, text))
+        except GiaannError as error:
+            _LOG.warning("the certificate of document %r has no digest of its own: %s", name, error)
+            return
+        self._amend(name, "commit_before", before, digest_removed=digest)
+
+    def certificate(self, name: str) -> dict[str, Any] | None:
+        """Return the certificate of the last removal of a document of this id; begin to compute its digest."""
+        kept = self.table.certificate(name)
+        if kept is not None and not kept["digest"] and kept.get("purge") != "running":
+            # Reading all of a large network takes a while, so that it is done for who asks, and once.
+            key = (name, kept["commit"])
+            if key not in self._digested:
+                self._digested.add(key)
+                self._later.submit(self._add_digest, *key)
+        return kept
+
+    def _add_digest(self, name: str, commit: str) -> None:
+        """Add the digest of the network to a certificate."""
+        self._wait_until_quiet()
+        try:
+            digest = digest_of(NetworkStore(self._path).open(commit))
+        except GiaannError as error:
+            # A later purge has removed the commit.
+            _LOG.warning("the certificate of document %r has no digest: %s", name, error)
+            return
+        self._amend(name, "commit", commit, digest=digest)
+
+    def _amend(self, name: str, field: str, commit: str, **fields: str) -> None:
+        """Add fields to the certificate of a document, unless another one has taken its place."""
+        with self._lock:
+            kept = self.table.certificate(name)
+            if kept is not None and kept[field] == commit:
+                self.table.certify(name, {**kept, **fields})
+
+    def is_text_of(self, document: Document, text: str) -> bool:
+        """Return whether a text is that of a stored document."""
+        return self._parts(self._head(), text) == document.parts
+
+    def texts(self) -> list[Source]:
+        """Return the texts that are kept, in which tracing looks for training sentences."""
+        kept = [each.text for each in self.table.in_state("stored") if each.text is not None]
+        return [source for text in kept for source in as_sources([text])]
+
+    def _document(self, reader: CommitReader, name: str, text: str, metadata: dict[str, Any]) -> Document:
+        parts = self._parts(reader, text)
+        if not parts:
+            raise EmptyInputError(f"document {name!r} is empty", "some sentences")
+        kept = text if self._keep_texts else None
+        return Document(id=name, parts=parts, characters=len(text), text=kept, metadata=metadata)
+
+    def _parts(self, reader: CommitReader, text: str) -> tuple[str, ...]:
+        """Return the identities of a text's parts in the ledger."""
+        return tuple(sorted(identities_of(*self._sources(reader, text)) or ()))
+
+    @staticmethod
+    def _sources(reader: CommitReader, text: str) -> tuple[Sequence[Source], SourceOptions]:
+        """Return a text as an input, and how it is read."""
+        inputs, lexicon = as_sources([text]), reader.tokenizer() or reader.ever_pos()
+        return inputs, sources_of(reader.manifest().specification, TextOptions().fitting(inputs), lexicon)
+
+    def _held(self) -> set[str]:
+        """Return the identities of the parts of text that the network holds."""
+        return {entry.identity.hex() for entry in self._head().ledger()}
+
+    def _head(self) -> CommitReader:
+        store = NetworkStore(self._path)
+        return store.open(store.head())
+
+
+def _lower_priority() -> None:
+    """Let requests go first: on Linux, this thread and those that it starts get what others leave."""
+    with suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+
+
 NewDocument = tuple[str, str, dict[str, Any]]
 
 

@@ -139,23 +139,18 @@ class CompletionEngine(Protocol):
 
         The reason is shown without authentication, and so contains nothing confidential.
         """
-        ...  # pragma: no cover
 
     def failure(self) -> str | None:
         """Return why the network has to be opened again, None as long as the engine works or may recover."""
-        ...  # pragma: no cover
 
     def statistics(self) -> EngineStatistics:
         """Return how many steps were done so far, and where."""
-        ...  # pragma: no cover
 
     def start(self, prompt: str, options: CompletionOptions, report: Report) -> EngineRequest:
         """Start to continue a prompt; returns immediately, and reports errors instead of raising them."""
-        ...  # pragma: no cover
 
     def close(self) -> None:
         """End all generations after their current steps, waiting for a bounded time; none can be started after that."""
-        ...  # pragma: no cover
 
 
 class Engine:

@@ -1,8 +1,8 @@
 """Open the networks of a server on demand, and close those unused for the longest to stay within a byte budget.
 
-An engine is opened again after its cluster was lost or a defect has stopped it. `Models` is called on the event loop of
-the server, but opens and closes in threads. Does not cover: how an engine is opened (`giaann_dask.serving.opening`),
-and transient failures, as when Dask recomputes lost regions (`giaann_dask.rows.health`).
+Engines are in the server's process, or on the compute workers of a cluster, whose client all share. One is opened again
+after its cluster was lost or a defect has stopped it. `Models` is called on the event loop of the server, but opens and
+closes in threads. Does not cover: transient failures, as when Dask recomputes lost regions (`giaann_dask.rows.health`).
 """
 
 from __future__ import annotations
@@ -13,35 +13,45 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from giaann_dask.cluster import trim_memory
+from giaann_dask.cluster import attempt, trim_memory
+from giaann_dask.diagnostics.monitoring.reporter import reporter_of
 from giaann_dask.errors import GiaannError, OptionError
+from giaann_dask.models import model_of
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.models.results import ConnectionKey
 from giaann_dask.rows.health import LOST
 from giaann_dask.rows.regions import opened_bytes
 from giaann_dask.serving.engine import (
+    SERVED_BATCH,
     CompletionEngine,
     CompletionOptions,
+    Engine,
     EngineRequest,
     EngineStatistics,
     PromptEvent,
     Report,
     closed_error,
 )
-from giaann_dask.serving.http_errors import busy
+from giaann_dask.serving.remote_engine import RemoteEngine
+from giaann_dask.serving.requests import busy
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.strings import escaped
 from giaann_dask.tracing.trace import TracedConnection, Tracer
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 # Between two looks at an engine, and between two attempts to open it.
 _CHECK_S = 2.0
-# For a running check, or for an opening, when a network is closed.
+# For a running check, an opening, or a connection that is made, when a network or the client is closed.
 _CLOSE_S = 5.0
 # Between two looks whether prompts of a former commit have ended, and how long these may take.
 _IDLE_S, _LONGEST_S = 0.05, 3600.0
@@ -117,6 +127,123 @@ class ModelSource:
             opening=opening,
             tracer=(lambda: Tracer(reader, texts())) if specification.trace else None,
         )
+
+
+def open_engine(
+    client: Client,
+    reader: CommitReader,
+    options: GenerationOptions | None = None,
+    batch: BatchOptions = SERVED_BATCH,
+    *,
+    workers: int | None = 0,
+) -> Engine | RemoteEngine:
+    """Open a commit of any model for a server.
+
+    Parameters
+    ----------
+    client : Client
+        Where the regions are opened, or the tables built; has to stay connected as long as the engine is used.
+    reader : CommitReader
+        The commit that predicts.
+    options : GenerationOptions, optional
+        Rules of inference, tagger, device and how rows are fetched.
+    batch : BatchOptions
+        Prompts that share a step of one process at most, and when the activation state of one is divided over workers.
+    workers : int, optional
+        Most workers that continue prompts, None for all that compute; 0, the default, continues them in this process.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not open the network in time.
+    OptionError
+        If the options do not fit the network.
+    """
+    specification = reader.manifest().specification
+    # Reasons need the strengths of rows.
+    chosen = replace(options or GenerationOptions(), reasons=int(specification.trace))
+    model, observer = model_of(specification), reporter_of(client)
+    model.require_fit(specification, chosen)
+    if workers == 0:
+        return Engine(model.open(reader, client=client, options=chosen, observer=observer), chosen, batch)
+    opening = model.open_on_workers(client, reader, chosen)
+    return RemoteEngine(client, opening, chosen, batch, workers=workers, observer=observer)
+
+
+class SharedClient:
+    """Client of a cluster that the engines of several networks share; connected again after it was lost.
+
+    Parameters
+    ----------
+    connect : callable
+        Returns a new client; closing it stops the workers that were started for it.
+    """
+
+    def __init__(self, connect: Callable[[], Client]) -> None:
+        self._connect, self._lock = connect, threading.Lock()
+        self._present: Client | None = None
+        self._users: Counter[Client] = Counter()
+
+    @contextmanager
+    def use(self) -> Iterator[Client]:
+        """Yield a client that stays open within the context."""
+        with self._lock:
+            if self._present is None or self._present.status != "running":
+                lost, self._present = self._present, self._connect()
+                if lost is not None and not self._users[lost]:
+                    lost.close()
+            client = self._present
+            self._users[client] += 1
+        try:
+            yield client
+        finally:
+            with self._lock:
+                self._users[client] -= 1
+                if not self._users[client] and client is not self._present:
+                    client.close()
+
+    def close(self) -> None:
+        """Close the client; called after all have left `use`, or wait for a cluster that does not answer."""
+        # Held by who connects.
+        held = self._lock.acquire(timeout=_CLOSE_S)
+        try:
+            if self._present is not None:
+                self._present.close()
+        finally:
+            if held:
+                self._lock.release()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOpener:
+    """Opens the networks of a server, all in the same way.
+
+    Attributes
+    ----------
+    clients : SharedClient
+        Connects to the cluster.
+    generation : GenerationOptions
+        Options of all prompts.
+    batch : BatchOptions
+        Prompts of a network that a process continues simultaneously.
+    workers : int, optional
+        Workers that continue prompts, 0 for the server's process; by default all that compute.
+    """
+
+    clients: SharedClient
+    generation: GenerationOptions
+    batch: BatchOptions
+    workers: int | None = None
+
+    @contextmanager
+    def open(self, reader: CommitReader) -> Iterator[CompletionEngine]:
+        """Connect, and open the engine of a commit within the context."""
+        with (
+            self.clients.use() as client,
+            attempt(),
+            closing(open_engine(client, reader, self.generation, self.batch, workers=self.workers)) as engine,
+        ):
+            yield engine
 
 
 class ServedModel:
@@ -321,26 +448,6 @@ async def _in_daemon(function: Callable[[], float]) -> float:
     return await asyncio.wrap_future(found)
 
 
-class ModelReference:
-    """Use of an open network by one request, which keeps it open.
-
-    Attributes
-    ----------
-    model : ServedModel
-        The network.
-    """
-
-    def __init__(self, model: ServedModel, released: Callable[[ServedModel], None]) -> None:
-        self.model = model
-        self._released, self._held = released, True
-
-    def release(self) -> None:
-        """Let the network be closed, as soon as nobody else uses it; further calls do nothing."""
-        if self._held:
-            self._held = False
-            self._released(self.model)
-
-
 class Models:
     """Networks of a server by name, opened on demand within a byte budget.
 
@@ -416,8 +523,8 @@ class Models:
         """Open the first network, before the event loop runs."""
         self._models[self.default.name].open()
 
-    async def acquire(self, name: str, wait_s: float) -> ModelReference:
-        """Open a network if it is not open, and keep it open until the reference is released.
+    async def acquire(self, name: str, wait_s: float) -> ServedModel:
+        """Open a network if it is not open, and keep it open until it is released.
 
         Parameters
         ----------
@@ -441,10 +548,10 @@ class Models:
                         await self._make_space(model, wait_s)
                         self.observe(await _in_daemon(model.open))
         except BaseException:
-            self._release(model)
+            self.release(model)
             raise
         model.used = time.monotonic()
-        return ModelReference(model, self._release)
+        return model
 
     async def _make_space(self, wanted: ServedModel, wait_s: float) -> None:
         """Close networks that nobody uses, the one unused for the longest first, until another one fits."""
@@ -461,7 +568,8 @@ class Models:
             except TimeoutError as error:
                 raise busy("other networks are in use, and there is no memory for this one", wait_s) from error
 
-    def _release(self, model: ServedModel) -> None:
+    def release(self, model: ServedModel) -> None:
+        """Let a network be closed, as soon as no other request uses it."""
         model.users -= 1
         model.used = time.monotonic()
         self._released.set()

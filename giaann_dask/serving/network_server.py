@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from giaann_dask.api.cluster import ClientLike
-    from giaann_dask.serving.models import Models, ModelSource
-    from giaann_dask.serving.opening import EngineOpener
+    from giaann_dask.serving.models import EngineOpener, Models, ModelSource
     from giaann_dask.store.commits import CommitReader
 
 # For a network that is opened, which may wait for a cluster; the end has the options' time and this.
@@ -91,7 +90,7 @@ class Server(Summarised):
         budget: int | None = None,
         shows_key: bool = False,
     ) -> None:
-        from giaann_dask.serving.document_writer import DocumentWriter
+        from giaann_dask.serving.documents import DocumentWriter
         from giaann_dask.serving.models import Models
 
         if options.writable and options.write_key is None:
@@ -130,10 +129,12 @@ class Server(Summarised):
         self._failure: Exception | None = None
 
     def _source(self, reader: CommitReader, name: str | None) -> ModelSource:
-        writer = self._writer
+        from giaann_dask.serving.models import ModelSource
+
+        opening, writer = partial(self._opener.open, reader), self._writer
         if writer is None:
-            return self._opener.source(reader, name)
-        return replace(self._opener.source(reader, name, writer.texts), documents=writer.table.owners)
+            return ModelSource.of(reader, opening, name)
+        return replace(ModelSource.of(reader, opening, name, writer.texts), documents=writer.table.owners)
 
     def _renew(self, reader: CommitReader) -> None:
         self.models.renew(self._source(reader, self.models.default.name))
@@ -331,7 +332,7 @@ def serve(
     http://127.0.0.1 22
     """
     require_packages()
-    from giaann_dask.serving.opening import EngineOpener, SharedClient
+    from giaann_dask.serving.models import EngineOpener, SharedClient
 
     chosen, connecting = _at_free_port(options or ServingOptions()), _connecting(client)
     draws_key = chosen.writable and chosen.write_key is None

@@ -14,8 +14,8 @@ from contextlib import suppress
 from functools import partial
 
 from giaann_dask.serving.engine import CompletionOptions, EngineRequest, PromptEvent
-from giaann_dask.serving.http_errors import HttpError, busy
 from giaann_dask.serving.models import ServedModel
+from giaann_dask.serving.requests import HttpError, busy
 from giaann_dask.serving.serving_options import QueueOptions
 
 # Weight of the newest generation in the moving average of their times.

@@ -16,9 +16,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from giaann_dask.models.results import ConnectionKey, ContextPart
-from giaann_dask.serving.fields import read_body, read_integer, read_object, require_known, shown, wrong_field
-from giaann_dask.serving.http_errors import HttpError
 from giaann_dask.serving.models import Models, ServedModel
+from giaann_dask.serving.requests import (
+    HttpError,
+    read_body,
+    read_integer,
+    read_object,
+    require_known,
+    shown,
+    wrong_field,
+)
 from giaann_dask.serving.serving_options import Limits, ServingOptions
 from giaann_dask.tracing.trace import TracedSentence
 
@@ -183,9 +190,9 @@ async def trace(http: Request, models: Models, options: ServingOptions) -> Respo
     if models[name].tracer is None:
         raise untraced(name)
     async with asyncio.timeout(options.timeout_s):
-        lease = await models.acquire(name, options.queue.wait_s)
+        model = await models.acquire(name, options.queue.wait_s)
         try:
-            data = await asyncio.to_thread(find_sentences, lease.model, connections, sentences, commit)
+            data = await asyncio.to_thread(find_sentences, model, connections, sentences, commit)
         finally:
-            lease.release()
+            models.release(model)
     return JSONResponse({"object": "list", "data": data})

@@ -23,7 +23,7 @@ from giaann_dask.store.places import StorePlace, answering
 HISTORY = ".history.jsonl"
 """Suffix of the file with the history of a network's jobs (`giaann_dask.workflows.history`)."""
 DOCUMENTS = ".documents.sqlite"
-"""Suffix of the file with the documents of a server (`giaann_dask.serving.document_table`)."""
+"""Suffix of the file with the documents of a server (`giaann_dask.serving.documents`)."""
 # Fields of its lines that name files or networks that were made of the network.
 _MADE = ("report", "to")
 _MOST = 1 << 28

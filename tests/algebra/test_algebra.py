@@ -52,7 +52,7 @@ from giaann_dask.runs.renaming import Renaming, rename_run
 from giaann_dask.runs.run import Run, select_rows
 from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.serving.engine import CompletionOptions
-from giaann_dask.serving.opening import open_engine
+from giaann_dask.serving.models import open_engine
 from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
 from giaann_dask.store import beside, places
 from giaann_dask.store.manifest import Manifest

@@ -28,10 +28,9 @@ from giaann_dask.models.contexts.word_scores import score_text
 from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.predict.continuation import Continuation
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.http_errors import HttpError
-from giaann_dask.serving.logprobs import prompt_logprobs
-from giaann_dask.serving.opening import open_engine
-from giaann_dask.serving.requests import read_request
+from giaann_dask.serving.completion_deltas import prompt_logprobs
+from giaann_dask.serving.models import open_engine
+from giaann_dask.serving.requests import HttpError, read_request
 from giaann_dask.serving.serving_options import Limits
 from giaann_dask.text.splitting import sentence_ended
 

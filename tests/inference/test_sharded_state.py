@@ -47,7 +47,7 @@ from giaann_dask.models.generation_options import StateOptions
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.serving.engine import CompletionOptions
-from giaann_dask.serving.opening import open_engine
+from giaann_dask.serving.models import open_engine
 
 
 class WatchedStates(ShardedState):

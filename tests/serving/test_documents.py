@@ -24,11 +24,10 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, StoreWriteError
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
-from giaann_dask.serving.document_table import Document, DocumentTable
+from giaann_dask.serving.documents import Document, DocumentTable
 from giaann_dask.serving.engine import CompletionOptions
-from giaann_dask.serving.models import Models, ModelSource
+from giaann_dask.serving.models import EngineOpener, Models, ModelSource, SharedClient, open_engine
 from giaann_dask.serving.network_server import Server
-from giaann_dask.serving.opening import EngineOpener, SharedClient, open_engine
 from giaann_dask.serving.request_queue import RequestQueue
 from giaann_dask.serving.serving_options import QueueOptions, ServingOptions
 from giaann_dask.store.beside import DOCUMENTS
@@ -215,7 +214,7 @@ def test_prompts_end_with_the_commit_that_they_began_with(network: Path, clients
 
     with clients.use() as client, closing(Models([source()])) as models:
         models.open_default()
-        model = asyncio.run(models.acquire("net", 1.0)).model
+        model = asyncio.run(models.acquire("net", 1.0))
         prompt = Collected(model, "the captain", CompletionOptions(tokens=400))
         models.renew(source())
         assert len(prompt.result()) > 100
@@ -230,7 +229,7 @@ def test_a_prompt_that_waited_names_the_commit_that_continues_it(network: Path, 
 
     async def ask(models: Models, later: ModelSource) -> list[str]:
         queue = RequestQueue(QueueOptions(slots=1))
-        model = (await models.acquire("net", 1.0)).model
+        model = await models.acquire("net", 1.0)
         asked = [("the captain", CompletionOptions(tokens=tokens)) for tokens in (300, 1)]
         first, second = (queue.enter(model, [each]) for each in asked)
         models.renew(later)

@@ -16,7 +16,7 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.opening import open_engine
+from giaann_dask.serving.models import open_engine
 from giaann_dask.serving.server import address_of, bind, serve
 from giaann_dask.serving.serving_options import ServingOptions
 from giaann_dask.store.network_store import NetworkStore

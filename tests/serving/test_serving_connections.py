@@ -17,8 +17,7 @@ import pytest
 from support.serving_engines import ScriptedEngine, models_of
 
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.connections import connection_limit
-from giaann_dask.serving.server import bind, serve
+from giaann_dask.serving.server import bind, connection_limit, serve
 from giaann_dask.serving.serving_options import ServingOptions
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"

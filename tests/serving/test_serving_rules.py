@@ -14,11 +14,9 @@ from support.serving_engines import WORDS, ScriptedEngine, parts_of
 
 from giaann_dask.errors import OptionError
 from giaann_dask.models.generation_options import MOST_SEED
-from giaann_dask.serving.chat_requests import read_chat_request
 from giaann_dask.serving.completion_deltas import Choice, StopFinder
 from giaann_dask.serving.engine import CompletionOptions
-from giaann_dask.serving.http_errors import HttpError
-from giaann_dask.serving.requests import CompletionRequest, read_request
+from giaann_dask.serving.requests import CompletionRequest, HttpError, read_request
 from giaann_dask.serving.serving_options import Limits, QueueOptions, ServingOptions
 from giaann_dask.serving.traces import read_trace_request
 
@@ -89,7 +87,7 @@ def test_what_would_change_the_choice_of_words_is_ignored_with_a_warning() -> No
 def test_errors_of_a_chat_name_the_wrong_field(field: str, value: object) -> None:
     body = {"messages": [{"role": "user", "content": "the mill"}], field: value}
     with pytest.raises(HttpError, match="expected") as caught:
-        read_chat_request(json.dumps(body).encode(), Limits(prompt_characters=100, tokens=10))
+        read_request(json.dumps(body).encode(), Limits(prompt_characters=100, tokens=10), chat=True)
     assert (caught.value.status, caught.value.param) == (400, field)
 
 
@@ -145,8 +143,8 @@ def test_more_tokens_than_the_limit_are_capped_with_a_warning(requested: int) ->
     newer = {"max_tokens": 5, "max_completion_tokens": requested}
     for request, name in (
         (read(limits, max_tokens=requested), "max_tokens"),
-        (read_chat_request(json.dumps({**chat, "max_tokens": requested}).encode(), limits), "max_tokens"),
-        (read_chat_request(json.dumps({**chat, **newer}).encode(), limits), "max_completion_tokens"),
+        (read_request(json.dumps({**chat, "max_tokens": requested}).encode(), limits, chat=True), "max_tokens"),
+        (read_request(json.dumps({**chat, **newer}).encode(), limits, chat=True), "max_completion_tokens"),
     ):
         assert (request.options.tokens, request.capped) == (10, name)
         assert f'"{name} is 10' in request.headers["Warning"]
@@ -175,7 +173,7 @@ def test_null_is_as_if_a_field_were_missing() -> None:
     chat = {"messages": [{"role": "user", "content": "the mill", "name": None}]}
     names = ("max_completion_tokens", "top_logprobs", "tools", "response_format", "reasoning", "thinking")
     body = json.dumps({**chat, **dict.fromkeys((*known[:-1], *others, *unknown, *names))}).encode()
-    assert read_chat_request(body, Limits()) == read_chat_request(json.dumps(chat).encode(), Limits())
+    assert read_request(body, Limits(), chat=True) == read_request(json.dumps(chat).encode(), Limits(), chat=True)
     key = {"source": 1, "target": 2, "segment": 3, "branch": 0}
     nulls = {"connections": [{**key, "context": None, "x": None}], "sentences": None, "model": None, "y": None}
     wanted = read_trace_request(json.dumps({"connections": [key]}).encode(), Limits())

@@ -18,7 +18,7 @@ from support.stored_networks import reader_of
 import giaann_dask as gd
 from giaann_dask.api.lm_eval import GiaannLM
 from giaann_dask.serving.app import build_app
-from giaann_dask.serving.opening import open_engine
+from giaann_dask.serving.models import open_engine
 from giaann_dask.text.block_building import BlockBuilder, merge_nouns
 from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.ever_pos import EverPos

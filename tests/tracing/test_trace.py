@@ -21,9 +21,8 @@ from giaann_dask.predict.continuation import Continuation
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import unpack
 from giaann_dask.serving.engine import CompletionOptions
-from giaann_dask.serving.http_errors import HttpError
-from giaann_dask.serving.models import ModelSource, ServedModel
-from giaann_dask.serving.opening import open_engine
+from giaann_dask.serving.models import ModelSource, ServedModel, open_engine
+from giaann_dask.serving.requests import HttpError
 from giaann_dask.serving.serving_options import Limits
 from giaann_dask.serving.traces import read_trace_request
 from giaann_dask.tracing.index import TraceIndex

@@ -36,7 +36,6 @@ class WordPredictor(Protocol[TextT]):
     @property
     def observer(self) -> Observer:
         """Called when prompts enter, advance or leave."""
-        ...  # pragma: no cover
 
     def start(self, prompt: str, options: GenerationOptions) -> TextT:
         """Return the continuation of a prompt.
@@ -46,15 +45,12 @@ class WordPredictor(Protocol[TextT]):
         PromptError
             If the prompt has no word, or is no text.
         """
-        ...  # pragma: no cover
 
     def advance(self, text: TextT) -> GeneratedToken | None:
         """Return the next word of a continuation, None at its end."""
-        ...  # pragma: no cover
 
     def score(self, text: str, candidates: int = 0, after: int = 0) -> tuple[ScoredWord, ...]:
         """Return the probability of each word of a text that ends after so many characters."""
-        ...  # pragma: no cover
 
 
 class WordBatch(Generic[TextT]):
