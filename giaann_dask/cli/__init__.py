@@ -17,21 +17,16 @@ import click
 from giaann_dask.cli.algebra import add, diff, digest, forget, index, prune
 from giaann_dask.cli.cluster import cluster, compact, persist, unpersist
 from giaann_dask.cli.commands import giaann_dask
-from giaann_dask.cli.compiling import compile_ahead
-from giaann_dask.cli.doctor import doctor
 from giaann_dask.cli.draw import draw, report
+from giaann_dask.cli.evaluating import evaluate
 from giaann_dask.cli.history import branch, checkout, log, tag
 from giaann_dask.cli.islands import island
 from giaann_dask.cli.jobs import job
-from giaann_dask.cli.logs import escape_warnings
-from giaann_dask.cli.output import say
-from giaann_dask.cli.planning import plan
+from giaann_dask.cli.machine import compile_ahead, doctor
+from giaann_dask.cli.output import escape_warnings, say
+from giaann_dask.cli.planning import plan, simulate
+from giaann_dask.cli.process import OUTPUT, interrupt_on_signals, provide_streams
 from giaann_dask.cli.serving import serve
-from giaann_dask.cli.simulating import simulate
-from giaann_dask.cli.stopping import interrupt_on_signals
-from giaann_dask.cli.streams import OUTPUT, provide_streams
-from giaann_dask.cli.tokenizing import tokenizer
-from giaann_dask.cli.tracing import trace
 from giaann_dask.errors import GiaannError
 from giaann_dask.limits import require_resources, resource_limit
 
@@ -47,8 +42,8 @@ _SYSTEM_ERRORS = (
 )
 
 for command in (
-    *(add, branch, checkout, cluster, compact, compile_ahead, diff, digest, doctor, draw),
-    *(forget, index, island, job, log, persist, plan, prune, report, serve, simulate, tag, tokenizer, trace, unpersist),
+    *(add, branch, checkout, cluster, compact, compile_ahead, diff, digest, doctor, draw, evaluate),
+    *(forget, index, island, job, log, persist, plan, prune, report, serve, simulate, tag, unpersist),
 ):
     giaann_dask.add_command(command)
 _NO_MEMORY = "the memory is not enough; expected more memory; close other programs, or raise the limit with ulimit -v"

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from giaann_dask.cli.click_ext import Command
-from giaann_dask.cli.dataclass_options import PLAIN, options_of
+from giaann_dask.cli.click_ext import PLAIN, Command, options_of
 from giaann_dask.cli.output import answer, figures
-from giaann_dask.cli.progress import Workload, progress, waiting
+from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
     LOCAL,
@@ -24,6 +23,7 @@ from giaann_dask.cli.shared_options import (
     prepared,
     text_options,
 )
+from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import InputMissingError
 from giaann_dask.local_files import local_path, read_utf8
 

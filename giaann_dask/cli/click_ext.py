@@ -1,22 +1,33 @@
-"""Define the click command of this package: help in sections, and errors that name options.
+"""Define the click options and commands of this package.
 
-An error names the option of the command that sets a parameter instead of the parameter of Python. The texts of errors
-are in `giaann_dask.errors`, exit codes in `giaann_dask.cli`.
+Options are made of the fields of a dataclass: name, type, default and help are those of the class. The type is that of
+the annotation, the help the entry of the field in the class's docstring (numpydoc). The class is imported when the
+command that has the options is used.
+
+A command shows its options in sections, and its errors name the option that sets a parameter instead of the parameter
+of Python. The texts of errors are in `giaann_dask.errors`, exit codes in `giaann_dask.cli`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import partial
-from typing import Any, TypeVar
+from importlib import import_module
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import click
 from click.core import ParameterSource
 
-from giaann_dask.cli.dataclass_options import PLAIN, Option, OptionGroup
-from giaann_dask.errors import GiaannError
+from giaann_dask.errors import GiaannError, OptionError
+from giaann_dask.representations import format_bytes
 
 # Options that --help shows of a command, about; where there are more, some of them.
 MOST_SHOWN = 15
@@ -30,6 +41,296 @@ _DEFINES = "specification_file"
 _SETS = "settings"
 # Fields of the specification that a file of this command sets, in `click.Context.meta`.
 FILE_FIELDS = "giaann_dask.file_fields"
+
+# Title of the options that belong to no section.
+PLAIN = "Options"
+# End of the names of fields that are numbers of bytes.
+_BYTES = "_bytes"
+_ENTRY = re.compile(r"(?P<names>\w+(?:, \w+)*) : .*")
+
+
+class Size(click.ParamType[int]):
+    """Number of bytes, with a unit or without one."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number of bytes.
+
+        Raises
+        ------
+        OptionError
+            If it is no size.
+        """
+        if isinstance(value, int):
+            return value
+        from dask.utils import parse_bytes
+
+        try:
+            return int(parse_bytes(value))
+        except ValueError as error:
+            name = str(param.name) if param is not None else "a size"
+            raise OptionError(
+                f"{name} is {value!r}", "a size such as 256MiB", f"set {name} to such a value", (name,)
+            ) from error
+
+
+class Items(click.ParamType[tuple[Any, ...]]):
+    """Values of a type, separated by commas."""
+
+    def __init__(self, kind: type[Any]) -> None:
+        self._kind = kind
+        self.name = f"{click.types.convert_type(kind).name},..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
+        """Return the values; a list is one of a file of settings."""
+        if isinstance(value, tuple | list):
+            return tuple(value)
+        return read_items(str(param.name if param else self.name), str(value), self._kind)
+
+
+def read_items(name: str, text: str, kind: type[Any], expected: str = "numbers such as 1,5,10") -> tuple[Any, ...]:
+    """Return the values of an option's text, which are separated by commas.
+
+    Raises
+    ------
+    OptionError
+        If one is not of the type.
+    """
+    try:
+        return tuple(kind(part.strip()) for part in text.split(",") if part.strip() or kind is not str)
+    except ValueError as error:
+        raise OptionError(f"{name} is {text!r}", expected, f"set {name} to such values", names=(name,)) from error
+
+
+SIZE = Size()
+
+
+class Option(click.Option):
+    """An option that the help lists in a section.
+
+    Parameters
+    ----------
+    declarations, **settings
+        Those of `click.Option`.
+    section : str
+        Title of the section.
+    first : bool
+        Whether ``--help`` shows it; ``--help-all`` shows every option.
+    parameter : str, optional
+        The parameter or field of Python that it sets; by default its own name.
+    """
+
+    def __init__(
+        self,
+        declarations: Any,
+        *,
+        section: str,
+        first: bool = False,
+        parameter: str | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(declarations, **settings)
+        self.section, self.first, self.parameter = section, first or section == PLAIN, parameter or str(self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionGroup:
+    """Options of a command for the fields of a dataclass, and the object that is built of those that are given.
+
+    Parameters
+    ----------
+    key : str
+        Parameter of the command's function that takes the object; fields of this name of other groups take it, too.
+    place : str
+        Full name of the class.
+    section : str
+        Title of the section of the help.
+    only : tuple of str
+        Names of the fields that have options; all that an option can set by default.
+    without : tuple of str
+        Names of fields that have none.
+    shared : tuple of str
+        Names of fields that options of the same names of other groups set.
+    first : tuple of str
+        Names of fields whose options ``--help`` shows.
+    prefix : str
+        Begins the names of the options.
+    optional : bool
+        Whether there is no object unless an option is given.
+    partial : bool
+        Whether the command's function gets a partial of the class, to which it adds the other fields.
+    fixed : mapping of str to Any
+        Values of fields without an option that differ from the defaults.
+    defaults : mapping of str to Any
+        Defaults of the command that differ from those of the class.
+    settings : mapping of str to mapping
+        Further settings of `click.Option`, by the names of fields.
+    """
+
+    key: str
+    place: str
+    section: str
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
+    prefix: str = ""
+    optional: bool = False
+    partial: bool = False
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> type[Any]:
+        """The class, imported."""
+        module, _, name = self.place.rpartition(".")
+        kind = getattr(import_module(module), name)
+        assert isinstance(kind, type)
+        return kind
+
+    def names(self) -> dict[str, str]:
+        """Return the names of the options by those of the fields."""
+        return {each.name: self._name(each.name) for each, _ in self._fields()} | {name: name for name in self.shared}
+
+    def options(self) -> Iterator[Option]:
+        """Yield the options."""
+        helps = field_helps(self.kind)
+        for each, hint in self._fields():
+            yield self._option(each, hint, helps.get(each.name, ""))
+
+    def needs(self, keys: Collection[str]) -> list[str]:
+        """Return those of other groups whose objects are fields of this one's."""
+        return [each.name for each in fields(self.kind) if each.name in keys and each.name != self.key]
+
+    def build(self, given: Mapping[str, Any], objects: Mapping[str, Any]) -> Any:
+        """Return the object, None where the group is optional and none of its options is given.
+
+        Parameters
+        ----------
+        given : mapping of str to Any
+            Values by the names of options, of those that were given.
+        objects : mapping of str to Any
+            Objects of the command's other groups by their keys, and its own parameters by their names.
+        """
+        values = {name: given[option] for name, option in self.names().items() if option in given}
+        if self.optional and not values:
+            return None
+        nested = {each.name: objects[each.name] for each in fields(self.kind) if objects.get(each.name) is not None}
+        kind: Callable[..., Any] = self.kind
+        made = functools.partial(kind, **{**self.fixed, **self.defaults, **nested, **values})
+        return made if self.partial else made()
+
+    def _name(self, name: str) -> str:
+        return f"{self.prefix}_{name}" if self.prefix else name
+
+    def _fields(self) -> Iterator[tuple[Field[Any], Any]]:
+        """Yield the fields that have options, with the types of their values."""
+        for each in fields(self.kind):
+            chosen = each.name in self.only if self.only else each.name not in self.without
+            own = each.default is not MISSING and chosen and each.name not in (*self.fixed, *self.shared)
+            if own and option_settings(hint := field_type(self.kind, each.name), each.name) is not None:
+                yield each, hint
+
+    def _option(self, each: Field[Any], hint: Any, text: str) -> Option:
+        name = self._name(each.name)
+        settings = option_settings(hint, each.name)
+        assert settings is not None
+        flag = "--" + name.replace("_", "-")
+        declaration = f"{flag}/--no-{flag[2:]}" if hint is bool else flag
+        shown = shown_default(self.defaults.get(each.name, each.default), each.name)
+        return Option(
+            [declaration, name],
+            section=self.section,
+            first=each.name in self.first,
+            parameter=each.name,
+            help=f"{text}  [default: {shown}]" if shown else text,
+            **settings,
+            **self.settings.get(each.name, {}),
+        )
+
+
+def options_of(key: str, place: str, section: str, **settings: Any) -> Callable[[F], F]:
+    """Return a decorator that gives a command the options of a dataclass, and its function the object.
+
+    Parameters
+    ----------
+    key, place, section, **settings
+        Those of `OptionGroup`.
+    """
+    group = OptionGroup(key=key, place=place, section=section, **settings)
+
+    def decorate(function: F) -> F:
+        # As `click.option` does.
+        function.__dict__.setdefault("__click_params__", []).append(group)
+        return function
+
+    return decorate
+
+
+def option_settings(hint: Any, name: str) -> dict[str, Any] | None:
+    """Return the settings of an option by the type of its value, None where no option can set such a value."""
+    if get_origin(hint) is Literal:
+        return {"type": click.Choice(get_args(hint))}
+    if get_origin(hint) is tuple and get_args(hint)[1:] == (...,):
+        kind = get_args(hint)[0]
+        return {"type": Items(kind if kind in (int, float) else str)}
+    if hint is bool:
+        return {"default": None}
+    if hint is int and name.endswith(_BYTES):
+        return {"type": SIZE}
+    if hint in (int, float, str):
+        return {"type": hint}
+    return {"type": click.Path(path_type=Path)} if hint is Path else None
+
+
+def shown_default(value: Any, name: str) -> str:
+    """Return a default as a command's help shows it; empty where there is none, or a flag is off."""
+    if isinstance(value, bool):
+        return "on" if value else ""
+    if isinstance(value, int) and name.endswith(_BYTES):
+        return format_bytes(value).replace(".0 ", "")
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def field_helps(kind: type[Any]) -> dict[str, str]:
+    """Return what the docstrings of a class and of those it is derived from say of each field.
+
+    Examples
+    --------
+    >>> from giaann_dask.cluster.cluster_options import ClusterOptions
+    >>> field_helps(ClusterOptions)["threads"]
+    'Threads of each worker.'
+    """
+    found: dict[str, list[str]] = {}
+    for each in reversed(kind.__mro__):
+        names: list[str] = []
+        inside = False
+        for line in inspect.cleandoc(each.__doc__ or "").splitlines():
+            if line.startswith("---"):
+                continue
+            if line and not line.startswith(" "):
+                entry = _ENTRY.fullmatch(line)
+                inside = entry is not None or (inside and line not in ("Raises", "Examples", "Returns"))
+                names = entry["names"].split(", ") if entry else []
+                found.update({name: [] for name in names})
+            elif line:
+                for name in names:
+                    found[name].append(line.strip())
+    return {name: re.sub(r"`+([^`]*)`+", r"\1", " ".join(lines)) for name, lines in found.items()}
+
+
+def field_type(kind: type[Any], name: str) -> Any:
+    """Return the type of a field's value, without that of a missing one; modules import what it names."""
+    owner = next(each for each in kind.__mro__ if name in vars(each).get("__annotations__", {}))
+    hint = eval(owner.__annotations__[name], vars(sys.modules[owner.__module__]))
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [each for each in get_args(hint) if each is not NoneType]
+        return kinds[0] if len(kinds) == 1 else hint
+    return hint
 
 
 def section(title: str) -> Callable[..., Callable[[F], F]]:

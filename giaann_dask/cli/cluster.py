@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from giaann_dask.cli.click_ext import Command, CommandGroup, section
-from giaann_dask.cli.dataclass_options import options_of
-from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.output import answer, figures
+from giaann_dask.cli.click_ext import Command, CommandGroup, options_of, section
+from giaann_dask.cli.output import answer, figures, log_options
+from giaann_dask.cli.process import stop_on_signals
 from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
@@ -25,7 +24,6 @@ from giaann_dask.cli.shared_options import (
     output_options,
     prepared,
 )
-from giaann_dask.cli.stopping import stop_on_signals
 
 if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions

@@ -5,20 +5,18 @@ Modules that are slow to import are imported when a command runs, so that ``--he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from giaann_dask.cli.click_ext import Group, section
-from giaann_dask.cli.dataclass_options import options_of
-from giaann_dask.cli.event_files import event_log, events_option, round_log, rounds_option
-from giaann_dask.cli.logs import is_verbose
-from giaann_dask.cli.output import answer, figures, say
-from giaann_dask.cli.progress import Workload, progress, waiting
-from giaann_dask.cli.scoring import check_baseline, check_claims, compare, score
+from giaann_dask.cli.click_ext import PLAIN, Group, section
+from giaann_dask.cli.output import answer, figures, is_verbose, say
+from giaann_dask.cli.process import stop_on_signals
+from giaann_dask.cli.progress import event_log, events_option, progress, round_log, rounds_option, waiting
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
     INPUTS,
@@ -30,16 +28,15 @@ from giaann_dask.cli.shared_options import (
     common_options,
     corpus_text_options,
     dense_options,
-    evaluation_options,
     generation_options,
     inference_options,
     inference_rules,
     new_text_options,
     output_options,
     prepared,
+    reading_options,
     row_options,
     sampling_options,
-    text_options,
     training_options,
 )
 from giaann_dask.cli.specification_options import (
@@ -48,15 +45,16 @@ from giaann_dask.cli.specification_options import (
     read_specification,
     specification_options,
 )
-from giaann_dask.cli.stopping import stop_on_signals
-from giaann_dask.errors import OptionError, require_option
+from giaann_dask.diagnostics.progress import Workload
+from giaann_dask.errors import require_option
 from giaann_dask.workflows.exits import DONE, TRY_AGAIN
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from giaann_dask.api.text_options import TextOptions
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.cluster.stages import StageTime
-    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
     from giaann_dask.models.generation_options import GenerationOptions
     from giaann_dask.training.training_options import TrainingOptions
 
@@ -220,98 +218,6 @@ def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
 
 @giaann_dask.command()
 @NETWORK
-@click.argument("inputs", nargs=-1, metavar="[INPUT...]", callback=as_files)
-@inference_options
-@options_of("rules", "giaann_dask.models.generation_options.PredictionRules", "Inference")
-@evaluation_options("max_sequences", "first_sequence", "top_k", "bits_per_byte")
-@click.option(
-    "--report",
-    "reports",
-    multiple=True,
-    type=FILE_PATH,
-    metavar="FILE",
-    help="Write a page (.html) or a picture (.png, .svg, .pdf) of the accuracy; repeatable.",
-)
-@section("Comparison with n-grams")(
-    "--baseline",
-    type=click.Choice(["ngram"]),
-    help="Also show a backoff and a Kneser-Ney 5-gram made of the same tokens.",
-)
-@section("Comparison with n-grams")(
-    "--baseline-text",
-    multiple=True,
-    callback=as_files,
-    metavar="INPUT",
-    help="The text that a network of profile v1 or v2 was trained on, for --baseline; repeatable.",
-)
-@section("Claims")("--claims", type=FILE_PATH, help="Check the claims of a file of JSON lines instead of text.")
-@section("Claims")("--least-value", type=float, help="Count answers of a lower activation or probability as none.")
-@click.option("--ref", "commit", metavar="NAME", help="Evaluate an older commit, tag or branch.")
-@row_options
-@text_options
-@events_option
-@dense_options
-def evaluate(
-    network: Path,
-    inputs: tuple[str, ...],
-    reports: tuple[Path, ...],
-    evaluation: EvaluationOptions,
-    text: TextOptions,
-    cluster: ClusterOptions,
-    **values: Any,
-) -> None:
-    """Measure how well a network predicts a text, token by token.
-
-    The first tokens of each sentence are given; top-1 is the share of the others that the network
-    predicts, in all, by the token's index in its sentence and by its part of speech. Sentences without
-    a noun or without delimiters count nowhere.
-
-    A network of profile contexts gives every word a probability, so perplexity and bits per byte come with
-    it, and sentences of any kind count.
-
-    With --claims there is no INPUT: each prompt of the file is continued, and its answer is justified, right or wrong
-    without support, hallucinated, or none (abstained).
-    """
-    claims = values["claims"]
-    if bool(inputs) == (claims is not None):
-        received = f"{'both' if inputs else 'neither'} text {'and' if inputs else 'nor'} --claims"
-        raise OptionError(received, "one of them", "name the text to predict, or a file of claims")
-    if values["least_value"] is not None and claims is None:
-        received = "--least-value without --claims"
-        raise OptionError(received, "claims, whose answers abstain", "leave it out")
-    where = prepared(cluster)
-    from giaann_dask.api.cluster import connect
-    from giaann_dask.api.network import Network
-    from giaann_dask.diagnostics.evaluation_report import check_report_name, save_report
-    from giaann_dask.storage import require_writable
-
-    opened = Network(network, values["commit"])
-    asked = {**values, "reports": reports, "evaluation": evaluation, "text": text}
-    check_baseline(opened, inputs, asked)
-    for path in reports:
-        check_report_name(path, groups=opened.specification.traits.columns)
-        require_writable(path)
-    if claims is not None:
-        check_claims(opened, asked, where)
-        return
-    if opened.specification.traits.probabilities:
-        score(opened, inputs, asked, where)
-        return
-    options = replace(evaluation, inference=inference_rules(values, values["rules"].feed))
-    opened.require_fit(options)
-    workload = Workload(inputs, text.reading.text_field, options.max_sequences)
-    with connect(options=where) as client, progress(workload) as observer:
-        logged = event_log(values["events"], observer)
-        report = opened.evaluate(inputs, client=client, options=options, text=text, observer=logged)
-        found = compare(opened, inputs, asked, client)
-    counts = {**report.as_dict(), **found.counts, "reports": [str(save_report(report, path)) for path in reports]}
-    shown = report.shown(is_verbose())
-    lines = [*figures(shown, *shown), *report.lines(), *found.lines, *counts["reports"]]
-    answer(counts, values["as_json"], [f"network {network}", *lines])
-
-
-@giaann_dask.command()
-@NETWORK
 @click.argument("prompt")
 @generation_options("max_tokens", "tagger")
 @click.option("--explain", is_flag=True, help="Show runners-up and the connections that decided.")
@@ -337,20 +243,69 @@ def generate(
     opened = Network(network, values["commit"])
     opened.require_fit(options)
     where = prepared(cluster, LOCAL)
-    with waiting("generate"):
-        # Rows are requested on clusters only.
-        if where.distributes or options.rows.mode == "remote":
-            from giaann_dask.api.cluster import connect
-
-            with connect(options=where) as client:
-                continuation = opened.generate(prompt, client=client, options=options)
-        else:
-            continuation = opened.generate(prompt, options=options)
+    with waiting("generate"), _row_client(where, options) as client:
+        continuation = opened.generate(prompt, client=client, options=options)
     lines = continuation.lines(explain)
     if not continuation.tokens and not values["as_json"]:
         similar = opened.similar_words(prompt)
         lines += [f"{word!r} is not known; similar words are: {', '.join(near)}" for word, near in similar]
     answer(continuation.as_dict(), values["as_json"], lines)
+
+
+@giaann_dask.command()
+@NETWORK
+@click.argument("prompt")
+@generation_options("max_tokens", "tagger", "reasons", defaults={"max_tokens": 5})
+@click.option(
+    "--sentences",
+    type=int,
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Show the N sentences with the largest shares of each connection.",
+)
+@click.option(
+    "--text",
+    "texts",
+    multiple=True,
+    callback=as_files,
+    metavar="INPUT",
+    help="Read the sentences here where they were moved: files, folders or encoded corpora; repeatable.",
+)
+@inference_options
+@click.option("--ref", "commit", metavar="NAME", help="Use an older commit, tag or branch.")
+@row_options
+@common_options
+def trace(network: Path, prompt: str, texts: tuple[str, ...], **values: Any) -> None:
+    """Continue a PROMPT, and show the training sentences behind each token.
+
+    For each token these are the sentences that built the connections that decided, with their place in the text and
+    their share of the connection's strength. The network needs an index (train --trace). Text is read where training
+    read it, and shown only where it is still the same.
+    """
+    where = prepared(values["cluster"], LOCAL)
+    from giaann_dask.api.network import Network
+    from giaann_dask.tracing.trace import check_reasons
+
+    options = replace(values["generation"], inference=inference_rules(values, "prediction"))
+    check_reasons(options.reasons)
+    opened = Network(network, values["commit"])
+    opened.require_fit(options)
+    with waiting("trace"), _row_client(where, options) as client:
+        found = opened.trace(prompt, client=client, options=options, sentences=values["sentences"], texts=texts)
+    answer(found.as_dict(), values["as_json"], found.lines() or ["(no token)"])
+
+
+@contextmanager
+def _row_client(where: ClusterOptions, options: GenerationOptions) -> Iterator[Client | None]:
+    """Yield the client of a cluster whose workers are asked for rows, None where this process reads them itself."""
+    if not where.distributes and options.rows.mode != "remote":
+        yield None
+        return
+    from giaann_dask.api.cluster import connect
+
+    with connect(options=where) as client:
+        yield client
 
 
 @giaann_dask.command()
@@ -438,3 +393,28 @@ def export(
         "commit": opened.commit,
     }
     answer(counts, values["as_json"], [*names, *figures(counts, "connections", "neurons", "commit")])
+
+
+@giaann_dask.group(cls=Group)
+def tokenizer() -> None:
+    """Make tokenizers, which divide text into subwords."""
+
+
+@tokenizer.command("train")
+@INPUTS
+@section(PLAIN)("--max-subwords", "size", type=int, default=16384, show_default=True, help="Subwords at most.")
+@click.option("--out", required=True, type=FILE_PATH, help="The .json file to write.")
+@reading_options
+@output_options
+def train_tokenizer(inputs: tuple[str, ...], size: int, out: Path, **values: Any) -> None:
+    """Learn a byte-level BPE from text, in this process.
+
+    The file is one of the package tokenizers; give it to train or encode as --tokenizer FILE.
+    """
+    from giaann_dask.encoding.tokenizing import learn_tokenizer, save_tokenizer
+
+    with waiting("learn"):
+        learnt = learn_tokenizer(inputs, size, values["reading"])
+    save_tokenizer(learnt, out)
+    counts = {"tokenizer": str(out), **learnt.describe()}
+    answer(counts, values["as_json"], [str(out), *figures(counts, "subwords", "identity")])

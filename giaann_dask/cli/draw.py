@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from giaann_dask.cli.click_ext import Command, given_options, section
-from giaann_dask.cli.dataclass_options import options_of
+from giaann_dask.cli.click_ext import Command, given_options, options_of, section
 from giaann_dask.cli.output import answer, figures
-from giaann_dask.cli.progress import Workload, progress, waiting
+from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
     LOCAL,
@@ -29,6 +28,7 @@ from giaann_dask.cli.shared_options import (
     prepared,
     text_options,
 )
+from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from giaann_dask.cli.click_ext import Group
-from giaann_dask.cli.dataclass_options import PLAIN, options_of
+from giaann_dask.cli.click_ext import PLAIN, Group, options_of
 from giaann_dask.cli.output import answer, figures
-from giaann_dask.cli.progress import Workload, progress, waiting
+from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
     INPUTS,
@@ -23,6 +22,7 @@ from giaann_dask.cli.shared_options import (
     text_options,
 )
 from giaann_dask.cli.specification_options import read_fields, specification_options
+from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:

@@ -1,20 +1,36 @@
-"""Print the results of commands, readable or as one JSON object on standard output, and messages on standard error.
+"""Print the results and messages of commands, and configure what they log: ``-v``, ``-vv`` and ``--log-json``.
 
-What a terminal would obey is escaped here (`giaann_dask.printable`), for all commands. Progress is shown by `progress`,
-events are written by `event_files`.
+Results go to standard output, readable or as one JSON object, messages to standard error. The handler of the logger
+``giaann_dask`` writes there, too: coloured on a terminal, above the progress bars; plain lines elsewhere; JSON lines
+with ``--log-json``. What a terminal would obey is escaped here (`giaann_dask.printable`), for all commands. Logs of
+Dask are not configured here, progress is shown by `progress`.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from giaann_dask.cli.click_ext import section
 from giaann_dask.printable import json_text, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+LOGGER = "giaann_dask"
+_CONSOLE = "giaann_dask.console"
+_CHOSEN = "giaann_dask.logging"
+# Attributes that every record has; further ones come from the call that logged it.
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def answer(values: dict[str, Any], as_json: bool, lines: Sequence[str]) -> None:
@@ -73,3 +89,135 @@ def _plain(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_plain, value)) or "none"
     return str(value)
+
+
+class PlainFormatter(logging.Formatter):
+    """Format a record as text without anything that a terminal would obey; tracebacks keep their lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of logging
+        """Return the line without a traceback."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - a name of logging
+        """Return the traceback."""
+        return printable(super().formatException(ei), keep="\n")
+
+
+class JsonFormatter(logging.Formatter):
+    """Format a record as one JSON object: time, level, logger, message and extra fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        value: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        value |= {name: given for name, given in vars(record).items() if name not in _USUAL}
+        if record.exc_info:
+            value["error"] = self.formatException(record.exc_info)
+        return json_text(value, default=str)
+
+
+def log_options(command: Command) -> Command:
+    """Add ``-v`` and ``--log-json`` to a command."""
+    output = section("Output and logging")
+    for option in (
+        output(
+            "--log-json",
+            is_flag=True,
+            expose_value=False,
+            callback=_choose("json"),
+            help="Log JSON lines; as much as -v where that is not given.",
+        ),
+        output(
+            "-v",
+            "--verbose",
+            first=True,
+            count=True,
+            expose_value=False,
+            callback=_choose("verbose"),
+            help="Log to standard error what is found, skipped, lost and committed; -vv also every round.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _choose(name: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return a callback that stores one of the options and configures the logger by both."""
+
+    def choose(context: click.Context, _: click.Parameter, value: Any) -> Any:
+        chosen = context.meta.setdefault(_CHOSEN, {})
+        chosen[name] = value
+        if value:
+            set_logging(int(chosen.get("verbose", 0)), bool(chosen.get("json", False)), console())
+            context.call_on_close(quiet)
+        return value
+
+    return choose
+
+
+def is_verbose() -> bool:
+    """Return whether the command that runs was given ``-v``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_CHOSEN, {}).get("verbose"))
+
+
+def set_logging(verbose: int, as_json: bool, where: Console) -> None:
+    """Configure the logger of the package to write to standard error, or to the file of a console.
+
+    Parameters
+    ----------
+    verbose : int
+        1 logs INFO, 2 or more DEBUG.
+    as_json : bool
+        Whether to write JSON lines.
+    where : Console
+        On standard error; its progress bars stay below the log.
+    """
+    quiet()
+    handler: logging.Handler
+    if as_json or not where.is_terminal:
+        handler = logging.StreamHandler(where.file)
+        plain = PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        handler.setFormatter(JsonFormatter() if as_json else plain)
+    else:
+        from rich.logging import RichHandler
+
+        handler = RichHandler(console=where, show_path=False, log_time_format="[%X]")
+        handler.setFormatter(PlainFormatter())
+    logger = logging.getLogger(LOGGER)
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
+    logger.propagate = False
+
+
+def escape_warnings() -> None:
+    """Escape what is logged without ``-v``: warnings, which Python prints as they are."""
+    assert logging.lastResort is not None
+    logging.lastResort.setFormatter(PlainFormatter())
+
+
+def quiet() -> None:
+    """Undo `set_logging`."""
+    logger = logging.getLogger(LOGGER)
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
+
+
+def console() -> Console:
+    """Return the console on standard error that a command's bars and logs share."""
+    from rich.console import Console
+
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return Console(stderr=True)
+    found = context.meta.get(_CONSOLE)
+    if found is None:
+        found = context.meta[_CONSOLE] = Console(stderr=True)
+    assert isinstance(found, Console)
+    return found

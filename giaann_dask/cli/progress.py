@@ -1,18 +1,26 @@
-"""Show progress bars of the commands on standard error, and log what they show.
+"""Show events of a command as progress bars, log them, and write them to files: ``--events`` and ``--rounds``.
 
-Nothing is shown when standard error is not a terminal. Results are printed by `output`; the bars are in
+Bars are on standard error; nothing is shown when that is not a terminal. Files get one JSON object a line while the
+command runs; the fields of the events are in `giaann_dask.events`. Results are printed by `output`; the bars are in
 `giaann_dask.diagnostics.progress`.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, TextIO, TypeVar
 
-from giaann_dask.cli.logs import console
+from giaann_dask.cli.click_ext import section
+from giaann_dask.cli.output import console
+from giaann_dask.cli.shared_options import APPENDED_FILE
 from giaann_dask.diagnostics.progress import (
     SequenceEstimate,
     StageTracker,
@@ -27,15 +35,19 @@ from giaann_dask.events import (
     Event,
     MemoryMeasured,
     Observer,
+    RegionsMeasured,
     RoundIntegrated,
     SequencesEvaluated,
     StageAdvanced,
+    notify_all,
 )
 from giaann_dask.representations import format_bytes
 
-__all__ = ["Workload", "log_event", "progress", "waiting"]
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 _LOG = logging.getLogger("giaann_dask.progress")
+# The line with all regions is long; written once a minute, a month of them fits on any disk.
+_REGIONS_S = 60.0
 
 
 @contextmanager
@@ -97,3 +109,86 @@ def log_event(event: Event) -> None:
             _LOG.debug("%s: %s of %s %s", event.stage, event.done, event.total, event.unit)
         case MemoryMeasured(spilled_bytes=spilled) if spilled:
             _LOG.debug("%s spilled to disk", format_bytes(spilled))
+
+
+def events_option(command: Command) -> Command:
+    """Add ``--events``."""
+    return section("Output and logging")(
+        "--events",
+        type=APPENDED_FILE,
+        metavar="FILE",
+        help="Append every event when it happens; a JSON object a line.",
+    )(command)
+
+
+def rounds_option(command: Command) -> Command:
+    """Add ``--rounds``."""
+    return section("Output and logging")(
+        "--rounds",
+        type=APPENDED_FILE,
+        metavar="FILE",
+        help="Append what every round moved: bytes, messages, overlaps, busiest region; a JSON object a line.",
+    )(command)
+
+
+def event_log(file: TextIO | None, observer: Observer) -> Observer:
+    """Write an observer's events to a file, too, one JSON object a line.
+
+    Each line has the name of the event as ``event``, ``time`` (UTC, ISO 8601), ``elapsed_s`` since the command began
+    to work, and the fields of the event. `RegionsMeasured` is written once a minute and after commits.
+
+    Parameters
+    ----------
+    file : text file, optional
+        Open for writing; without one the observer is returned as it is.
+    observer : callable
+        Called with every event.
+
+    Returns
+    -------
+    callable
+        The observer to use; raises `StoreWriteError` when the disk is full.
+    """
+    if file is None:
+        return observer
+    started, regions_written = time.perf_counter(), float("-inf")
+
+    def write(event: Event) -> None:
+        nonlocal regions_written
+        seconds = time.perf_counter() - started
+        if isinstance(event, RegionsMeasured):
+            if seconds - regions_written < _REGIONS_S:
+                return
+            regions_written = seconds
+        elif isinstance(event, Committed):
+            regions_written = float("-inf")
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+        _append(file, {"event": type(event).__name__, "time": moment, "elapsed_s": round(seconds, 3), **asdict(event)})
+
+    return notify_all(write, observer)
+
+
+def round_log(file: TextIO | None, observer: Observer) -> Observer:
+    """Write the figures of rounds to a file, too, one JSON object a line.
+
+    Each line has the fields of `RoundIntegrated`, and ``seconds`` since the command began to work. Parameters and
+    result are those of `event_log`.
+    """
+    if file is None:
+        return observer
+    started = time.perf_counter()
+
+    def write(event: Event) -> None:
+        if isinstance(event, RoundIntegrated):
+            _append(file, {**asdict(event), "seconds": round(time.perf_counter() - started, 3)})
+
+    return notify_all(write, observer)
+
+
+def _append(file: TextIO, values: dict[str, Any]) -> None:
+    from giaann_dask.storage import writing
+
+    with writing(file.name):
+        file.write(json.dumps(values) + "\n")
+        # Other processes may read the file while it grows.
+        file.flush()

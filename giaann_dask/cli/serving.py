@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from giaann_dask.cli.click_ext import Command, section
-from giaann_dask.cli.dataclass_options import SIZE, options_of
+from giaann_dask.cli.click_ext import SIZE, Command, options_of, section
 from giaann_dask.cli.output import answer, figures
+from giaann_dask.cli.process import stop_on_signals
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.shared_options import (
     LOCAL,
@@ -25,7 +25,6 @@ from giaann_dask.cli.shared_options import (
     prepared,
     row_options,
 )
-from giaann_dask.cli.stopping import stop_on_signals
 from giaann_dask.errors import OptionError
 from giaann_dask.local_files import local_path
 

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from giaann_dask.cli.click_ext import section
-from giaann_dask.cli.dataclass_options import PLAIN, options_of
-from giaann_dask.cli.logs import log_options
-from giaann_dask.cli.output import say
+from giaann_dask.cli.click_ext import PLAIN, options_of, section
+from giaann_dask.cli.output import log_options, say
 from giaann_dask.device import finds_cuda
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError
 from giaann_dask.local_files import local_name, local_path, read_utf8

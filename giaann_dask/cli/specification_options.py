@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import click
 
-from giaann_dask.cli.click_ext import FILE_FIELDS, section
-from giaann_dask.cli.dataclass_options import read_items
+from giaann_dask.cli.click_ext import FILE_FIELDS, read_items, section
 from giaann_dask.cli.shared_options import FILE_PATH, read_toml
 from giaann_dask.errors import OptionError, require_one_of, require_option
 from giaann_dask.spec_fields import FLAGS

@@ -1,6 +1,6 @@
 """Check this machine: versions, devices, ports, disks, memory, caches.
 
-The checks change nothing. `giaann_dask.cli.doctor` prints their findings.
+The checks change nothing. `giaann_dask.cli.machine` prints their findings.
 """
 
 from __future__ import annotations

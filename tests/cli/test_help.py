@@ -13,8 +13,7 @@ import pytest
 
 import giaann_dask as gd
 from giaann_dask.cli import giaann_dask, run
-from giaann_dask.cli.click_ext import MOST_SHOWN, Command
-from giaann_dask.cli.dataclass_options import field_helps, shown_default
+from giaann_dask.cli.click_ext import MOST_SHOWN, Command, field_helps, shown_default
 from giaann_dask.diagnostics.pictures.animation import save_animation
 
 

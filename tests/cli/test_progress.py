@@ -16,7 +16,7 @@ import pytest
 from support.village import write_village
 
 from giaann_dask.cli import run
-from giaann_dask.cli.logs import LOGGER
+from giaann_dask.cli.output import LOGGER
 from giaann_dask.cli.shared_options import silence_dask
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.diagnostics.progress import SequenceEstimate

@@ -19,10 +19,9 @@ from support.training_commands import command
 
 import giaann_dask as gd
 from giaann_dask.cli import INTERRUPTED, run
-from giaann_dask.cli.doctor import _table
-from giaann_dask.cli.logs import LOGGER, escape_warnings, quiet, set_logging
-from giaann_dask.cli.output import show
-from giaann_dask.cli.stopping import SIGNALS, interrupt_on_signals, stop_on_signals
+from giaann_dask.cli.machine import _table
+from giaann_dask.cli.output import LOGGER, escape_warnings, quiet, set_logging, show
+from giaann_dask.cli.process import SIGNALS, interrupt_on_signals, stop_on_signals
 from giaann_dask.data import sample_test_text
 from giaann_dask.diagnostics.findings import Finding
 from giaann_dask.errors import GiaannError

@@ -13,7 +13,7 @@ from support.stored_networks import reader_of
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.cli.dataclass_options import read_items
+from giaann_dask.cli.click_ext import read_items
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.models.columns.flags import flags_of, open_flags_with, submit_flags

@@ -18,8 +18,7 @@ import pytest
 import giaann_dask as gd
 from giaann_dask import new_inputs
 from giaann_dask.cli import run
-from giaann_dask.cli.job_settings import COMMON, JobCommand, job_command
-from giaann_dask.cli.jobs import job
+from giaann_dask.cli.jobs import COMMON, JobCommand, job, job_command
 from giaann_dask.data import sample_text
 from giaann_dask.errors import (
     OptionError,

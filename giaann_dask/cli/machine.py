@@ -1,0 +1,178 @@
+"""Define the commands about a machine: ``compile``, which compiles ahead of first use, and ``doctor``, which checks.
+
+Numba caches the compiled code in the folders of the modules, or in ``NUMBA_CACHE_DIR``. The checks are in
+`giaann_dask.diagnostics.checkup`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from giaann_dask.cli.click_ext import Command, options_of, section
+from giaann_dask.cli.output import answer, figures, log_options, say, show
+from giaann_dask.cli.progress import waiting
+from giaann_dask.cli.shared_options import NETWORK_PATH, json_option, output_options, silence_dask
+from giaann_dask.errors import MissingDependencyError
+from giaann_dask.printable import printable
+from giaann_dask.registry import PROFILES, Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from giaann_dask.diagnostics.findings import Finding
+    from giaann_dask.serving.serving_options import ServingOptions
+
+CHECK_FAILED = 3
+_PIPE_WIDTH = 160
+_MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[bold red]bad[/]"}
+_LINES = 30
+_PROMPT = "The old miller carried the flour"
+
+
+@click.command("compile", cls=Command)
+@click.argument("profiles", nargs=-1, type=click.Choice(PROFILES))
+@section("Cluster")(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Compile on the hosts of the workers of this scheduler instead of here.",
+)
+@section("Cluster")("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
+@json_option
+@log_options
+def compile_ahead(
+    profiles: tuple[Profile, ...], scheduler: str | None, scheduler_file: str | None, as_json: bool
+) -> None:
+    """Compile ahead of first use, for all PROFILES or those named.
+
+    Run it once for every installation. It takes about a minute and saves that time in the first training, evaluation
+    and generation. With a scheduler, it runs once on each host of its workers, or for each cache where workers have
+    caches of their own, and not again where it has run; workers that are started with `dask worker --preload
+    giaann_dask.cluster.compilation` do it themselves.
+    """
+    if scheduler is not None or scheduler_file is not None:
+        silence_dask()
+        _compile_on_workers(profiles, scheduler, scheduler_file, as_json)
+        return
+    seconds: dict[str, float] = {}
+    for profile in profiles or PROFILES:
+        started = time.perf_counter()
+        with waiting(f"compile {profile}"):
+            try:
+                _use(profile)
+            except MissingDependencyError as error:
+                if profiles:
+                    raise
+                say(f"profile {profile} is not compiled: {error}")
+                continue
+        seconds[profile] = round(time.perf_counter() - started, 1)
+    answer({"seconds": seconds}, as_json, figures(seconds, *seconds))
+
+
+def _compile_on_workers(
+    profiles: tuple[Profile, ...], scheduler: str | None, scheduler_file: str | None, as_json: bool
+) -> None:
+    from giaann_dask.cluster import ClusterOptions, connect
+    from giaann_dask.cluster.compilation import compile_on_workers
+
+    started = time.perf_counter()
+    with (
+        waiting("compile on the workers"),
+        connect(options=ClusterOptions(scheduler=scheduler, scheduler_file=scheduler_file)) as client,
+    ):
+        compiled = compile_on_workers(client, profiles)
+    counts: dict[str, object] = {"caches": len(compiled), "seconds": round(time.perf_counter() - started, 1)}
+    lines = [f"{worker}  {place}" for worker, place in compiled.items()]
+    answer({**counts, "workers": compiled}, as_json, [*figures(counts, *counts), *lines])
+
+
+def _use(profile: Profile) -> None:
+    """Train, evaluate, continue, compact and hash a network of a profile, in this process."""
+    import giaann_dask as gd
+    from giaann_dask.data import sample_text
+    from giaann_dask.store.network_store import NetworkStore
+    from giaann_dask.training.maintenance import compact_network
+
+    with tempfile.TemporaryDirectory() as folder, gd.connect(workers=0) as client:
+        text = Path(folder, "text.txt")
+        with sample_text().open(encoding="utf-8") as lines:
+            text.write_text("".join(islice(lines, _LINES)), encoding="utf-8")
+        options = gd.TrainingOptions(batch_sequences=10, selection=gd.SelectionOptions(order="least-overlap"))
+        rule = gd.Specification(profile=profile, regions=2)
+        network = gd.train(text, Path(folder, "net"), client=client, specification=rule, options=options)
+        network.evaluate(text, client=client)
+        network.generate(_PROMPT, client=client, options=gd.GenerationOptions(max_tokens=2))
+        compact_network(client, NetworkStore(network.path))
+        network.digest()
+
+
+@click.command(cls=Command)
+@click.option("--network", type=NETWORK_PATH, help="Also check whether this network can be read.")
+@click.option("--all-runs", is_flag=True, help="Decode all runs of its commit instead of a sample.")
+@click.option("--ref", metavar="NAME", help="Check an older commit, tag or branch of the network.")
+@section("Cluster")("--scheduler", metavar="ADDRESS", help="Also check the cluster of this scheduler.")
+@section("Cluster")("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
+@options_of("serving", "giaann_dask.serving.serving_options.ServingOptions", "Server", only=("port",))
+@output_options
+def doctor(
+    network: Path | None,
+    all_runs: bool,
+    ref: str | None,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    serving: ServingOptions,
+    as_json: bool,
+) -> int:
+    """Check this machine, and a network or cluster if given; advise how to fix what is wrong.
+
+    Checks versions, devices, memory, disks, ports and caches, and changes nothing, except that it writes a token into
+    the network's writer.lock, which the workers of a cluster read. The exit code is 0 when nothing is bad, else 3.
+    """
+    from giaann_dask.cluster import ClusterOptions
+    from giaann_dask.diagnostics.checkup import check_cluster, check_network
+    from giaann_dask.diagnostics.findings import check_machine
+
+    if ref is not None and network is None:
+        raise click.UsageError("Missing option '--network' beside '--ref'.")
+    options = ClusterOptions(scheduler=scheduler, scheduler_file=scheduler_file)
+    named = scheduler is not None or scheduler_file is not None
+    ports = (("scheduler", 8786), ("dashboard", 8787), ("server", serving.port))
+    with waiting("look"):
+        findings = list(check_machine(network or Path.cwd(), ports))
+        if network is not None:
+            findings += check_network(network, all_runs, ref)
+        if named:
+            silence_dask()
+            findings += check_cluster(options, network)
+    bad = sum(finding.status == "bad" for finding in findings)
+    values = {"well": not bad, "findings": [finding.as_dict() for finding in findings]}
+    if as_json:
+        answer(values, True, [])
+    else:
+        show(f"{_table(findings)}\n{f'{bad} to mend' if bad else 'all is well'}")
+    return CHECK_FAILED if bad else 0
+
+
+def _table(findings: Sequence[Finding]) -> str:
+    """Return findings as a table for the terminal, or for a file."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("check", "", "found", "what to do"):
+        table.add_column(title, overflow="fold")
+    for finding in findings:
+        shown = [escape(printable(text)) for text in (finding.check, finding.found, finding.remedy)]
+        table.add_row(shown[0], _MARKS[finding.status], *shown[1:])
+    # In a file or a pipe, lines can have any length.
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    with console.capture() as printed:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in printed.get().splitlines())
