@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from giaann_dask.lazy import lazy_exports
-from giaann_dask.user_cache import provide_code_cache
+from giaann_dask.local_files import provide_code_cache
 
 if TYPE_CHECKING:
     from giaann_dask.algebra.certificates import RemovalReport
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.islands import change_keys, create_island, join_island, merge_bundles, pack_bundle
     from giaann_dask.api.network import Network, open
-    from giaann_dask.api.planning import plan
-    from giaann_dask.api.simulation import simulate
+    from giaann_dask.api.planning import plan, simulate
     from giaann_dask.api.text_options import TextOptions
     from giaann_dask.api.training import Training, encode, new_inputs, train
     from giaann_dask.cluster import ClusterOptions, roles_of, start_cluster
@@ -116,7 +115,7 @@ _MODULES = {
     "roles_of": "giaann_dask.cluster",
     "save_report": "giaann_dask.diagnostics.evaluation_report",
     "serve": "giaann_dask.serving.network_server",
-    "simulate": "giaann_dask.api.simulation",
+    "simulate": "giaann_dask.api.planning",
     "start_cluster": "giaann_dask.cluster",
     "train": "giaann_dask.api.training",
 }

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from giaann_dask.errors import MissingDependencyError
-from giaann_dask.user_cache import code_cache
+from giaann_dask.local_files import code_cache
 
 P = ParamSpec("P")
 R = TypeVar("R")

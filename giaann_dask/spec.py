@@ -20,18 +20,23 @@ import numpy.typing as npt
 
 from giaann_dask.errors import SpecificationError
 from giaann_dask.keywords import names_keywords
-from giaann_dask.registry import BUILT_IN, DEFAULT_PROFILE, STORED_PROFILES, ModelTraits, fields_of, traits_of
-from giaann_dask.spec_fields import (
+from giaann_dask.registry import (
+    BUILT_IN,
+    DEFAULT_PROFILE,
     FLAGS,
     HISTORY,
     MODEL_DEFAULT,
+    STORED_PROFILES,
     BranchOrder,
     ColumnNames,
     Flags,
+    ModelTraits,
     OwnStrengths,
     TokenKind,
+    fields_of,
+    traits_of,
 )
-from giaann_dask.spec_fields import require as _require
+from giaann_dask.registry import require as _require
 
 # Bit widths of the keys that connections are sorted by (giaann_dask.keys).
 COLUMN_BITS = 26

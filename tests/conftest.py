@@ -24,7 +24,7 @@ os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")
 
 import giaann_dask as gd
 from giaann_dask.lazy import MARK
-from giaann_dask.user_cache import code_cache
+from giaann_dask.local_files import code_cache
 
 ROOT = Path(__file__).resolve().parent.parent
 Report = TypeVar("Report", pytest.CollectReport, pytest.TestReport)

@@ -1,13 +1,18 @@
-"""Present concept columns of a network as objects, read from the store when they are asked for.
+"""Present concept columns of a network as objects, and connections as data frames and arrays.
 
-`Columns` finds them by concept; `Column` has the features, connections and place of one of them, and converts it to
-pandas, Dask, Zarr and networkx. `frames` makes the data frames and arrays.
+`Columns` finds columns by concept; `Column` has the features, connections and place of one of them, read from the store
+when they are asked for, and converts it to pandas, Dask, Zarr and networkx.
+
+Data frames and arrays are made in this process, or lazily as Dask collections with a part per region. A part depends on
+the keys of its region and of the region's runs (`giaann_dask.cluster.regions`): the worker that has these in memory
+computes it, or else one that reads the store. Nothing is gathered.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,21 +20,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import zarr
+from dask import delayed
+from dask._task_spec import Task, TaskRef
+from dask.delayed import Delayed
 
-from giaann_dask.api import frames
-from giaann_dask.cluster.regions import region_holders
+from giaann_dask.cluster import task_key
+from giaann_dask.cluster.regions import RunPlace, merge_region, open_run, region_holders, region_key, run_places
+from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.errors import OptionError, StoreExistsError, require_option
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.keywords import names_keywords
+from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import local_name
+from giaann_dask.models import model_of
 from giaann_dask.models.columns.connection_table import COORDINATES, ConnectionTable, missing_concept
 from giaann_dask.models.columns.export import table_of
-from giaann_dask.models.columns.scanning import read_column, require_columns
+from giaann_dask.models.columns.scanning import read_column, require_columns, select_column
 from giaann_dask.printable import xml_text
 from giaann_dask.representations import Summarised, Summary, format_count
-from giaann_dask.runs.run import RegionRun
+from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.storage import create_array, writing
 from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.export import ColumnArray
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -40,6 +52,8 @@ if TYPE_CHECKING:
 
 # Shown of many.
 _SHOWN = 8
+# Installs pandas and dask.dataframe.
+EXTRA = "dataframe"
 # Of the arrays of a table, for readers of `Column.to_zarr`.
 _MEANINGS = {
     "src_col": "concept column of the source neuron",
@@ -233,7 +247,7 @@ class Column(Summarised):
         MissingDependencyError
             If pandas is not installed.
         """
-        return frames.to_frame(self._reader, self._stored.connections, names)
+        return to_frame(self._reader, self._stored.connections, names)
 
     def to_dask_dataframe(self, *, names: bool = True) -> dd.DataFrame:
         """Return the same as `to_pandas` as a Dask data frame, with a partition for each of its regions.
@@ -241,7 +255,7 @@ class Column(Summarised):
         Where a worker has a region in memory the partition is computed there, else by a worker that reads the column
         from the store. Nothing is read here but the dictionaries.
         """
-        return frames.lazy_frame(self._reader, frames.lazy_column(self._reader, self.index, list(self.workers)), names)
+        return lazy_frame(self._reader, lazy_column(self._reader, self.index, list(self.workers)), names)
 
     def to_dask_array(self) -> da.Array:
         """Return the connections as a Dask array of records, computed as in `to_dask_dataframe`.
@@ -252,8 +266,8 @@ class Column(Summarised):
             Shape ``(connections,)``, of unknown length until ``compute_chunk_sizes``. Its dtype has the fields of
             `to_pandas` without names, so that ``array["strength"]`` is an array of strengths.
         """
-        runs = frames.lazy_column(self._reader, self.index, list(self.workers))
-        return frames.lazy_records(self._reader, runs, [None] * len(runs))
+        runs = lazy_column(self._reader, self.index, list(self.workers))
+        return lazy_records(self._reader, runs, [None] * len(runs))
 
     def to_zarr(self, store: Any) -> zarr.Group:
         """Write the connections as a Zarr group.
@@ -343,8 +357,8 @@ class Column(Summarised):
         """Return the summary with a small picture, for notebooks."""
         if not len(self.connections):
             return super()._repr_html_()
+        from giaann_dask.diagnostics.pictures.draw_options import rendered
         from giaann_dask.diagnostics.pictures.drawing import draw_column
-        from giaann_dask.diagnostics.pictures.files import rendered
 
         picture = base64.b64encode(rendered(draw_column(self.connections, self.index), "svg", text=True)).decode()
         # As an image, whose identifiers are its own on a page with several.
@@ -410,3 +424,146 @@ class Columns(Summarised, Mapping[str, Column]):
 def _used(names: Any, *numbers: npt.NDArray[np.integer[Any]]) -> dict[str, str]:
     """Return the names of the numbers that occur, by number."""
     return {str(at): names[at] for at in np.unique(np.concatenate(numbers)).tolist()}
+
+
+def coordinate_columns(reader: CommitReader) -> dict[str, ColumnArray]:
+    """Return how the arrays of a table are made of connections."""
+    specification = reader.manifest().specification
+    return model_of(specification).coordinates(specification)
+
+
+def to_records(reader: CommitReader, run: Run) -> npt.NDArray[np.void]:
+    """Return the connections of a run as an array of records, with the fields and types of an export."""
+    columns = coordinate_columns(reader)
+    records = np.empty(len(run), record_type(columns))
+    for name, column in columns.items():
+        records[name] = column.of(run)
+    return records
+
+
+def record_type(columns: dict[str, ColumnArray]) -> np.dtype[np.void]:
+    """Return the type of the records of `to_records`."""
+    return np.dtype([(name, column.dtype) for name, column in columns.items()])
+
+
+def to_frame(reader: CommitReader, run: Run, names: bool) -> pd.DataFrame:
+    """Return the connections of a run as a data frame.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    run : Run
+        Some of its connections.
+    names : bool
+        Whether to add the names of concepts and features, or of kinds of contexts and words.
+
+    Raises
+    ------
+    MissingDependencyError
+        If pandas is not installed.
+    """
+    pandas = import_optional("pandas", EXTRA)
+    arrays = {name: column.of(run).astype(column.dtype) for name, column in coordinate_columns(reader).items()}
+    if not names:
+        return pandas.DataFrame(arrays)
+    specification, vocabulary = reader.manifest().specification, reader.saved_vocabulary()
+    added = model_of(specification).names(specification, vocabulary).of_arrays(arrays)
+    string = pandas.StringDtype("pyarrow")
+    strings = {name: pandas.array(known, dtype=string).take(at, allow_fill=True) for name, (known, at) in added.items()}
+    return pandas.DataFrame({**arrays, **strings})
+
+
+def frame_of_run(run: Run, path: str, commit: str, names: bool) -> pd.DataFrame:
+    """Make a data frame of the connections of a run, as a task."""
+    return to_frame(open_commit(path, commit), run, names)
+
+
+def records_of_run(run: Run, path: str, commit: str) -> npt.NDArray[np.void]:
+    """Make records of the connections of a run, as a task."""
+    return to_records(open_commit(path, commit), run)
+
+
+def open_column(path: str, commit: str, column: int, region: int) -> Run:
+    """Read the connections that leave a column's neurons in a region, as a task."""
+    return read_column(open_commit(path, commit), column, [region]).connections
+
+
+class _UnfusedTask(Task):  # type: ignore[misc]
+    """Task that optimisations do not join with the one that needs it, so that it keeps its key."""
+
+    __slots__ = ()
+
+    @property
+    def block_fusion(self) -> bool:
+        return True
+
+
+def lazy_regions(reader: CommitReader) -> list[Delayed]:
+    """Return the merged runs of all live regions, under the keys of `giaann_dask.models.columns.handle`."""
+    return [_lazy_region(reader, region, runs) for region, runs in run_places(reader)]
+
+
+def _lazy_region(reader: CommitReader, region: int, runs: Mapping[str, RunPlace]) -> Delayed:
+    key = region_key(reader, region)
+    tasks = {run: _UnfusedTask(run, open_run, *place) for run, place in runs.items()}
+    return Delayed(key, {**tasks, key: _UnfusedTask(key, merge_region, *map(TaskRef, runs))})
+
+
+def lazy_column(reader: CommitReader, column: int, held: Sequence[int]) -> list[Delayed]:
+    """Return the runs of a column, one for each of its regions.
+
+    Parameters
+    ----------
+    reader : CommitReader
+        The commit.
+    column : int
+        Number of the column.
+    held : sequence of int
+        Regions that a worker has in memory; of all others only the column is read.
+    """
+    place, found = (str(reader.path), reader.commit), []
+    places = dict(run_places(reader)) if held else {}
+    for region in reader.placement().regions_of_column(column):
+        if region in held:
+            key = task_key("select_column", *place, column, region)
+            found.append(_task(select_column, key, _lazy_region(reader, region, places[region]), column))
+        else:
+            key = task_key("open_column", *place, column, region)
+            found.append(_task(open_column, key, *place, column, region))
+    return found
+
+
+def lazy_frame(reader: CommitReader, runs: Sequence[Delayed], names: bool) -> dd.DataFrame:
+    """Return a Dask data frame with a partition for each run; see `to_frame`."""
+    frames = import_optional("dask.dataframe", EXTRA)
+    place = (str(reader.path), reader.commit, names)
+    parts = [_task(frame_of_run, task_key("frame", run.key, names), run, *place) for run in runs]
+    meta = to_frame(reader, Run.empty(), names)
+    return frames.from_delayed(parts, meta=meta, prefix="connections", verify_meta=False)
+
+
+def lazy_records(reader: CommitReader, runs: Sequence[Delayed], lengths: Sequence[int | None]) -> da.Array:
+    """Return a Dask array of records with a chunk for each run, some of unknown length; see `to_records`."""
+    import dask.array as da
+
+    place, kind = (str(reader.path), reader.commit), record_type(coordinate_columns(reader))
+    parts = [_task(records_of_run, task_key("records", run.key), run, *place) for run in runs]
+    shapes = [(math.nan if length is None else length,) for length in lengths]
+    blocks = [da.from_delayed(part, shape, dtype=kind) for part, shape in zip(parts, shapes, strict=True)]
+    return da.concatenate(blocks)
+
+
+def region_lengths(reader: CommitReader) -> list[int | None]:
+    """Return the number of connections of every live region; None where its runs have some in common, uncounted."""
+    manifest, found = reader.manifest(), []
+    runs = manifest.runs_by_region()
+    for region in reader.placement().live():
+        each = [run.connections for run in runs.get(region, ())]
+        counted = manifest.counts.get(region)
+        found.append(sum(each) if len(each) < 2 else counted.connections if counted else None)
+    return found
+
+
+def _task(function: Any, key: str, *arguments: Any) -> Delayed:
+    return delayed(function, pure=True)(*arguments, dask_key_name=key)

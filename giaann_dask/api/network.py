@@ -780,7 +780,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         MissingDependencyError
             If the extra ``dataframe`` is not installed.
         """
-        from giaann_dask.api.frames import lazy_frame, lazy_regions
+        from giaann_dask.api.columns import lazy_frame, lazy_regions
 
         return lazy_frame(self._reader, lazy_regions(self._reader), names)
 
@@ -792,7 +792,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         dask.array.Array
             Shape ``(connections,)``; its dtype has the fields of an export.
         """
-        from giaann_dask.api.frames import lazy_records, lazy_regions, region_lengths
+        from giaann_dask.api.columns import lazy_records, lazy_regions, region_lengths
 
         return lazy_records(self._reader, lazy_regions(self._reader), region_lengths(self._reader))
 

@@ -1,10 +1,11 @@
-"""Plan a training from a sample of its text, and measure the connected cluster for it."""
+"""Plan a training from a sample of its text, measure the connected cluster for it, and simulate it on more workers."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,13 +18,17 @@ from giaann_dask.cluster import results, roles_of
 from giaann_dask.cluster.memory_budget import PROCESS_BYTES
 from giaann_dask.encoding.estimate import estimate_characters
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
-from giaann_dask.errors import StoreUnsharedError, require_option
+from giaann_dask.errors import OptionError, StoreUnsharedError, require_option
 from giaann_dask.events import Committed, Event
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.calibration import calibrate_cluster, describe_cluster, keep_rates, with_rates
+from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.growth import measure_growth
 from giaann_dask.planning.hardware import Hardware
+from giaann_dask.planning.scaling import ScalingReport, simulate_scaling
 from giaann_dask.planning.search import PlanTarget, TrainingPlan, search
+from giaann_dask.planning.simulation import SimulationOptions
+from giaann_dask.planning.workloads import SequenceSample
 from giaann_dask.spec import Specification
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
@@ -43,6 +48,9 @@ _LOG = logging.getLogger(__name__)
 SAMPLE = 10_000
 # Sequences of the two trainings of a calibration, of which the last one is measured.
 _TRAINED = (500, 8000)
+# Numbers of workers, and rounds, of a simulation.
+SIZES = (10, 30, 100, 300, 1000, 3000, 10_000)
+_ROUNDS = 8
 
 
 class TextSample(NamedTuple):
@@ -298,3 +306,103 @@ def _measure_training(
         found["packed_bytes_per_s"] = report.increment_bytes / packing
         found["written_bytes_per_s"] = commit.nbytes / writing
     return found
+
+
+@names_keywords
+def simulate(
+    inputs: Inputs,
+    *,
+    client: ClientLike | None = None,
+    hardware: Hardware | str | Path | None = None,
+    sizes: Sequence[int] = SIZES,
+    configuration: TrainingConfiguration | None = None,
+    options: SimulationOptions | None = None,
+    columns: int | None = None,
+    compare: bool = False,
+    specification: Specification | None = None,
+    text: TextOptions | None = None,
+    sample_sequences: int = SAMPLE,
+    storage_options: Mapping[str, object] | None = None,
+    **keywords: Any,
+) -> ScalingReport:
+    """Simulate the training of a text on some numbers of workers, by discrete events.
+
+    Rounds, selection, placement, owners of regions and compaction are composed as training does; only time is
+    simulated. Nothing is stored.
+
+    Parameters
+    ----------
+    inputs : str, Path, Files or iterable of texts
+        As for `train`; the first sequences are the sample.
+    client : Client, cluster or str, optional
+        Where the sample is encoded; see `train`.
+    hardware : Hardware, str or Path, optional
+        Kinds of workers, links and rates, or the TOML file of them. By default those of the connected cluster.
+    sizes : sequence of int
+        Numbers of workers, ascending; the kinds keep their proportion.
+    configuration : TrainingConfiguration, optional
+        How training is divided (`giaann_dask.planning.costs`).
+    options : SimulationOptions, optional
+        What is simulated; 8 rounds by default.
+    columns : int, optional
+        Draw the columns of sequences from so many, by Zipf's law, instead of those of the sample.
+    compare : bool
+        Whether to simulate alternatives, too: selection, placement, accumulation, exchange.
+    specification : Specification, optional
+        Of the network, a profile with columns.
+    text : TextOptions, optional
+        How text is tagged.
+    sample_sequences : int
+        Sequences of the sample.
+    storage_options : mapping of str to str or bool, optional
+        How the object stores of URLs among these arguments are reached.
+    **keywords
+        Fields of `options`, `specification` and `text`, by their names.
+
+    Returns
+    -------
+    ScalingReport
+
+    Raises
+    ------
+    GiaannError
+        If inputs, options or cluster have an error, or simpy is not installed (extra ``plan``).
+
+    Examples
+    --------
+    >>> import giaann_dask as gd
+    >>> from giaann_dask.data import sample_text
+    >>> from giaann_dask.planning.costs import TrainingConfiguration
+    >>> small = TrainingConfiguration(batch_sequences=16)
+    >>> with gd.connect(workers=0) as client:
+    ...     found = gd.simulate(sample_text(), client=client, sizes=(1, 4), rounds=2, configuration=small)
+    >>> [point.at_once for point in found.points]
+    [16, 64]
+    """
+    require_option(sample_sequences >= 1, "sample_sequences", sample_sequences, "1 or more")
+    require_option(columns is None or columns >= 1, "columns", columns, "1 or more")
+    described = Hardware.read(Path(hardware)) if isinstance(hardware, str | Path) else hardware
+    how = options or SimulationOptions()
+    with use_client(client) as used:
+        workload = read_workload(inputs, used, specification, text, sample_sequences, storage_options)
+        described = described or describe_cluster(used)
+    drawn = workload if columns is None else workload.with_columns(columns, how.seed)
+    how = how if how.rounds is not None else replace(how, rounds=_ROUNDS)
+    return simulate_scaling(drawn, described, configuration or TrainingConfiguration(), how, sizes, compare=compare)
+
+
+def read_workload(
+    inputs: Inputs,
+    client: Any,
+    specification: Specification | None = None,
+    text: TextOptions | None = None,
+    sequences: int | None = None,
+    storage_options: Mapping[str, object] | None = None,
+) -> SequenceSample:
+    """Return the first sequences of a text as what is simulated; all of them by default."""
+    read, chosen = read_inputs(inputs, text, storage_options)
+    wanted, lexicon = decide_text(client, None, read, specification, chosen)
+    if not wanted.traits.columns:
+        raise OptionError(f"profile is {wanted.profile!r}", "one with columns", "leave it out", names=("profile",))
+    sample = encode_sample(client, read, (wanted, lexicon), chosen, sequences)
+    return SequenceSample.of(sample.blocks, measure_growth(sample.blocks, wanted, sample.characters))

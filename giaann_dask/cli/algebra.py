@@ -246,7 +246,7 @@ def diff(old: str, new: str, largest: int, prompts: Path | None, picture: Path |
     dictionaries and regions. --prompts names a file of prompts, one a line.
     """
     if picture is not None:
-        from giaann_dask.diagnostics.pictures.files import SUFFIXES, check_suffix
+        from giaann_dask.diagnostics.pictures.draw_options import SUFFIXES, check_suffix
         from giaann_dask.storage import require_writable
 
         check_suffix(picture, SUFFIXES)
@@ -268,7 +268,7 @@ def diff(old: str, new: str, largest: int, prompts: Path | None, picture: Path |
     counts = found.as_dict()
     if picture is not None:
         from giaann_dask.diagnostics.pictures.difference import draw_difference
-        from giaann_dask.diagnostics.pictures.files import save_figure
+        from giaann_dask.diagnostics.pictures.draw_options import save_figure
 
         counts["picture"] = str(save_figure(draw_difference(found), picture))
     lines = [

@@ -116,7 +116,7 @@ def check_request(out: Path, values: dict[str, Any]) -> None:
 
 def _draw(network: Network, out: Path, values: dict[str, Any]) -> Path:
     """Write the requested picture."""
-    from giaann_dask.diagnostics.pictures.files import save_figure
+    from giaann_dask.diagnostics.pictures.draw_options import save_figure
 
     pictures = network.pictures
     if values["density"]:

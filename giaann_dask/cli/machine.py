@@ -26,7 +26,7 @@ from giaann_dask.registry import PROFILES, Profile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from giaann_dask.diagnostics.findings import Finding
+    from giaann_dask.diagnostics.checkup import Finding
     from giaann_dask.serving.serving_options import ServingOptions
 
 CHECK_FAILED = 3
@@ -135,8 +135,7 @@ def doctor(
     the network's writer.lock, which the workers of a cluster read. The exit code is 0 when nothing is bad, else 3.
     """
     from giaann_dask.cluster import ClusterOptions
-    from giaann_dask.diagnostics.checkup import check_cluster, check_network
-    from giaann_dask.diagnostics.findings import check_machine
+    from giaann_dask.diagnostics.checkup import check_cluster, check_machine, check_network
 
     if ref is not None and network is None:
         raise click.UsageError("Missing option '--network' beside '--ref'.")

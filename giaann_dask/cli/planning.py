@@ -125,10 +125,10 @@ def simulate(
     require_optional("simpy", "plan")
     where = prepared(cluster)
     from giaann_dask.api.cluster import connect
-    from giaann_dask.api.simulation import SIZES
-    from giaann_dask.api.simulation import simulate as simulate_training
-    from giaann_dask.diagnostics.pictures.files import SUFFIXES, check_suffix, save_figure
-    from giaann_dask.diagnostics.pictures.scaling import draw_scaling
+    from giaann_dask.api.planning import SIZES
+    from giaann_dask.api.planning import simulate as simulate_training
+    from giaann_dask.diagnostics.pictures.difference import draw_scaling
+    from giaann_dask.diagnostics.pictures.draw_options import SUFFIXES, check_suffix, save_figure
     from giaann_dask.spec import Specification
     from giaann_dask.storage import require_writable, write_file
 

@@ -17,7 +17,7 @@ import click
 from giaann_dask.cli.click_ext import FILE_FIELDS, read_items, section
 from giaann_dask.cli.shared_options import FILE_PATH, read_toml
 from giaann_dask.errors import OptionError, require_one_of, require_option
-from giaann_dask.spec_fields import FLAGS
+from giaann_dask.registry import FLAGS
 
 if TYPE_CHECKING:
     from giaann_dask.spec import Specification

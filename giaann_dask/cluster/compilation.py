@@ -1,6 +1,6 @@
 """Compile numba functions on the hosts of workers ahead of their first use.
 
-Compiled code is cached on disk (`giaann_dask.user_cache`), so one process on each host that has a cache of its own
+Compiled code is cached on disk (`giaann_dask.local_files`), so one process on each host that has a cache of its own
 compiles for all workers there: ``giaann-dask compile`` in a process of its own, since the event loop and the memory of
 a worker are for its tasks. Nothing is compiled on the scheduler. As a preload of Dask (``dask worker --preload
 giaann_dask.cluster.compilation``) this module does it before a worker joins its cluster.
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from giaann_dask.cluster.waiting import ask_workers, results, timeout_s
 from giaann_dask.errors import ClusterError
 from giaann_dask.lazy import load_compiled, load_registries
-from giaann_dask.user_cache import code_cache
+from giaann_dask.local_files import code_cache
 
 if TYPE_CHECKING:
     from distributed import Client, Worker

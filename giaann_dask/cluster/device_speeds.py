@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from giaann_dask.device import device_names
-from giaann_dask.user_cache import private_cache, user_cache
+from giaann_dask.local_files import private_cache, user_cache
 
 _LOG = logging.getLogger(__name__)
 _FILE = "device-speeds.json"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from giaann_dask.diagnostics.pictures.files import SUFFIXES, rendered, save_figure
+from giaann_dask.diagnostics.pictures.draw_options import SUFFIXES, rendered, save_figure
 from giaann_dask.errors import OptionError
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path

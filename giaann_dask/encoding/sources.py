@@ -18,8 +18,8 @@ from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.encoding.worker_reading import WorkerReading, tag_contents
 from giaann_dask.errors import SpecificationError, describe_difference
+from giaann_dask.registry import HISTORY
 from giaann_dask.spec import Specification
-from giaann_dask.spec_fields import HISTORY
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos

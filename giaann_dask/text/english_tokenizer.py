@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.local_files import private_cache, user_cache
 from giaann_dask.text.chunk_numbers import ChunkNumbers
 from giaann_dask.text.lexicon.tables import GrowingArray, ValueTable
 from giaann_dask.text.tokens import look_up_each, names_of
-from giaann_dask.user_cache import private_cache, user_cache
 
 # Attributes of spaCy's tokenizer that hold the search functions of its expressions.
 _EXPRESSIONS = {"prefix": "search", "suffix": "search", "infix": "finditer", "url": "match"}

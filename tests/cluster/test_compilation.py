@@ -21,7 +21,7 @@ from giaann_dask.cluster import ClusterOptions, compilation, connect
 from giaann_dask.cluster.compilation import compile_here, compile_on_workers, dask_setup
 from giaann_dask.diagnostics.progress import StageProgress, TerminalBars, terminal_bars
 from giaann_dask.errors import ClusterError
-from giaann_dask.user_cache import code_cache
+from giaann_dask.local_files import code_cache
 
 
 @pytest.fixture

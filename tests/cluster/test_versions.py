@@ -15,7 +15,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import giaann_dask as gd
-from giaann_dask import user_cache
+from giaann_dask import local_files
 from giaann_dask.cluster import versions
 from giaann_dask.cluster.versions import require_versions
 from giaann_dask.errors import ClusterError
@@ -80,19 +80,19 @@ def test_compiled_code_has_a_folder_where_nothing_else_can_be_written(
     # Set first, so that what the function sets is removed in the end.
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
     monkeypatch.delenv("NUMBA_CACHE_DIR")
-    user_cache.provide_code_cache()
+    local_files.provide_code_cache()
     assert "NUMBA_CACHE_DIR" not in os.environ, "the package's folder can be written"
-    monkeypatch.setattr(user_cache, "_is_writable", lambda _: False)
+    monkeypatch.setattr(local_files, "_is_writable", lambda _: False)
     for _ in range(2):
         monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-        user_cache.provide_code_cache()
+        local_files.provide_code_cache()
         folder = Path(os.environ["NUMBA_CACHE_DIR"])
         assert folder == tmp_path / f"giaann-dask-{os.getuid()}"
         assert folder.stat().st_mode & 0o077 == 0
     # Compiled code that others could have put there is not used.
     folder.chmod(0o777)
     monkeypatch.delenv("NUMBA_CACHE_DIR")
-    user_cache.provide_code_cache()
+    local_files.provide_code_cache()
     assert Path(os.environ["NUMBA_CACHE_DIR"]) != folder
     monkeypatch.delenv("NUMBA_CACHE_DIR")
 

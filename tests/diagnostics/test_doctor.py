@@ -14,12 +14,11 @@ import pytest
 from distributed import Client
 
 import giaann_dask as gd
-from giaann_dask import user_cache
+from giaann_dask import local_files
 from giaann_dask.cli import run
 from giaann_dask.data import sample_text
-from giaann_dask.diagnostics import checkup, findings
-from giaann_dask.diagnostics.checkup import check_cluster, check_network, check_versions, versions
-from giaann_dask.diagnostics.findings import Finding
+from giaann_dask.diagnostics import checkup
+from giaann_dask.diagnostics.checkup import Finding, check_cluster, check_network, check_versions, versions
 from giaann_dask.errors import ClusterError
 from giaann_dask.object_urls import ObjectPath
 
@@ -38,7 +37,7 @@ def by_check(found: list[Finding]) -> dict[str, Finding]:
 
 def test_packages_that_are_missing_or_too_old() -> None:
     wanted = ["numpy>=1", "no-such-package", 'dask>=9999; extra == "hub"', 'nothing-at-all; extra == "serve"']
-    found = by_check(list(findings.check_packages([*wanted, 'pytest>=9999; extra == "dev"'])))
+    found = by_check(list(checkup.check_packages([*wanted, 'pytest>=9999; extra == "dev"'])))
     assert {name: each.status for name, each in found.items()} == {
         "packages": "bad",
         "extra hub": "bad",
@@ -46,26 +45,26 @@ def test_packages_that_are_missing_or_too_old() -> None:
     }
     assert found["packages"].found == "no no-such-package"
     assert found["extra serve"].remedy.endswith("pip install --upgrade 'giaann-dask[serve]'")
-    assert next(findings.check_packages(None)).status == "bad"
+    assert next(checkup.check_packages(None)).status == "bad"
 
 
 def test_disks_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert findings.check_disk("disk", tmp_path / "not" / "yet").found.endswith(f"free at {tmp_path}")
-    monkeypatch.setattr(findings, "LEAST_DISK", 1 << 62)
-    assert findings.check_disk("disk", tmp_path).status == "bad"
+    assert checkup.check_disk("disk", tmp_path / "not" / "yet").found.endswith(f"free at {tmp_path}")
+    monkeypatch.setattr(checkup, "LEAST_DISK", 1 << 62)
+    assert checkup.check_disk("disk", tmp_path).status == "bad"
     place = SimpleNamespace(mountpoint=str(tmp_path.resolve()), fstype="nfs4")
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: [place])
-    assert findings.check_sharing(tmp_path / "net").status == "good"
+    assert checkup.check_sharing(tmp_path / "net").status == "good"
     monkeypatch.setattr(
         psutil, "disk_partitions", lambda all: [SimpleNamespace(mountpoint=place.mountpoint, fstype="ext4")]
     )
-    assert findings.check_sharing(tmp_path / "net").status == "note"
+    assert checkup.check_sharing(tmp_path / "net").status == "note"
     # An object store has no disk of this machine.
-    bucket = by_check(list(findings.check_machine(ObjectPath("s3://bucket/net"), ())))
+    bucket = by_check(list(checkup.check_machine(ObjectPath("s3://bucket/net"), ())))
     assert not {"disk", "file system"} & set(bucket)
     monkeypatch.setattr("os.access", lambda *_: False)
-    assert findings.check_disk("disk", tmp_path).found.endswith("cannot be written")
-    assert "NUMBA_CACHE_DIR" in findings.check_numba_cache().remedy
+    assert checkup.check_disk("disk", tmp_path).found.endswith("cannot be written")
+    assert "NUMBA_CACHE_DIR" in checkup.check_numba_cache().remedy
 
 
 def test_a_port_that_is_taken() -> None:
@@ -73,8 +72,8 @@ def test_a_port_that_is_taken() -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        assert findings.check_port("server", port).status == "note"
-    assert findings.check_port("server", port).status == "good"
+        assert checkup.check_port("server", port).status == "note"
+    assert checkup.check_port("server", port).status == "good"
 
 
 def test_versions_of_workers() -> None:
@@ -137,16 +136,14 @@ def test_the_command_leaves_with_3_when_something_is_bad(
 def test_where_compiled_code_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     package = Path(gd.__file__).parent
-    assert findings.check_numba_cache() == findings.Finding(
-        "compiled code", "good", f"kept below {package}/__pycache__"
-    )
-    monkeypatch.setattr(user_cache, "_is_writable", lambda folder: folder != package)
+    assert checkup.check_numba_cache() == checkup.Finding("compiled code", "good", f"kept below {package}/__pycache__")
+    monkeypatch.setattr(local_files, "_is_writable", lambda folder: folder != package)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert findings.check_numba_cache().found == f"kept below {tmp_path}/numba"
+    assert checkup.check_numba_cache().found == f"kept below {tmp_path}/numba"
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(user_cache, "_is_writable", lambda _: False)
+    monkeypatch.setattr(local_files, "_is_writable", lambda _: False)
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
     monkeypatch.delenv("NUMBA_CACHE_DIR")
-    user_cache.provide_code_cache()
-    assert findings.check_numba_cache().status == "note"
-    assert "set NUMBA_CACHE_DIR" in findings.check_numba_cache().remedy
+    local_files.provide_code_cache()
+    assert checkup.check_numba_cache().status == "note"
+    assert "set NUMBA_CACHE_DIR" in checkup.check_numba_cache().remedy

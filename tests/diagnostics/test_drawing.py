@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 from giaann_dask.data import sample_test_text, sample_text
-from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
+from giaann_dask.diagnostics.pictures.draw_options import DrawOptions, save_figure
 from giaann_dask.diagnostics.pictures.drawing import draw_network
-from giaann_dask.diagnostics.pictures.files import save_figure
 from giaann_dask.errors import EmptyInputError, InputFormatError, OptionError
 from giaann_dask.models.columns.connection_table import COORDINATES, ConnectionTable
 

@@ -19,9 +19,15 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.cli import run as run_command
 from giaann_dask.dask_types import register
-from giaann_dask.diagnostics.network_report.charts import as_svg, short_count
-from giaann_dask.diagnostics.network_report.counting import Degrees, Figures, add_figures, count_connections
-from giaann_dask.diagnostics.network_report.gathering import count_region, gather
+from giaann_dask.diagnostics.network_report.gathering import (
+    Degrees,
+    Figures,
+    add_figures,
+    count_connections,
+    count_region,
+    gather,
+)
+from giaann_dask.diagnostics.network_report.page import as_svg, short_count
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.runs.run import Run

@@ -23,13 +23,11 @@ import giaann_dask as gd
 from giaann_dask.cli import run as run_command
 from giaann_dask.diagnostics.pictures import schemes
 from giaann_dask.diagnostics.pictures.animation import check_animation, draw_frames, save_animation
-from giaann_dask.diagnostics.pictures.choosing import Words, choose_graph, part_of
 from giaann_dask.diagnostics.pictures.density import Density, count_density, draw_density
-from giaann_dask.diagnostics.pictures.draw_options import DensityOptions, DrawOptions
+from giaann_dask.diagnostics.pictures.draw_options import DensityOptions, DrawOptions, save_figure
 from giaann_dask.diagnostics.pictures.drawing import draw_commit, draw_graph
-from giaann_dask.diagnostics.pictures.files import save_figure
 from giaann_dask.diagnostics.pictures.interactive import line_values, neuron_values, page_of, save_page
-from giaann_dask.diagnostics.pictures.layout import Line, Page, curve, line_ends
+from giaann_dask.diagnostics.pictures.layout import Line, Page, Words, choose_graph, curve, line_ends, part_of
 from giaann_dask.diagnostics.pictures.prediction import Prediction, activation_of, draw_step, graph_of, predict
 from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph
 from giaann_dask.errors import EmptyInputError, MissingDependencyError, OptionError

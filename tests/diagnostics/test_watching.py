@@ -35,16 +35,26 @@ from giaann_dask.cluster.heartbeat import (
 from giaann_dask.diagnostics.monitoring.board import (
     SILENT_S,
     Board,
+    Histories,
+    Sample,
+    Span,
     holder_of,
     memory_of,
     plain_message,
+    quantile,
+    rates,
+    ratios,
     rows_of,
     stages_of,
 )
-from giaann_dask.diagnostics.monitoring.digest import REGIONS_TOLD, Digest
-from giaann_dask.diagnostics.monitoring.histories import Histories, Sample, Span, quantile, rates, ratios
-from giaann_dask.diagnostics.monitoring.plugin import NAME, MonitoringPlugin
-from giaann_dask.diagnostics.monitoring.reporter import Reporter, add_monitoring
+from giaann_dask.diagnostics.monitoring.reporter import (
+    NAME,
+    REGIONS_TOLD,
+    Digest,
+    MonitoringPlugin,
+    Reporter,
+    add_monitoring,
+)
 from giaann_dask.events import (
     BlockEncoded,
     Committed,

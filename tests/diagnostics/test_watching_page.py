@@ -22,8 +22,7 @@ pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
 from selenium.common.exceptions import JavascriptException, StaleElementReferenceException
 from selenium.webdriver.support.ui import WebDriverWait
 
-from giaann_dask.diagnostics.monitoring.board import Board, Commit, RegionState, Stage
-from giaann_dask.diagnostics.monitoring.histories import Sample
+from giaann_dask.diagnostics.monitoring.board import Board, Commit, RegionState, Sample, Stage
 from giaann_dask.diagnostics.monitoring.page import MonitoringPage, region_columns, short, time_columns
 from giaann_dask.events import Event, RoundIntegrated
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from giaann_dask import user_cache
+from giaann_dask import local_files
 from giaann_dask.cluster.device_speeds import read_speeds, write_speeds
-from giaann_dask.diagnostics import findings
+from giaann_dask.diagnostics import checkup
 
 LONG = "a" * 300
 HOMES = {
@@ -53,9 +53,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         # Set first, so that what the package sets is removed in the end.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    package = user_cache._PACKAGE
-    writable = user_cache._is_writable
-    monkeypatch.setattr(user_cache, "_is_writable", lambda place: place != package and writable(place))
+    package = local_files._PACKAGE
+    writable = local_files._is_writable
+    monkeypatch.setattr(local_files, "_is_writable", lambda place: place != package and writable(place))
     if is_root_with_all_rights():
         # Root enters any folder: the system's answers to other users.
         access, exists = os.access, Path.exists
@@ -91,18 +91,18 @@ def test_a_bad_home_has_a_temporary_folder_for_compiled_code(
         monkeypatch.delenv("HOME", raising=False)
     else:
         monkeypatch.setenv(variable, given)
-    user_cache.provide_code_cache()
+    local_files.provide_code_cache()
     if variable == "NUMBA_CACHE_DIR" and home in ("relative", "with a tilde"):
         assert os.environ["NUMBA_CACHE_DIR"] == given, "the user's choice, which numba takes as it is"
         return
     folder = Path(os.environ["NUMBA_CACHE_DIR"])
-    assert user_cache.code_cache() == folder
-    assert user_cache.is_temporary(folder)
+    assert local_files.code_cache() == folder
+    assert local_files.is_temporary(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert findings.check_numba_cache().status == "note"
+    assert checkup.check_numba_cache().status == "note"
     if not (is_root_with_all_rights() and home in ("read-only", *list(HOMES)[:2])):
         with pytest.raises((NotADirectoryError, FileExistsError, OSError)):
-            user_cache.private_cache("tables")
+            local_files.private_cache("tables")
         write_speeds("machine", {"sum": 2.0})
         assert read_speeds("machine") == {}
     assert not list(Path().iterdir()), "nothing in the working directory"
@@ -113,13 +113,13 @@ def test_a_home_that_can_be_written_is_used(places: Path, monkeypatch: pytest.Mo
     good.mkdir()
     monkeypatch.setenv("HOME", str(places / "file"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(good))
-    user_cache.provide_code_cache()
+    local_files.provide_code_cache()
     assert os.environ["NUMBA_CACHE_DIR"] == str(good / "numba")
-    assert user_cache.private_cache("tables") == good / "giaann_dask" / "tables"
+    assert local_files.private_cache("tables") == good / "giaann_dask" / "tables"
     # A folder that the user names, and that cannot be written, is not used, and the doctor says so.
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(places / "file"))
-    assert user_cache.code_cache() == good / "numba"
-    assert f"as {places / 'file'} in NUMBA_CACHE_DIR cannot be written" in findings.check_numba_cache().found
+    assert local_files.code_cache() == good / "numba"
+    assert f"as {places / 'file'} in NUMBA_CACHE_DIR cannot be written" in checkup.check_numba_cache().found
 
 
 def test_a_command_works_without_a_home_it_may_enter(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from giaann_dask.cli.machine import _table
 from giaann_dask.cli.output import LOGGER, escape_warnings, quiet, set_logging, show
 from giaann_dask.cli.process import SIGNALS, interrupt_on_signals, stop_on_signals
 from giaann_dask.data import sample_test_text
-from giaann_dask.diagnostics.findings import Finding
+from giaann_dask.diagnostics.checkup import Finding
 from giaann_dask.errors import GiaannError
 from giaann_dask.printable import xml_text
 from giaann_dask.serving.models import Models

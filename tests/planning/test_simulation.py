@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from giaann_dask.diagnostics.pictures.scaling import draw_scaling
+from giaann_dask.diagnostics.pictures.difference import draw_scaling
 from giaann_dask.errors import OptionError
 from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.growth import measure_growth

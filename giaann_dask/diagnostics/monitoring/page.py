@@ -23,8 +23,7 @@ from tornado.ioloop import IOLoop
 
 from giaann_dask.cluster.heartbeat import ROW_BOUNDS_S, bucket_names
 from giaann_dask.diagnostics.monitoring import plots
-from giaann_dask.diagnostics.monitoring.board import Board, RegionState
-from giaann_dask.diagnostics.monitoring.histories import SPANS, Sample, quantile, rates, ratios
+from giaann_dask.diagnostics.monitoring.board import SPANS, Board, RegionState, Sample, quantile, rates, ratios
 from giaann_dask.diagnostics.monitoring.plots import Look, Series
 from giaann_dask.representations import format_bytes
 

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
+from giaann_dask.diagnostics.pictures.draw_options import DrawOptions, check_suffix, write_picture
 from giaann_dask.diagnostics.pictures.drawing import wrapped
-from giaann_dask.diagnostics.pictures.files import check_suffix, write_picture
 from giaann_dask.diagnostics.pictures.prediction import Prediction, draw_state, graph_of
 from giaann_dask.diagnostics.pictures.schemes import ACTIVATION, Theme, blend, theme_of
 from giaann_dask.errors import MissingDependencyError, require_option

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from giaann_dask.diagnostics.pictures.choosing import require_connections
 from giaann_dask.diagnostics.pictures.draw_options import DensityOptions
+from giaann_dask.diagnostics.pictures.layout import require_connections
 from giaann_dask.diagnostics.pictures.schemes import Theme, theme_of
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.models.columns.scanning import columns_of, read_regions, require_columns

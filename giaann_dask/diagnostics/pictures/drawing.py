@@ -1,7 +1,7 @@
 """Draw some concept columns, their neurons and their strongest connections, by matplotlib.
 
-Draws a graph in a colour scheme, with words, legend and caption. `choosing` selects its contents, `schemes` its
-colours, `layout` its positions, and `files` writes it.
+Draws a graph in a colour scheme, with words, legend and caption. `layout` selects its contents and positions,
+`schemes` its colours, and `draw_options` writes it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from giaann_dask.diagnostics.pictures.choosing import Words, choose_graph, choose_table, require_connections
-from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
-from giaann_dask.diagnostics.pictures.files import rendered
-from giaann_dask.diagnostics.pictures.layout import LINE, MARGIN, Page, Point, curve, height_of, line_ends
+from giaann_dask.diagnostics.pictures.draw_options import DrawOptions, rendered
+from giaann_dask.diagnostics.pictures.layout import (
+    LINE,
+    MARGIN,
+    Page,
+    Point,
+    Words,
+    choose_graph,
+    choose_table,
+    curve,
+    height_of,
+    line_ends,
+    require_connections,
+)
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Scale, Theme, colour_graph, theme_of
 from giaann_dask.models.columns.connection_table import ConnectionTable
 from giaann_dask.printable import printable
@@ -216,7 +226,7 @@ def draw_graph(
     Parameters
     ----------
     graph : networkx.DiGraph
-        From `giaann_dask.diagnostics.pictures.choosing.choose_graph`.
+        From `giaann_dask.diagnostics.pictures.layout.choose_graph`.
     colouring : Colouring
         From `giaann_dask.diagnostics.pictures.schemes.colour_graph`.
     options : DrawOptions

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
+from giaann_dask.diagnostics.pictures.draw_options import DrawOptions, check_suffix, write_picture
 from giaann_dask.diagnostics.pictures.drawing import caption_of, coloured_commit
-from giaann_dask.diagnostics.pictures.files import check_suffix, write_picture
 from giaann_dask.diagnostics.pictures.layout import Page, Point, curve, height_of, line_ends
 from giaann_dask.diagnostics.pictures.prediction import Prediction, colour_state, find_step, graph_of
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Theme, theme_of

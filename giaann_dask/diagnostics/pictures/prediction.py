@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.device import one_thread
-from giaann_dask.diagnostics.pictures.choosing import choose_graph
 from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 from giaann_dask.diagnostics.pictures.drawing import draw_graph, wrapped
+from giaann_dask.diagnostics.pictures.layout import choose_graph
 from giaann_dask.diagnostics.pictures.schemes import Activity, Colouring, colour_graph, theme_of
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, unpack_neuron, unpack_target

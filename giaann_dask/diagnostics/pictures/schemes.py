@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from giaann_dask.diagnostics.pictures.choosing import Words
-from giaann_dask.diagnostics.pictures.layout import Line
+from giaann_dask.diagnostics.pictures.layout import Line, Words
 from giaann_dask.errors import OptionError
 from giaann_dask.models.columns.connection_table import Neuron
 
@@ -192,7 +191,7 @@ def colour_graph(
     Parameters
     ----------
     graph : networkx.DiGraph
-        From `giaann_dask.diagnostics.pictures.choosing.choose_graph`.
+        From `giaann_dask.diagnostics.pictures.layout.choose_graph`.
     theme : Theme
         Of the page.
     colour : str

@@ -7,16 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, get_args
 
-from giaann_dask.spec import (
-    MAXIMUM_SEGMENTS,
-    MAXIMUM_TOKENS,
-    PARTS_OF_SPEECH,
-    LimitScope,
-    PosScope,
-    Specification,
-    Squash,
-)
-from giaann_dask.spec_fields import (
+from giaann_dask.registry import (
     BRANCH_ORDERS,
     COLUMN_NAMES,
     HISTORY,
@@ -26,6 +17,15 @@ from giaann_dask.spec_fields import (
     FieldRules,
     require,
     require_values,
+)
+from giaann_dask.spec import (
+    MAXIMUM_SEGMENTS,
+    MAXIMUM_TOKENS,
+    PARTS_OF_SPEECH,
+    LimitScope,
+    PosScope,
+    Specification,
+    Squash,
 )
 
 # Stored only where they are in use, so that a network without them is what it was before they existed.

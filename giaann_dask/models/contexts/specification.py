@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from giaann_dask.models.words.specification import WordFields
+from giaann_dask.registry import require
 from giaann_dask.spec import Specification
-from giaann_dask.spec_fields import require
 
 # Kinds of contexts by name, in the order of `giaann_dask.models.contexts.kinds.CONTEXTS`, which says what each
 # looks at. Their places are the segments that they are counted on: append, never reorder.

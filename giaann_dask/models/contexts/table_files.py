@@ -28,11 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import StoreDamagedError
+from giaann_dask.local_files import private_cache, user_cache
 from giaann_dask.models.contexts.packed_counts import PackedCounts
 from giaann_dask.models.contexts.tables import PackedTables, PooledTables, RowArrays
 from giaann_dask.models.words.spelling import Spelling
 from giaann_dask.text.strings import pack_strings, unpack_strings
-from giaann_dask.user_cache import private_cache, user_cache
 
 # Changes with the meaning of any array, and with the names of folders.
 _VERSION = 3

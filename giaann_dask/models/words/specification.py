@@ -7,9 +7,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from giaann_dask.errors import SpecificationError
-from giaann_dask.registry import find_model, module_of, package_of
+from giaann_dask.registry import HISTORY, PLAIN, FieldRules, find_model, module_of, package_of, require, require_values
 from giaann_dask.spec import Specification
-from giaann_dask.spec_fields import HISTORY, PLAIN, FieldRules, require, require_values
 
 T = TypeVar("T")
 
