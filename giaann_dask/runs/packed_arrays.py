@@ -242,10 +242,22 @@ def read_layouts(read: ReadEntries, names: Sequence[str]) -> tuple[Mapping[str, 
     return entries, [read_layout(name, entries) for name in names]
 
 
-def read_arrays(read: ReadEntries, names: Sequence[str]) -> dict[str, bytes]:
-    """Return the stored metadata and all chunks of arrays; see `read_layout`."""
-    entries, layouts = read_layouts(read, names)
-    return {**entries, **read([layout.entry(number) for layout in layouts for number in range(layout.chunks)])}
+def first_entries(names: Sequence[str]) -> list[str]:
+    """Return the keys of the metadata and the first chunks of arrays; those of a small run have no other chunks."""
+    return [f"{name}/{entry}" for name in names for entry in ("zarr.json", "c/0")]
+
+
+def read_arrays(
+    read: ReadEntries, names: Sequence[str], first: Mapping[str, bytes] | None = None
+) -> Mapping[str, bytes]:
+    """Return the stored metadata and all chunks of arrays, with the `first_entries` if they are read already.
+
+    See `read_layout`.
+    """
+    first = read(first_entries(names)) if first is None else first
+    layouts = [read_layout(name, first) for name in names]
+    more = [layout.entry(number) for layout in layouts for number in range(1, layout.chunks)]
+    return {**first, **read(more)} if more else first
 
 
 def decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[Any], int]:

@@ -21,9 +21,11 @@ from giaann_dask.runs.packed_arrays import (
     ReadEntries,
     decode_array,
     decode_frames,
+    first_entries,
     has_gaps,
     read_arrays,
     read_header,
+    read_layout,
     read_layouts,
     require_intact,
 )
@@ -76,13 +78,17 @@ def read_rows(read: ReadEntries, wanted: Integers) -> tuple[Integers, Integers, 
     StoreDamagedError
         As far as the arrays show it that are needed.
     """
-    column, feature, counts = _decoded(read, (*_SOURCE_ARRAYS, "row_targets"))
+    names = (*_SOURCE_ARRAYS, "row_targets")
+    first = read([*first_entries(names), *(f"{name}/zarr.json" for name in TARGET_ARRAYS)])
+    entries = read_arrays(read, names, first)
+    column, feature, counts = (decode_array(name, entries)[0] for name in names)
     require_intact(len(column) == len(feature) == len(counts), "the rows of a run contradict each other")
     source, row_targets = pack_neuron(column, feature), counts.astype(np.int64)
     rows = np.flatnonzero(among(source, wanted))
     lengths, begins = row_targets[rows], (np.cumsum(row_targets) - row_targets)[rows]
     pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    *fields, segments = _values_at(read, TARGET_ARRAYS, join_ranges(begins, lengths))
+    layouts = [read_layout(name, first) for name in TARGET_ARRAYS]
+    *fields, segments = _values_at(read, layouts, join_ranges(begins, lengths))
     return source[rows], pointer, target_key(*fields), segments.astype(np.uint32)
 
 
@@ -281,11 +287,11 @@ def _decoded(read: ReadEntries, names: Sequence[str]) -> list[npt.NDArray[Any]]:
     return [decode_array(name, entries)[0] for name in names]
 
 
-def _values_at(read: ReadEntries, names: Sequence[str], places: Integers) -> list[npt.NDArray[Any]]:
+def _values_at(read: ReadEntries, layouts: Sequence[ArrayLayout], places: Integers) -> list[npt.NDArray[Any]]:
     """Return the values of arrays of one length at ascending places, decoding only the frames that have them."""
-    _, layouts = read_layouts(read, names)
     needed = [_frames_at(layout, places) for layout in layouts]
-    entries = read([layout.entry(each) for layout, chunks in zip(layouts, needed, strict=True) for each in chunks])
+    wanted = [layout.entry(each) for layout, chunks in zip(layouts, needed, strict=True) for each in chunks]
+    entries = read(wanted) if wanted else {}
     found = []
     for layout, chunks in zip(layouts, needed, strict=True):
         values = np.empty(len(places), layout.dtype)

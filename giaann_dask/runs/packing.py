@@ -53,6 +53,7 @@ from giaann_dask.runs.packed_arrays import (
     decode_array,
     decode_chunk,
     encode_array,
+    first_entries,
     group_metadata,
     has_gaps,
     read_arrays,
@@ -157,11 +158,11 @@ class PackedRun:
         StoreDamagedError, StoreFormatError
             As `from_entries`, or if metadata of an array are missing or damaged.
         """
-        group = read([GROUP_KEY])
-        if not group:
+        first = read([GROUP_KEY, *first_entries(RUN_ARRAYS)])
+        if GROUP_KEY not in first:
             return None
-        read_header(group)
-        entries = {**group, **read_arrays(read, RUN_ARRAYS)}
+        read_header(first)
+        entries = read_arrays(read, RUN_ARRAYS, first)
         return cls.from_entries({name: entries[name] for name in sorted(entries)})
 
     def __len__(self) -> int:

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 else:
     icechunk = LazyModule("icechunk")
 
+CONCURRENT = 32
+"""Entries that are read or written concurrently.
+
+From disks this takes half the time of one after the other, in object stores a small part of it. Some of them are
+metadata and small chunks, which make no request.
+"""
 
 def is_second_version() -> bool:
     """Return whether Icechunk 2 is installed."""

@@ -34,7 +34,7 @@ from giaann_dask.storage import (
     unreachable,
     writing,
 )
-from giaann_dask.store.icechunk_library import create_repository, icechunk, is_second_version
+from giaann_dask.store.icechunk_library import CONCURRENT, create_repository, icechunk, is_second_version
 from giaann_dask.store.icechunk_process import use_icechunk
 from giaann_dask.store.memory_places import memory_place
 
@@ -286,7 +286,9 @@ def remembering(**most: int) -> icechunk.RepositoryConfig:
     # took a third of the time of small repositories. No array here has such a name.
     preload = icechunk.ManifestPreloadConfig(preload_if=icechunk.ManifestPreloadCondition.false())
     return icechunk.RepositoryConfig(
-        caching=icechunk.CachingConfig(**most), manifest=icechunk.ManifestConfig(preload=preload)
+        caching=icechunk.CachingConfig(**most),
+        manifest=icechunk.ManifestConfig(preload=preload),
+        get_partial_values_concurrency=CONCURRENT,
     )
 
 

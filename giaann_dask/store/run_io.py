@@ -12,22 +12,19 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from zarr.core.buffer import Buffer as AnyBuffer
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.buffer.cpu import Buffer
+from zarr.core.buffer import BufferPrototype
+from zarr.core.buffer.cpu import Buffer, NDBuffer
 from zarr.core.sync import sync
 from zarr.storage import WrapperStore
 
 from giaann_dask.object_urls import is_in_memory
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.storage import writing
-from giaann_dask.store.icechunk_library import icechunk
+from giaann_dask.store.icechunk_library import CONCURRENT, icechunk
 from giaann_dask.store.locking import LockToken, require_place
 from giaann_dask.store.memory_places import PackedFork, merge_packed, open_packed, pack_fork, pack_written
 
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
-# Entries that are read or written concurrently: from disks this takes half the time of one after the other, in object
-# stores a small part of it. Some of them are metadata and small chunks, which make no request.
-_CONCURRENT = 32
 # Chunks of no more bytes are part of Icechunk's manifests.
 _INLINE = 512
 
@@ -84,6 +81,17 @@ class CountingStore(WrapperStore["icechunk.IcechunkStore"]):
         return WrittenObjects(len(self.sizes), sum(self.sizes))
 
 
+class _AsRead:
+    """Values as Icechunk reads them: bytes, or None where there is no such entry, which a buffer cannot be."""
+
+    @staticmethod
+    def from_bytes(value: bytes | None) -> bytes | None:
+        return value
+
+
+_PROTOTYPE: Any = BufferPrototype(_AsRead, NDBuffer)  # type: ignore[arg-type]
+
+
 class StoredEntries:
     """The encoded bytes of one table of a stored run.
 
@@ -101,16 +109,10 @@ class StoredEntries:
 
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
         """Return the entries with these names, relative to the table; those that do not exist are left out."""
-        return sync(self._gather(names))
-
-    async def _gather(self, names: Sequence[str]) -> dict[str, bytes]:
-        values: dict[str, AnyBuffer | None] = dict.fromkeys(names)
-
-        async def read(name: str) -> None:
-            values[name] = await self._store.get(self._prefix + name, default_buffer_prototype())
-
-        await _each(read, names)
-        return {name: value.to_bytes() for name, value in values.items() if value is not None}
+        # One call for all of them: each call of Icechunk takes about 0.3 ms of the processor.
+        wanted = [(self._prefix + name, None) for name in names]
+        values = sync(self._store.get_partial_values(_PROTOTYPE, wanted))
+        return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
 
 async def _each(call: Callable[[str], Awaitable[None]], names: Collection[str]) -> None:
@@ -121,7 +123,7 @@ async def _each(call: Callable[[str], Awaitable[None]], names: Collection[str]) 
         for name in remaining:
             await call(name)
 
-    tasks = [asyncio.create_task(work()) for _ in range(min(_CONCURRENT, len(names)))]
+    tasks = [asyncio.create_task(work()) for _ in range(min(CONCURRENT, len(names)))]
     try:
         await asyncio.gather(*tasks)
     finally:
