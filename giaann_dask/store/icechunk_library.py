@@ -26,6 +26,7 @@ From disks this takes half the time of one after the other, in object stores a s
 metadata and small chunks, which make no request.
 """
 
+
 def is_second_version() -> bool:
     """Return whether Icechunk 2 is installed."""
     return hasattr(icechunk, "SpecVersion")

@@ -103,7 +103,7 @@ def test_a_commit_that_came_second_is_added_to_the_first(rule: dict[str, Any], c
     ("rule", "other", "said", "held"),
     [
         ({"flags": "canonical"}, "b", "were counted by the other process, too", "b"),
-        ({"flags": "history"}, "c", "flags that depend on the order", "ab"),
+        ({"flags": "history"}, "c", "delimiters by the order of its text", "ab"),
     ],
 )
 def test_a_commit_that_cannot_be_added_is_kept(
