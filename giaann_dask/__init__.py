@@ -18,170 +18,111 @@ from giaann_dask.lazy import lazy_exports
 from giaann_dask.local_files import provide_code_cache
 
 if TYPE_CHECKING:
-    from giaann_dask.algebra.certificates import RemovalReport
-    from giaann_dask.algebra.comparison import NetworkDifference
-    from giaann_dask.api.algebra import add, diff, forget, index, prune
-    from giaann_dask.api.cluster import connect
-    from giaann_dask.api.islands import change_keys, create_island, join_island, merge_bundles, pack_bundle
-    from giaann_dask.api.network import Network, open
-    from giaann_dask.api.planning import plan, simulate
-    from giaann_dask.api.text_options import TextOptions
-    from giaann_dask.api.training import Training, encode, new_inputs, train
-    from giaann_dask.cluster import ClusterOptions, roles_of, start_cluster
-    from giaann_dask.diagnostics.evaluation_report import save_report
-    from giaann_dask.diagnostics.pictures.difference import draw_difference
-    from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
-    from giaann_dask.errors import GiaannError
-    from giaann_dask.islands.definition import Island
-    from giaann_dask.islands.merging import MergeReport
-    from giaann_dask.islands.pack_options import PackOptions
-    from giaann_dask.islands.packing import PackReport
-    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
-    from giaann_dask.models.columns.state.inference_options import InferenceOptions
-    from giaann_dask.models.columns.v2.v2_options import V2Settings
-    from giaann_dask.models.generation_options import BatchOptions, BeamOptions, GenerationOptions, SamplingOptions
-    from giaann_dask.models.words.counted_model import CountedModel
-    from giaann_dask.models.words.counted_predictor import SeenWords
-    from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
-    from giaann_dask.models.words.stream import Context
-    from giaann_dask.object_urls import place
-    from giaann_dask.planning.hardware import Hardware
-    from giaann_dask.planning.search import PlanTarget, TrainingPlan
-    from giaann_dask.planning.simulation import SimulationOptions
-    from giaann_dask.rows.row_options import RowOptions
-    from giaann_dask.serving.network_server import Server, serve
-    from giaann_dask.serving.serving_options import ServingOptions
-    from giaann_dask.spec import Specification
-    from giaann_dask.store.corpus import EncodedCorpus
-    from giaann_dask.text.inputs import Files
-    from giaann_dask.text.read_options import ReadOptions
-    from giaann_dask.training.training_options import SelectionOptions, TrainingOptions
+    from giaann_dask.algebra.certificates import RemovalReport as RemovalReport
+    from giaann_dask.algebra.comparison import NetworkDifference as NetworkDifference
+    from giaann_dask.api.algebra import add as add
+    from giaann_dask.api.algebra import diff as diff
+    from giaann_dask.api.algebra import forget as forget
+    from giaann_dask.api.algebra import index as index
+    from giaann_dask.api.algebra import prune as prune
+    from giaann_dask.api.cluster import connect as connect
+    from giaann_dask.api.islands import change_keys as change_keys
+    from giaann_dask.api.islands import create_island as create_island
+    from giaann_dask.api.islands import join_island as join_island
+    from giaann_dask.api.islands import merge_bundles as merge_bundles
+    from giaann_dask.api.islands import pack_bundle as pack_bundle
+    from giaann_dask.api.network import Network as Network
+    from giaann_dask.api.network import open as open
+    from giaann_dask.api.planning import plan as plan
+    from giaann_dask.api.planning import simulate as simulate
+    from giaann_dask.api.text_options import TextOptions as TextOptions
+    from giaann_dask.api.training import Training as Training
+    from giaann_dask.api.training import encode as encode
+    from giaann_dask.api.training import new_inputs as new_inputs
+    from giaann_dask.api.training import train as train
+    from giaann_dask.cluster import ClusterOptions as ClusterOptions
+    from giaann_dask.cluster import roles_of as roles_of
+    from giaann_dask.cluster import start_cluster as start_cluster
+    from giaann_dask.diagnostics.evaluation_report import save_report as save_report
+    from giaann_dask.diagnostics.pictures.difference import draw_difference as draw_difference
+    from giaann_dask.diagnostics.pictures.draw_options import DrawOptions as DrawOptions
+    from giaann_dask.errors import GiaannError as GiaannError
+    from giaann_dask.islands.definition import Island as Island
+    from giaann_dask.islands.merging import MergeReport as MergeReport
+    from giaann_dask.islands.pack_options import PackOptions as PackOptions
+    from giaann_dask.islands.packing import PackReport as PackReport
+    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions as EvaluationOptions
+    from giaann_dask.models.columns.state.inference_options import InferenceOptions as InferenceOptions
+    from giaann_dask.models.columns.v2.v2_options import V2Settings as V2Settings
+    from giaann_dask.models.generation_options import BatchOptions as BatchOptions
+    from giaann_dask.models.generation_options import BeamOptions as BeamOptions
+    from giaann_dask.models.generation_options import GenerationOptions as GenerationOptions
+    from giaann_dask.models.generation_options import SamplingOptions as SamplingOptions
+    from giaann_dask.models.words.counted_model import CountedModel as CountedModel
+    from giaann_dask.models.words.counted_predictor import SeenWords as SeenWords
+    from giaann_dask.models.words.score_report import ScoreReport as ScoreReport
+    from giaann_dask.models.words.score_report import ScoringOptions as ScoringOptions
+    from giaann_dask.models.words.stream import Context as Context
+    from giaann_dask.object_urls import place as place
+    from giaann_dask.planning.hardware import Hardware as Hardware
+    from giaann_dask.planning.search import PlanTarget as PlanTarget
+    from giaann_dask.planning.search import TrainingPlan as TrainingPlan
+    from giaann_dask.planning.simulation import SimulationOptions as SimulationOptions
+    from giaann_dask.rows.row_options import RowOptions as RowOptions
+    from giaann_dask.serving.network_server import Server as Server
+    from giaann_dask.serving.network_server import serve as serve
+    from giaann_dask.serving.serving_options import ServingOptions as ServingOptions
+    from giaann_dask.spec import Specification as Specification
+    from giaann_dask.store.corpus import EncodedCorpus as EncodedCorpus
+    from giaann_dask.text.inputs import Files as Files
+    from giaann_dask.text.read_options import ReadOptions as ReadOptions
+    from giaann_dask.training.training_options import SelectionOptions as SelectionOptions
+    from giaann_dask.training.training_options import TrainingOptions as TrainingOptions
 
-_MODULES = {
-    "BatchOptions": "giaann_dask.models.generation_options",
-    "BeamOptions": "giaann_dask.models.generation_options",
-    "ClusterOptions": "giaann_dask.cluster",
-    "Context": "giaann_dask.models.words.stream",
-    "CountedModel": "giaann_dask.models.words.counted_model",
-    "DrawOptions": "giaann_dask.diagnostics.pictures.draw_options",
-    "EncodedCorpus": "giaann_dask.store.corpus",
-    "EvaluationOptions": "giaann_dask.models.columns.evaluation.evaluation_options",
-    "Files": "giaann_dask.text.inputs",
-    "GenerationOptions": "giaann_dask.models.generation_options",
-    "GiaannError": "giaann_dask.errors",
-    "Hardware": "giaann_dask.planning.hardware",
-    "InferenceOptions": "giaann_dask.models.columns.state.inference_options",
-    "Island": "giaann_dask.islands.definition",
-    "MergeReport": "giaann_dask.islands.merging",
-    "Network": "giaann_dask.api.network",
-    "NetworkDifference": "giaann_dask.algebra.comparison",
-    "PackOptions": "giaann_dask.islands.pack_options",
-    "PackReport": "giaann_dask.islands.packing",
-    "PlanTarget": "giaann_dask.planning.search",
-    "ReadOptions": "giaann_dask.text.read_options",
-    "RemovalReport": "giaann_dask.algebra.certificates",
-    "RowOptions": "giaann_dask.rows.row_options",
-    "SamplingOptions": "giaann_dask.models.generation_options",
-    "ScoreReport": "giaann_dask.models.words.score_report",
-    "ScoringOptions": "giaann_dask.models.words.score_report",
-    "SeenWords": "giaann_dask.models.words.counted_predictor",
-    "SelectionOptions": "giaann_dask.training.training_options",
-    "Server": "giaann_dask.serving.network_server",
-    "ServingOptions": "giaann_dask.serving.serving_options",
-    "SimulationOptions": "giaann_dask.planning.simulation",
-    "Specification": "giaann_dask.spec",
-    "TextOptions": "giaann_dask.api.text_options",
-    "Training": "giaann_dask.api.training",
-    "TrainingOptions": "giaann_dask.training.training_options",
-    "TrainingPlan": "giaann_dask.planning.search",
-    "V2Settings": "giaann_dask.models.columns.v2.v2_options",
-    "add": "giaann_dask.api.algebra",
-    "change_keys": "giaann_dask.api.islands",
-    "connect": "giaann_dask.api.cluster",
-    "create_island": "giaann_dask.api.islands",
-    "diff": "giaann_dask.api.algebra",
-    "draw_difference": "giaann_dask.diagnostics.pictures.difference",
-    "encode": "giaann_dask.api.training",
-    "forget": "giaann_dask.api.algebra",
-    "index": "giaann_dask.api.algebra",
-    "join_island": "giaann_dask.api.islands",
-    "merge_bundles": "giaann_dask.api.islands",
-    "new_inputs": "giaann_dask.api.training",
-    "open": "giaann_dask.api.network",
-    "pack_bundle": "giaann_dask.api.islands",
-    "place": "giaann_dask.object_urls",
-    "plan": "giaann_dask.api.planning",
-    "prune": "giaann_dask.api.algebra",
-    "roles_of": "giaann_dask.cluster",
-    "save_report": "giaann_dask.diagnostics.evaluation_report",
-    "serve": "giaann_dask.serving.network_server",
-    "simulate": "giaann_dask.api.planning",
-    "start_cluster": "giaann_dask.cluster",
-    "train": "giaann_dask.api.training",
+# The public names of each module.
+_HOMES = {
+    "algebra.certificates": ("RemovalReport",),
+    "algebra.comparison": ("NetworkDifference",),
+    "api.algebra": ("add", "diff", "forget", "index", "prune"),
+    "api.cluster": ("connect",),
+    "api.islands": ("change_keys", "create_island", "join_island", "merge_bundles", "pack_bundle"),
+    "api.network": ("Network", "open"),
+    "api.planning": ("plan", "simulate"),
+    "api.text_options": ("TextOptions",),
+    "api.training": ("Training", "encode", "new_inputs", "train"),
+    "cluster": ("ClusterOptions", "roles_of", "start_cluster"),
+    "diagnostics.evaluation_report": ("save_report",),
+    "diagnostics.pictures.difference": ("draw_difference",),
+    "diagnostics.pictures.draw_options": ("DrawOptions",),
+    "errors": ("GiaannError",),
+    "islands.definition": ("Island",),
+    "islands.merging": ("MergeReport",),
+    "islands.pack_options": ("PackOptions",),
+    "islands.packing": ("PackReport",),
+    "models.columns.evaluation.evaluation_options": ("EvaluationOptions",),
+    "models.columns.state.inference_options": ("InferenceOptions",),
+    "models.columns.v2.v2_options": ("V2Settings",),
+    "models.generation_options": ("BatchOptions", "BeamOptions", "GenerationOptions", "SamplingOptions"),
+    "models.words.counted_model": ("CountedModel",),
+    "models.words.counted_predictor": ("SeenWords",),
+    "models.words.score_report": ("ScoreReport", "ScoringOptions"),
+    "models.words.stream": ("Context",),
+    "object_urls": ("place",),
+    "planning.hardware": ("Hardware",),
+    "planning.search": ("PlanTarget", "TrainingPlan"),
+    "planning.simulation": ("SimulationOptions",),
+    "rows.row_options": ("RowOptions",),
+    "serving.network_server": ("Server", "serve"),
+    "serving.serving_options": ("ServingOptions",),
+    "spec": ("Specification",),
+    "store.corpus": ("EncodedCorpus",),
+    "text.inputs": ("Files",),
+    "text.read_options": ("ReadOptions",),
+    "training.training_options": ("SelectionOptions", "TrainingOptions"),
 }
+_MODULES = {name: f"giaann_dask.{module}" for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "BatchOptions",
-    "BeamOptions",
-    "ClusterOptions",
-    "Context",
-    "CountedModel",
-    "DrawOptions",
-    "EncodedCorpus",
-    "EvaluationOptions",
-    "Files",
-    "GenerationOptions",
-    "GiaannError",
-    "Hardware",
-    "InferenceOptions",
-    "Island",
-    "MergeReport",
-    "Network",
-    "NetworkDifference",
-    "PackOptions",
-    "PackReport",
-    "PlanTarget",
-    "ReadOptions",
-    "RemovalReport",
-    "RowOptions",
-    "SamplingOptions",
-    "ScoreReport",
-    "ScoringOptions",
-    "SeenWords",
-    "SelectionOptions",
-    "Server",
-    "ServingOptions",
-    "SimulationOptions",
-    "Specification",
-    "TextOptions",
-    "Training",
-    "TrainingOptions",
-    "TrainingPlan",
-    "V2Settings",
-    "add",
-    "change_keys",
-    "connect",
-    "create_island",
-    "diff",
-    "draw_difference",
-    "encode",
-    "forget",
-    "index",
-    "join_island",
-    "merge_bundles",
-    "new_inputs",
-    "open",
-    "pack_bundle",
-    "place",
-    "plan",
-    "prune",
-    "roles_of",
-    "save_report",
-    "serve",
-    "simulate",
-    "start_cluster",
-    "train",
-]
+__all__ = sorted(_MODULES)
 
 provide_code_cache()
 

@@ -218,10 +218,11 @@ def test_commands(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_village(home / ODD, 30)
     (home / "my spec.toml").write_text(f"{MARK}seed_tokens = 6\n", encoding="utf-8")
     train = ["train", f"--network={(home / 'my net').as_uri()}", "--specification=~/my spec.toml", "--workers=0"]
-    assert run([*train, "--events=~/my events", f"--rounds={(home / 'my rounds').as_uri()}", f"~/{ODD}"]) == 0
-    assert run(["evaluate", "~/my net", (home / ODD).as_uri(), "--workers=0", "--report=~/my report.html"]) == 0
+    assert run([*train, "--events=~/my events", f"~/{ODD}"]) == 0
+    evaluate = ["evaluate", "~/my net", (home / ODD).as_uri(), "--workers=0", "--report=~/my report.html"]
+    assert run([*evaluate, f"--events={(home / 'other events').as_uri()}"]) == 0
     assert run(["export", "~/my net", "--out=~/my export.npz"]) == 0
-    for name in ("my events", "my rounds", "my report.html", "my export.npz"):
+    for name in ("my events", "other events", "my report.html", "my export.npz"):
         assert (home / name).stat().st_size > 0
     assert open_at_ref("~/my net").specification == Specification(seed_tokens=6)
     assert open_at_ref((home / "my net").as_uri() + "@main").commit

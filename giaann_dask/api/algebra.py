@@ -21,7 +21,7 @@ from giaann_dask.algebra.removal import forget_documents
 from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
 from giaann_dask.api.text_options import TextOptions
-from giaann_dask.api.texts import read_inputs, sources_of
+from giaann_dask.api.texts import commit_sources, read_inputs
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
@@ -106,12 +106,9 @@ def add(
     options = OverlapOptions(overlap=overlap)
     if texts is not None and readers:
         inputs, chosen = read_inputs(texts, text)
-        first = readers[0]
-        sources = sources_of(first.manifest().specification, chosen, first.tokenizer() or first.ever_pos())
-        options = OverlapOptions(overlap=overlap, inputs=inputs, sources=sources)
+        options = OverlapOptions(overlap=overlap, inputs=inputs, sources=commit_sources(readers[0], chosen))
     with observe_work(client, Workload(), progress, observer) as (used, reporting):
-        commit: str = add_networks(used, readers, absolute_place(out), options, reporting)
-    return Network(out, commit)
+        return Network(out, add_networks(used, readers, absolute_place(out), options, reporting))
 
 
 @names_keywords
@@ -183,9 +180,9 @@ def forget(
         held, chosen = read_inputs(texts, text)
     store = NetworkStore(os.fspath(network), branch or BRANCH)
     reader = store.open(store.head())
-    sources = sources_of(reader.manifest().specification, chosen, reader.tokenizer() or reader.ever_pos())
+    sources = commit_sources(reader, chosen)
     with observe_work(client, Workload(read, chosen.reading.text_field, None), progress, observer) as (used, reporting):
-        report: RemovalReport = forget_documents(
+        return forget_documents(
             used,
             store,
             read,
@@ -196,7 +193,6 @@ def forget(
             certificate=None if certificate is None else Path(certificate),
             observer=reporting,
         )
-    return report
 
 
 @names_keywords
@@ -260,10 +256,9 @@ def index(
     read, chosen = read_inputs(texts, text)
     store = NetworkStore(os.fspath(network), branch or BRANCH)
     reader = store.open(store.head())
-    sources = sources_of(reader.manifest().specification, chosen, reader.tokenizer() or reader.ever_pos())
+    sources = commit_sources(reader, chosen)
     with observe_work(client, Workload(read, chosen.reading.text_field, None), progress, observer) as (used, reporting):
-        commit: str = index_network(used, store, read, sources, reporting)
-    return Network(os.fspath(network), commit)
+        return Network(os.fspath(network), index_network(used, store, read, sources, reporting))
 
 
 @names_keywords
@@ -311,11 +306,9 @@ def diff(
     readers = _reader(old), _reader(new)
     options = GenerationOptions(max_tokens=max_tokens, runners_up=1, reasons=0)
     with observe_work(client, Workload(), progress, observer) as (used, reporting):
-        difference: NetworkDifference = compare_networks(used, *readers, largest=largest, observer=reporting)
-        if not prompts:
-            return difference
-        changed = _changed_predictions(used, readers, list(prompts), options)
-    return replace(difference, prompts=len(prompts), predictions=changed)
+        difference = compare_networks(used, *readers, largest=largest, observer=reporting)
+        changed = _changed_predictions(used, readers, list(prompts), options) if prompts else ()
+        return replace(difference, prompts=len(prompts), predictions=changed)
 
 
 def _changed_predictions(
@@ -385,8 +378,7 @@ def prune(
     """
     options, reader = PruningOptions(min_strength=min_strength, keep=keep), _reader(network)
     with observe_work(client, Workload(), progress, observer) as (used, reporting):
-        commit: str = prune_network(used, reader, absolute_place(out), options, reporting)
-    return Network(out, commit)
+        return Network(out, prune_network(used, reader, absolute_place(out), options, reporting))
 
 
 def _reader(network: NetworkLike) -> CommitReader:

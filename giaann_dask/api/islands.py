@@ -103,13 +103,10 @@ def create_island(
     store = open_store(place)
     new = store is None
     if store is None:
-        made = Island(
-            specification=specification or Specification(),
-            ever_pos=EverPos(),
-        )
-        model_of(made.specification).require_trainable(made.specification)
-        made = replace(made, ever_pos=_lexicon(made.specification, ever_pos))
-        store = NetworkStore.create(place, Manifest.new(made.specification), made.ever_pos)
+        # An island checks that the network will not depend on the order of its text.
+        begun = Island(specification=specification or Specification(), ever_pos=EverPos()).specification
+        model_of(begun).require_trainable(begun)
+        store = NetworkStore.create(place, Manifest.new(begun), _lexicon(begun, ever_pos))
     reader = store.open(_commit_of(network, store))
     stored = reader.manifest().specification
     reader.manifest().require_sum(place)
@@ -271,14 +268,9 @@ def pack_bundle(
     store = NetworkStore(os.fspath(network))
     reader = store.open(_commit_of(network, store))
     reading = sources_of(read.specification, chosen, read.ever_pos)
-    with observe_work(client, Workload(sources, chosen.reading.text_field, None), progress, observer) as (
-        used,
-        reporting,
-    ):
-        report: PackReport = pack_file(
-            used, reader, read, sources, reading, secret, path, options=options or PackOptions(), observer=reporting
-        )
-    return report
+    workload, wanted = Workload(sources, chosen.reading.text_field, None), options or PackOptions()
+    with observe_work(client, workload, progress, observer) as (used, reporting):
+        return pack_file(used, reader, read, sources, reading, secret, path, options=wanted, observer=reporting)
 
 
 @names_keywords
@@ -351,10 +343,7 @@ def merge_bundles(
     )
     store = NetworkStore(os.fspath(network))
     with observe_work(client, Workload(), progress, observer) as (used, reporting):
-        reports: list[MergeReport] = merge_files(
-            used, store, read, [local_path(each) for each in bundles], options, overlap, reporting
-        )
-    return reports
+        return merge_files(used, store, read, list(map(local_path, bundles)), options, overlap, reporting)
 
 
 def _commit_of(network: PathLike | Network, store: NetworkStore) -> str:
@@ -371,12 +360,7 @@ def _read_keys(keys: Mapping[str, PathLike]) -> dict[str, str]:
 
 def _lexicon(specification: Specification, ever_pos: str | None) -> EverPos:
     """Return the ever-POS lexicon of a new network."""
+    TextOptions(ever_pos=ever_pos).require_fit(specification)
     if not specification.traits.columns:
-        if ever_pos is not None:
-            raise OptionError(
-                f"ever_pos with profile {specification.profile}",
-                "words that have no parts of speech",
-                "leave it out",
-            )
         return EverPos()
     return EverPos.from_lemminflect() if ever_pos in (None, DEFAULT) else EverPos.from_json(str(ever_pos))

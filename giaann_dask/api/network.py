@@ -324,7 +324,7 @@ class Network(Summarised, Mapping[str, "Column"]):
             If no sentence of the text is long enough.
         """
         from giaann_dask.api.calibration import calibrate
-        from giaann_dask.api.texts import read_inputs, sources_of
+        from giaann_dask.api.texts import commit_sources, read_inputs
         from giaann_dask.diagnostics.progress import Workload
         from giaann_dask.models import model_of
         from giaann_dask.models.base import EvaluatedText
@@ -337,8 +337,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         corpora = [EncodedCorpus(name) for name in read if is_corpus(name)]
         # Accuracy by part of speech is reported where all corpora store parts of speech.
         tagged = self.specification.traits.columns and all(corpus.attributes["parts_of_speech"] for corpus in corpora)
-        lexicon = self._reader.tokenizer() or self._reader.ever_pos()
-        sources = sources_of(self.specification, tagging, lexicon, drop_short=True)
+        sources = commit_sources(self._reader, tagging, drop_short=True)
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=tagged))
         workload = Workload(read, tagging.reading.text_field, chosen.max_sequences)
         with observe_work(client, workload, progress, observer) as (used, reporting):
@@ -402,17 +401,16 @@ class Network(Summarised, Mapping[str, "Column"]):
         `training`; a network of profile ``contexts`` has their counts (see `score`).
         """
         from giaann_dask.api.text_options import TextOptions
-        from giaann_dask.api.texts import as_sources, sources_of
+        from giaann_dask.api.texts import as_sources, commit_sources
         from giaann_dask.models.contexts.evaluation import BaselineTexts, score_same_tokens
         from giaann_dask.models.words.score_report import ScoringOptions
 
         spec = self.specification
         if not spec.traits.columns:
             raise OptionError(f"a training text for a network of profile {spec.profile}", "its own counts", "use score")
-        lexicon = self._reader.tokenizer() or self._reader.ever_pos()
         trained, tested = as_sources(training), as_sources(inputs)
         chosen = (text or TextOptions()).fitting([*trained, *tested])
-        read = [sources_of(spec, chosen, lexicon, drop_short=short) for short in (False, True)]
+        read = [commit_sources(self._reader, chosen, drop_short=short) for short in (False, True)]
         texts = BaselineTexts(trained, tested, *read)
         with use_client(client) as used, attempt():
             return score_same_tokens(used, self._reader, texts, options or ScoringOptions())

@@ -115,6 +115,12 @@ def sources_of(
     )
 
 
+def commit_sources(reader: CommitReader, text: TextOptions, drop_short: bool = False) -> SourceOptions:
+    """Return the reading and tagging of text for the network of a commit; see `sources_of`."""
+    lexicon = reader.tokenizer() or reader.ever_pos()
+    return sources_of(reader.manifest().specification, text, lexicon, drop_short)
+
+
 def decide_text(
     client: Client,
     reader: CommitReader | None,

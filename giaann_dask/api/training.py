@@ -178,23 +178,7 @@ def train(
 
 
 @overload
-def train(
-    inputs: Inputs,
-    network: str | Path,
-    *,
-    client: ClientLike | None = ...,
-    specification: Specification | None = ...,
-    profile: str | None = ...,
-    text: TextOptions | None = ...,
-    options: TrainingOptions | None = ...,
-    branch: str | None = ...,
-    storage_options: Mapping[str, object] | None = ...,
-    progress: bool | None = ...,
-    observer: Observer = ...,
-    stop: threading.Event | None = ...,
-    wait: Literal[False],
-    **keywords: Any,
-) -> Training: ...
+def train(inputs: Inputs, network: str | Path, *, wait: Literal[False], **keywords: Any) -> Training: ...
 
 
 @names_keywords

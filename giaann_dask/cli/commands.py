@@ -16,7 +16,7 @@ import click
 from giaann_dask.cli.click_ext import PLAIN, Group, section
 from giaann_dask.cli.output import answer, figures, is_verbose, say
 from giaann_dask.cli.process import stop_on_signals
-from giaann_dask.cli.progress import event_log, events_option, progress, round_log, rounds_option, waiting
+from giaann_dask.cli.progress import event_log, events_option, progress, waiting
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
     INPUTS,
@@ -148,7 +148,6 @@ def encode(
 )
 @network_options
 @training_options()
-@rounds_option
 @new_text_options
 @events_option
 @dense_options
@@ -188,7 +187,7 @@ def train(
             text=text,
             options=training,
             branch=branch,
-            observer=event_log(values["events"], round_log(values["rounds"], observer)),
+            observer=event_log(values["events"], observer),
             stop=stop,
         )
     report = trained.training_report

@@ -21,7 +21,7 @@ import click
 from giaann_dask.cli.click_ext import PLAIN, Command, Group, Items, options_of, section, without_dashes
 from giaann_dask.cli.output import answer, figures, say
 from giaann_dask.cli.process import stop_on_signals
-from giaann_dask.cli.progress import progress, round_log, rounds_option, waiting
+from giaann_dask.cli.progress import event_log, events_option, progress, waiting
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
     NETWORK_PATH,
@@ -190,7 +190,7 @@ def job() -> None:
 @_WAIT
 @network_options
 @training_options()
-@rounds_option
+@events_option
 @new_text_options
 @dense_options
 def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], **values: Any) -> None:
@@ -225,7 +225,7 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
         progress(workload) as observer,
         stop_on_signals() as stop,
     ):
-        work(options, entry, client, round_log(values["rounds"], observer), stop)
+        work(options, entry, client, event_log(values["events"], observer), stop)
     answer(entry, values["as_json"], figures(entry, *entry))
 
 

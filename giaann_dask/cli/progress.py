@@ -1,7 +1,7 @@
-"""Show events of a command as progress bars, log them, and write them to files: ``--events`` and ``--rounds``.
+"""Show events of a command as progress bars, log them, and write them to a file: ``--events``.
 
-Bars are on standard error; nothing is shown when that is not a terminal. Files get one JSON object a line while the
-command runs; the fields of the events are in `giaann_dask.events`. Results are printed by `output`; the bars are in
+Bars are on standard error; nothing is shown when that is not a terminal. The file gets one JSON object a line while
+the command runs; the fields of the events are in `giaann_dask.events`. Results are printed by `output`; the bars are in
 `giaann_dask.diagnostics.progress`.
 """
 
@@ -121,16 +121,6 @@ def events_option(command: Command) -> Command:
     )(command)
 
 
-def rounds_option(command: Command) -> Command:
-    """Add ``--rounds``."""
-    return section("Output and logging")(
-        "--rounds",
-        type=APPENDED_FILE,
-        metavar="FILE",
-        help="Append what every round moved: bytes, messages, overlaps, busiest region; a JSON object a line.",
-    )(command)
-
-
 def event_log(file: TextIO | None, observer: Observer) -> Observer:
     """Write an observer's events to a file, too, one JSON object a line.
 
@@ -164,23 +154,6 @@ def event_log(file: TextIO | None, observer: Observer) -> Observer:
             regions_written = float("-inf")
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
         _append(file, {"event": type(event).__name__, "time": moment, "elapsed_s": round(seconds, 3), **asdict(event)})
-
-    return notify_all(write, observer)
-
-
-def round_log(file: TextIO | None, observer: Observer) -> Observer:
-    """Write the figures of rounds to a file, too, one JSON object a line.
-
-    Each line has the fields of `RoundIntegrated`, and ``seconds`` since the command began to work. Parameters and
-    result are those of `event_log`.
-    """
-    if file is None:
-        return observer
-    started = time.perf_counter()
-
-    def write(event: Event) -> None:
-        if isinstance(event, RoundIntegrated):
-            _append(file, {**asdict(event), "seconds": round(time.perf_counter() - started, 3)})
 
     return notify_all(write, observer)
 

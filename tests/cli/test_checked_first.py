@@ -82,7 +82,6 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--set pos_factors=VERB=many", "--set pos_factors is 'VERB=many'"),
         ("--set permanence_growth=1", "permanence"),
         ("--set permanence_decay=1", "permanence"),
-        ("--rounds none/rounds", "none/rounds"),
         ("--events none/events", "none/events"),
         ("--network WORDS --ever-pos corpus", "ever-pos with profile contexts"),
         ("--network WORDS --set regions=3", "as asked for"),

@@ -168,12 +168,13 @@ def test_regions_split_and_packed_from_the_command_line(trained: Path, data_fold
     common = ("--tagger", "gold", "--ever-pos", golden.ever_pos, "--workers", "1", "--flags", "history")
     sizes = ("--set", "regions=2", "--region-bytes", "60kB", "--hot-bytes", "0", "--commit-sequences", "40")
     sizes = (*sizes, "--set", "placement=balanced")
-    rest = ("--keep-commits", "2", "--batch-sequences", "20", "--rounds", trained / "rounds.jsonl")
+    rest = ("--keep-commits", "2", "--batch-sequences", "20", "--events", trained / "events.jsonl")
     limit = ("--max-sequences", "200")
     made = answer("train", golden.text, "--network", network, *common, *sizes, *rest, *limit)
     assert made["connections"] == 48590
     assert made["regions"] > 2
-    rounds = [json.loads(line) for line in (trained / "rounds.jsonl").read_text().splitlines()]
+    events = [json.loads(line) for line in (trained / "events.jsonl").read_text().splitlines()]
+    rounds = [each for each in events if each["event"] == "RoundIntegrated"]
     assert len(rounds) >= 5
     assert sum(each["messages"] for each in rounds) == made["messages"]
     shown = answer("inspect", network)
