@@ -63,8 +63,6 @@ def add(
         differ.
     out : str or Path
         Folder of the sum.
-    client : Client, cluster or str, optional
-        The current client by default, else that of a new local cluster.
     overlap : {"refuse", "once"}
         What to do with text that two networks hold: refuse, or count it once. A network all of whose text earlier
         ones hold is left out. Of one that holds some of it, that text is subtracted: as an earlier commit of the
@@ -73,10 +71,8 @@ def add(
         The text that networks share, as it was given to `train`, where no commit holds it alone.
     text : TextOptions, optional
         How it is tagged; as in training.
-    progress : bool, optional
-        Whether progress bars are shown; by default in notebooks.
-    observer : callable, optional
-        Called with every event.
+    client, progress, observer
+        See `giaann_dask.train`.
     **keywords
         Fields of `text`, and of the options within these, by their names.
 
@@ -136,8 +132,6 @@ def forget(
     documents : str, Path, Files or iterable of texts
         The documents, as they were given to `train`: the text itself is needed, for the network does not store it. Or
         identities of parts of text in its ledger (`Network.text_parts`; several as `Files`), whose text is in `texts`.
-    client : Client, cluster or str, optional
-        The current client by default, else that of a new local cluster.
     texts : str, Path, Files or iterable of texts, optional
         Where the text of identities is: files or a corpus that hold it beside other text. By default where training
         read it, which a network with an index knows.
@@ -153,10 +147,8 @@ def forget(
         that the same call writes it after an interruption.
     branch : str, optional
         Branch that the commit is made on, ``main`` by default; the others keep the documents.
-    progress : bool, optional
-        Whether progress bars are shown; by default in notebooks.
-    observer : callable, optional
-        Called with every event.
+    client, progress, observer
+        See `giaann_dask.train`.
     **keywords
         Fields of `text`, and of the options within these, by their names.
 
@@ -219,16 +211,12 @@ def index(
     texts : str, Path, Files or iterable of texts
         All text that it was trained on, as it was given to `train`, for the network does not store it. Other text among
         it is left out. With flags of history in the order of training.
-    client : Client, cluster or str, optional
-        The current client by default, else that of a new local cluster.
     text : TextOptions, optional
         How text is tagged; as in training.
     branch : str, optional
         Branch that the commit is made on, ``main`` by default.
-    progress : bool, optional
-        Whether progress bars are shown; by default in notebooks.
-    observer : callable, optional
-        Called with every event.
+    client, progress, observer
+        See `giaann_dask.train`.
     **keywords
         Fields of `text`, and of the options within these, by their names.
 
@@ -279,18 +267,14 @@ def diff(
     ----------
     old, new : str, Path or Network
         A `Network` is compared as of its commit, a path as of its last one.
-    client : Client, cluster or str, optional
-        The current client by default, else that of a new local cluster.
     largest : int
         How many connections of each kind are named.
     prompts : sequence of str
         Texts that both networks continue; those that they continue differently are named.
     max_tokens : int
         Tokens of each continuation at most.
-    progress : bool, optional
-        Whether progress bars are shown; by default in notebooks.
-    observer : callable, optional
-        Called with every event.
+    client, progress, observer
+        See `giaann_dask.train`.
 
     Returns
     -------
@@ -348,12 +332,8 @@ def prune(
         Least strength of connections that stay, as stored; of profile ``contexts`` the least count.
     keep : float, optional
         Share of the connections that stay, the strongest ones, at most: those of the same strength all stay or all go.
-    client : Client, cluster or str, optional
-        The current client by default, else that of a new local cluster.
-    progress : bool, optional
-        Whether progress bars are shown; by default in notebooks.
-    observer : callable, optional
-        Called with every event.
+    client, progress, observer
+        See `giaann_dask.train`.
 
     Returns
     -------

@@ -241,14 +241,10 @@ def pack_bundle(
         File of the private key.
     options : PackOptions, optional
         Size of groups, and whether their text is offered to be audited.
-    client : Client, cluster or str, optional
-        The current client by default, else that of a new local cluster.
     text : TextOptions, optional
         How text is tagged; as in training.
-    progress : bool, optional
-        Whether progress bars are shown; by default in notebooks.
-    observer : callable, optional
-        Called with every event.
+    client, progress, observer
+        See `giaann_dask.train`.
     **keywords
         Fields of `options` and `text`, and of the options within these, by their names.
 
@@ -307,14 +303,10 @@ def merge_bundles(
         Text of bundles that do not offer it themselves.
     overlap : {"refuse", "once"}
         What to do with a bundle of which a part is held already: refuse it, or add its other groups.
-    client : Client, cluster or str, optional
-        The current client by default, else that of a new local cluster.
     text : TextOptions, optional
         How the text of bundles is tagged.
-    progress : bool, optional
-        Whether progress bars are shown; by default in notebooks.
-    observer : callable, optional
-        Called with every event.
+    client, progress, observer
+        See `giaann_dask.train`.
     **keywords
         Fields of `text`, and of the options within these, by their names.
 

@@ -91,8 +91,6 @@ def encode(
         Files, folders, globs or datasets, or texts; see `train`.
     out : str or Path
         Folder of the new corpus.
-    client : Client, cluster or str, optional
-        The current client by default, else that of a new local cluster.
     specification : Specification, optional
         Limits of sentences, number of branches, and whether parts of speech are needed.
     profile : {"v1", "v2"}, optional
@@ -104,10 +102,8 @@ def encode(
     storage_options : mapping of str to str or bool, optional
         How the object stores of URLs among these arguments are reached (`giaann_dask.object_urls.StorageOptions`);
         what is left out comes from the environment. For places that need different ones, see `giaann_dask.place`.
-    progress : bool, optional
-        Whether progress bars are shown; by default in notebooks.
-    observer : callable, optional
-        Called with every event.
+    client, progress, observer
+        See `giaann_dask.train`.
     **keywords
         Fields of `specification` and `text`, and of the options within these, by their names.
 

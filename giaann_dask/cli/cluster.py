@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +19,12 @@ from giaann_dask.cli.shared_options import (
     NETWORK,
     NETWORK_PATH,
     common_options,
+    json_option,
     output_options,
     prepared,
+    running_options,
 )
+from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
@@ -83,18 +84,14 @@ def cluster(
             # Written atomically, as other processes wait for the file.
             write_file(scheduler_file, json.dumps({"address": started.scheduler_address}), "the scheduler file")
         answer(ready, as_json, figures(ready, *ready))
-        _wait(stop, lambda: started.scheduler.status.name == "running")
+        # In short intervals, so that signals are handled, or until ``cluster stop`` is run.
+        while started.scheduler.status.name == "running" and not stop.wait(0.5):
+            pass
     if scheduler_file is not None:
         scheduler_file.unlink(missing_ok=True)
 
 
-def _running_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name a running cluster."""
-    address = click.option("--scheduler", metavar="ADDRESS", help="The scheduler: tcp:// or tls://host:port.")
-    return address(click.option("--scheduler-file", metavar="FILE", help="The file that the scheduler wrote.")(command))
-
-
-def _running(scheduler: str | None, scheduler_file: str | None) -> ClusterOptions:
+def _required(cluster: ClusterOptions | None) -> ClusterOptions:
     """Return the options that name a running cluster.
 
     Raises
@@ -102,19 +99,16 @@ def _running(scheduler: str | None, scheduler_file: str | None) -> ClusterOption
     OptionError
         If none is named.
     """
-    from giaann_dask.cluster import ClusterOptions
-    from giaann_dask.errors import OptionError
-
-    if scheduler is None and scheduler_file is None:
+    if cluster is None:
         raise OptionError("no scheduler is named", "that of a running cluster", "give --scheduler or --scheduler-file")
-    return ClusterOptions(scheduler=scheduler, scheduler_file=scheduler_file)
+    return cluster
 
 
 @cluster.command("stop")
-@_running_options
-@_output("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+@running_options
+@json_option
 @log_options
-def stop_cluster(scheduler: str | None, scheduler_file: str | None, as_json: bool) -> None:
+def stop_cluster(cluster: ClusterOptions | None, as_json: bool) -> None:
     """Stop a running scheduler and its workers, on whatever machines they are.
 
     For processes that were started by hand, and those that an SSHCluster has left behind, whose client died. Work in
@@ -122,7 +116,7 @@ def stop_cluster(scheduler: str | None, scheduler_file: str | None, as_json: boo
     """
     from giaann_dask.cluster import connect
 
-    options = _running(scheduler, scheduler_file)
+    options = _required(cluster)
     with waiting("stop the cluster"):
         client = connect(options=options, same_versions=False)
         stopped = {
@@ -135,12 +129,10 @@ def stop_cluster(scheduler: str | None, scheduler_file: str | None, as_json: boo
 
 @click.command(cls=Command)
 @click.argument("network", required=False, type=NETWORK_PATH, metavar="[NETWORK]")
-@_running_options
+@running_options
 @click.option("--ref", default=None, metavar="NAME", help="Commit, tag or branch.  [default: the last commit]")
 @output_options
-def persist(
-    network: Path | None, scheduler: str | None, scheduler_file: str | None, ref: str | None, **values: Any
-) -> None:
+def persist(network: Path | None, cluster: ClusterOptions | None, ref: str | None, **values: Any) -> None:
     """Keep a commit in the memory of a cluster's workers, or list what is kept.
 
     Every command on that cluster uses it instead of the store, and its commits take its place.
@@ -149,7 +141,7 @@ def persist(
     from giaann_dask.cluster import connect
     from giaann_dask.cluster.persistence import published_commits
 
-    with connect(options=_running(scheduler, scheduler_file)) as client:
+    with connect(options=_required(cluster)) as client:
         if network is not None:
             with waiting("open the regions"):
                 open_network(network, ref).persist(client)
@@ -159,22 +151,16 @@ def persist(
 
 @click.command(cls=Command)
 @NETWORK
-@_running_options
+@running_options
 @output_options
-def unpersist(network: Path, scheduler: str | None, scheduler_file: str | None, **values: Any) -> None:
+def unpersist(network: Path, cluster: ClusterOptions | None, **values: Any) -> None:
     """Release a network from the memory of a cluster's workers; the store keeps it."""
     from giaann_dask.cluster import connect
     from giaann_dask.training.persisting import unpersist_network
 
-    with connect(options=_running(scheduler, scheduler_file)) as client:
+    with connect(options=_required(cluster)) as client:
         kept = unpersist_network(client, str(network))
     answer({"released": kept}, values["as_json"], ["released" if kept else "it was not persisted"])
-
-
-def _wait(stop: threading.Event, running: Callable[[], bool]) -> None:
-    """Wait for the event in short intervals, so that signals are handled, or until ``cluster stop`` is run."""
-    while running() and not stop.wait(0.5):
-        pass
 
 
 @click.command(cls=Command)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from giaann_dask.cli.click_ext import Command, options_of, section
+from giaann_dask.cli.click_ext import Command, options_of
 from giaann_dask.cli.output import answer, figures, log_options, say, show
 from giaann_dask.cli.progress import waiting
-from giaann_dask.cli.shared_options import NETWORK_PATH, json_option, output_options, silence_dask
+from giaann_dask.cli.shared_options import NETWORK_PATH, json_option, output_options, running_options, silence_dask
 from giaann_dask.errors import MissingDependencyError
 from giaann_dask.printable import printable
 from giaann_dask.registry import PROFILES, Profile
@@ -26,6 +26,7 @@ from giaann_dask.registry import PROFILES, Profile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from giaann_dask.cluster import ClusterOptions
     from giaann_dask.diagnostics.checkup import Finding
     from giaann_dask.serving.serving_options import ServingOptions
 
@@ -38,17 +39,10 @@ _PROMPT = "The old miller carried the flour"
 
 @click.command("compile", cls=Command)
 @click.argument("profiles", nargs=-1, type=click.Choice(PROFILES))
-@section("Cluster")(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Compile on the hosts of the workers of this scheduler instead of here.",
-)
-@section("Cluster")("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
+@running_options
 @json_option
 @log_options
-def compile_ahead(
-    profiles: tuple[Profile, ...], scheduler: str | None, scheduler_file: str | None, as_json: bool
-) -> None:
+def compile_ahead(profiles: tuple[Profile, ...], cluster: ClusterOptions | None, as_json: bool) -> None:
     """Compile ahead of first use, for all PROFILES or those named.
 
     Run it once for every installation. It takes about a minute and saves that time in the first training, evaluation
@@ -56,9 +50,9 @@ def compile_ahead(
     caches of their own, and not again where it has run; workers that are started with `dask worker --preload
     giaann_dask.cluster.compilation` do it themselves.
     """
-    if scheduler is not None or scheduler_file is not None:
+    if cluster is not None:
         silence_dask()
-        _compile_on_workers(profiles, scheduler, scheduler_file, as_json)
+        _compile_on_workers(profiles, cluster, as_json)
         return
     seconds: dict[str, float] = {}
     for profile in profiles or PROFILES:
@@ -75,17 +69,12 @@ def compile_ahead(
     answer({"seconds": seconds}, as_json, figures(seconds, *seconds))
 
 
-def _compile_on_workers(
-    profiles: tuple[Profile, ...], scheduler: str | None, scheduler_file: str | None, as_json: bool
-) -> None:
-    from giaann_dask.cluster import ClusterOptions, connect
+def _compile_on_workers(profiles: tuple[Profile, ...], cluster: ClusterOptions, as_json: bool) -> None:
+    from giaann_dask.cluster import connect
     from giaann_dask.cluster.compilation import compile_on_workers
 
     started = time.perf_counter()
-    with (
-        waiting("compile on the workers"),
-        connect(options=ClusterOptions(scheduler=scheduler, scheduler_file=scheduler_file)) as client,
-    ):
+    with waiting("compile on the workers"), connect(options=cluster) as client:
         compiled = compile_on_workers(client, profiles)
     counts: dict[str, object] = {"caches": len(compiled), "seconds": round(time.perf_counter() - started, 1)}
     lines = [f"{worker}  {place}" for worker, place in compiled.items()]
@@ -116,16 +105,14 @@ def _use(profile: Profile) -> None:
 @click.option("--network", type=NETWORK_PATH, help="Also check whether this network can be read.")
 @click.option("--all-runs", is_flag=True, help="Decode all runs of its commit instead of a sample.")
 @click.option("--ref", metavar="NAME", help="Check an older commit, tag or branch of the network.")
-@section("Cluster")("--scheduler", metavar="ADDRESS", help="Also check the cluster of this scheduler.")
-@section("Cluster")("--scheduler-file", metavar="FILE", help="Likewise, of the scheduler that wrote this file.")
+@running_options
 @options_of("serving", "giaann_dask.serving.serving_options.ServingOptions", "Server", only=("port",))
 @output_options
 def doctor(
     network: Path | None,
     all_runs: bool,
     ref: str | None,
-    scheduler: str | None,
-    scheduler_file: str | None,
+    cluster: ClusterOptions | None,
     serving: ServingOptions,
     as_json: bool,
 ) -> int:
@@ -134,21 +121,18 @@ def doctor(
     Checks versions, devices, memory, disks, ports and caches, and changes nothing, except that it writes a token into
     the network's writer.lock, which the workers of a cluster read. The exit code is 0 when nothing is bad, else 3.
     """
-    from giaann_dask.cluster import ClusterOptions
     from giaann_dask.diagnostics.checkup import check_cluster, check_machine, check_network
 
     if ref is not None and network is None:
         raise click.UsageError("Missing option '--network' beside '--ref'.")
-    options = ClusterOptions(scheduler=scheduler, scheduler_file=scheduler_file)
-    named = scheduler is not None or scheduler_file is not None
     ports = (("scheduler", 8786), ("dashboard", 8787), ("server", serving.port))
     with waiting("look"):
         findings = list(check_machine(network or Path.cwd(), ports))
         if network is not None:
             findings += check_network(network, all_runs, ref)
-        if named:
+        if cluster is not None:
             silence_dask()
-            findings += check_cluster(options, network)
+            findings += check_cluster(cluster, network)
     bad = sum(finding.status == "bad" for finding in findings)
     values = {"well": not bad, "findings": [finding.as_dict() for finding in findings]}
     if as_json:

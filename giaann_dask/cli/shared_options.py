@@ -144,6 +144,10 @@ def common_options(command: Command) -> Command:
     return _cluster(fixed={"device": "cpu"})(output_options(command))
 
 
+# Options that name a running cluster; commands get None where none is named.
+running_options = _cluster(only=("scheduler", "scheduler_file"), optional=True)
+
+
 def dense_options(command: Command) -> Command:
     """Add the options of the commands that compute densely: those of `common_options`, and ``--device``."""
     return _cluster()(output_options(command))
