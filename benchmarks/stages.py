@@ -35,7 +35,7 @@ from giaann_dask.text.blocks import CANDIDATE, FilterOptions, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.reading import read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
-from giaann_dask.text.splitting import Splitter
+from giaann_dask.text.splitting import split_text
 from giaann_dask.text.tagging import make_tagger, tag_text
 from giaann_dask.text.tokens import TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise
@@ -69,7 +69,7 @@ def encode_text(text: str, watch: Stopwatch) -> tuple[Vocabulary, list[EncodedBl
     make_tagger("lexicon")
     blocks, words = [], 0
     for part in read_parts([text]):
-        split = watch.time("split and tokenise", Splitter().split_text, part.passages)
+        split = watch.time("split and tokenise", split_text, part.passages)
         words += len(split.type_of)
         tagged = watch.time("tag", tag_text, "lexicon", split, np.zeros(len(split.ends), np.int64))
 

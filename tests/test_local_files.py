@@ -21,7 +21,7 @@ from giaann_dask.cli.algebra import open_at_ref, read_prompts
 from giaann_dask.cli.shared_options import FILE_PATH, NETWORK_PATH, read_toml
 from giaann_dask.cluster.connecting import connect
 from giaann_dask.diagnostics.evaluation_report import save_report
-from giaann_dask.encoding.tokenizing import save_tokenizer
+from giaann_dask.encoding.lexicon import save_tokenizer
 from giaann_dask.errors import GiaannError, InputEncodingError, InputFormatError, OptionError
 from giaann_dask.islands.signing import generate_key, read_private_key, read_public_key
 from giaann_dask.local_files import is_there, local_name, local_path, read_utf8

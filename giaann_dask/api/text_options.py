@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.errors import OptionError
 from giaann_dask.keywords import names_keywords
-from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.read_options import ReadOptions, check_tagger
 
 if TYPE_CHECKING:
     from giaann_dask.spec import Specification
@@ -58,8 +58,6 @@ class TextOptions:
 
     def __post_init__(self) -> None:
         if self.tagger is not None:
-            from giaann_dask.text.tagging import check_tagger
-
             check_tagger(self.tagger)
 
     def fitting(self, sources: Sequence[Source]) -> TextOptions:
@@ -92,6 +90,6 @@ class TextOptions:
 
             check_ever(self.ever_pos)
         if self.tokenizer is not None:
-            from giaann_dask.encoding.tokenizing import check_tokenizer
+            from giaann_dask.encoding.lexicon import check_tokenizer
 
             check_tokenizer(self.tokenizer)

@@ -13,9 +13,8 @@ from typing import Any, TypeAlias
 from distributed import Client
 
 from giaann_dask.api.text_options import TextOptions
-from giaann_dask.encoding.lexicon import DEFAULT, choose_ever
+from giaann_dask.encoding.lexicon import DEFAULT, LEARN, choose_ever, choose_tokenizer
 from giaann_dask.encoding.sources import SourceOptions
-from giaann_dask.encoding.tokenizing import LEARN, choose_tokenizer
 from giaann_dask.errors import OptionError
 from giaann_dask.object_urls import with_storage_options
 from giaann_dask.spec import Specification

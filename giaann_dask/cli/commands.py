@@ -410,7 +410,7 @@ def train_tokenizer(inputs: tuple[str, ...], size: int, out: Path, **values: Any
 
     The file is one of the package tokenizers; give it to train or encode as --tokenizer FILE.
     """
-    from giaann_dask.encoding.tokenizing import learn_tokenizer, save_tokenizer
+    from giaann_dask.encoding.lexicon import learn_tokenizer, save_tokenizer
 
     with waiting("learn"):
         learnt = learn_tokenizer(inputs, size, values["reading"])

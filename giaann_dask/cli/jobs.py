@@ -203,7 +203,7 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
     from giaann_dask.cluster import connect
     from giaann_dask.workflows.history import history_of, recorded
     from giaann_dask.workflows.job_options import Measure
-    from giaann_dask.workflows.nightly import plan, work
+    from giaann_dask.workflows.recurring import plan, train_nightly
 
     text, training = values["text"], values["training"]
     measured = Measure(inputs=evaluate, text=text, max_sequences=values["evaluate_sequences"])
@@ -225,7 +225,7 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
         progress(workload) as observer,
         stop_on_signals() as stop,
     ):
-        work(options, entry, client, event_log(values["events"], observer), stop)
+        train_nightly(options, entry, client, event_log(values["events"], observer), stop)
     answer(entry, values["as_json"], figures(entry, *entry))
 
 
@@ -252,8 +252,7 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
     from giaann_dask.storage import read_json_lines
     from giaann_dask.workflows.history import beside, history_of, recorded
     from giaann_dask.workflows.job_options import Measure
-    from giaann_dask.workflows.measuring import last_passed
-    from giaann_dask.workflows.weekly import JOB, work
+    from giaann_dask.workflows.recurring import WEEKLY, check_weekly, last_passed
 
     text = values["text"]
     options = values["options"](
@@ -264,18 +263,18 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
     # What is not there is bad input before anything is written.
     commit, identity = Network(network, options.commit).commit, options.evaluation.identity()
     if values["dry_run"]:
-        before = last_passed(read_json_lines(history), JOB, identity)
+        before = last_passed(read_json_lines(history), WEEKLY, identity)
         compared = before and before["commit"]
         found = {"network": str(network), "dry_run": True, "commit": commit, "compared_with": compared}
         answer(found, values["as_json"], figures(found, *found))
         return
     workload = Workload(evaluate, text.reading.text_field)
     with (
-        recorded(JOB, network, history, values["wait_s"]) as entry,
+        recorded(WEEKLY, network, history, values["wait_s"]) as entry,
         connect(options=where) as client,
         progress(workload) as observer,
     ):
-        work(options, entry, history, client, observer)
+        check_weekly(options, entry, history, client, observer)
     # That nothing was compared should not look like a check that was passed.
     shown = entry if "before" in entry else {**entry, "before": "no earlier run on this text that passed"}
     answer(entry, values["as_json"], figures(shown, *shown))

@@ -1,5 +1,9 @@
 """Convert inputs (text or encoded corpora) to units of the ledger, and group the units for ``tag`` tasks.
 
+The driver reads all text once, to divide it into parts and to identify these, so both are the same with any cluster.
+Workers read text that they can see themselves: the driver sends them names and byte ranges, and a worker compares what
+it reads with the identity of the part.
+
 Files are read by `giaann_dask.text.reading`, and blocks are merged in order by `stream`.
 """
 
@@ -7,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from giaann_dask.cluster import task_key
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.cluster.submitting import TaskSubmitter
-from giaann_dask.encoding.worker_reading import WorkerReading, tag_contents
-from giaann_dask.errors import SpecificationError, describe_difference
+from giaann_dask.cluster.waiting import ask_workers, query_scheduler
+from giaann_dask.errors import InputMissingError, SpecificationError, describe_difference
 from giaann_dask.registry import HISTORY
 from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
@@ -27,14 +32,18 @@ from giaann_dask.text.inputs import DATASET_PREFIX
 from giaann_dask.text.ledger import LedgerEntry, identify
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.read_options import ReadOptions
-from giaann_dask.text.reading import read_parts
+from giaann_dask.text.reading import PartRange, locate_part, read_parts, read_range
 from giaann_dask.text.remote_inputs import names_url
+from giaann_dask.text.tagging import tag_block
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.tokens import Part
 
 if TYPE_CHECKING:
-    from distributed import Future
+    from distributed import Client, Future
 
+_LOG = logging.getLogger(__name__)
+# Parts of fewer characters are not read by workers: a range takes some hundred bytes itself.
+_LEAST_CHARACTERS = 2048
 # Approximate size of a sequence of an encoded corpus.
 CORPUS_CHARACTERS = 130
 # Rules of a corpus that has none of its own.
@@ -220,6 +229,77 @@ def check_corpus(corpus: EncodedCorpus, options: SourceOptions) -> None:
         )
 
 
+class WorkerReading:
+    """Decide for each folder of input files whether the workers read them.
+
+    Parameters
+    ----------
+    client : Client
+        Client of the cluster.
+    options : ReadOptions
+        How files are read.
+    """
+
+    def __init__(self, client: Client, options: ReadOptions) -> None:
+        self._client = client
+        self._options = options
+        self._seen: dict[str, bool] = {}
+
+    def contents(self, parts: Sequence[Part]) -> tuple[Part | PartRange, ...]:
+        """Return the parts as tasks get them: where they are, or their text where not all workers can read it."""
+        return tuple(self._content(part) for part in parts)
+
+    def _content(self, part: Part) -> Part | PartRange:
+        if part.characters < _LEAST_CHARACTERS:
+            return part
+        located = locate_part(part, self._options)
+        if located is None:
+            return part
+        folder = os.path.dirname(located.name)
+        if folder not in self._seen:
+            self._seen[folder] = self._is_seen(located)
+        return located if self._seen[folder] else part
+
+    def _is_seen(self, located: PartRange) -> bool:
+        """Return whether all workers read the same text; log a notice if not."""
+        # Threads of this process get the text itself without copying it.
+        if all(worker.startswith("inproc://") for worker in query_scheduler(self._client, "ncores")):
+            return False
+        for worker, problem in ask_workers(self._client, find_problem, located).items():
+            if problem:
+                _LOG.warning("the text is sent to the workers, as worker %s does not see it: %s", worker, problem)
+                return False
+        return True
+
+
+def find_problem(located: PartRange) -> str:
+    """Return why this process does not read the same text of a part; empty if it does."""
+    try:
+        read_range(located)
+    except InputMissingError as error:
+        return error.received
+    return ""
+
+
+def tag_contents(
+    contents: Sequence[Part | PartRange],
+    skips: Sequence[int],
+    tagger: str,
+    lexicon: EverPos | SubwordTokenizer,
+    options: FilterOptions,
+) -> TaggedBlock:
+    """Tag consecutive parts into one block, after reading those that are ranges (a task); see `tag_block`.
+
+    Raises
+    ------
+    InputMissingError
+        If this worker does not see the text of a range.
+    """
+    with naming_worker():
+        parts = [each if isinstance(each, Part) else read_range(each) for each in contents]
+    return tag_block(parts, skips, tagger, lexicon, options)
+
+
 def submit_tag(
     submitter: TaskSubmitter,
     units: Sequence[Unit],
@@ -238,17 +318,6 @@ def submit_tag(
     counts = tuple(r.stop - r.start for r in ranges)
     whole = replace(ranges[0], start=ranges[0].start + skips[0], stop=ranges[-1].stop)
     return submitter.submit(key, read_corpus_block, whole, counts, options.filter)
-
-
-def can_join(group: Sequence[Unit], skips: Sequence[int], unit: Unit, skip: int) -> bool:
-    """Return whether one task can read a unit together with the preceding units."""
-    if not group:
-        return True
-    last = group[-1].content
-    if isinstance(unit.content, Part):
-        return isinstance(last, Part)
-    same = isinstance(last, CorpusRange) and (last.path, last.identity) == (unit.content.path, unit.content.identity)
-    return same and skip == 0 and isinstance(last, CorpusRange) and last.stop == unit.content.start
 
 
 def read_corpus_block(place: CorpusRange, part_sequences: tuple[int, ...], options: FilterOptions) -> TaggedBlock:
@@ -284,11 +353,7 @@ def submit_lexicon(submitter: TaskSubmitter, options: SourceOptions) -> Future:
     tokenizer, ever_pos = options.tokenizer, options.ever_pos
     if tokenizer is not None:
         return submitter.submit(task_key("tokenizer", tokenizer.identity()), open_content, tokenizer.content)
-    return submitter.submit(task_key("ever_pos", ever_pos.identity()), _ever_from_dict, ever_pos.as_dict())
-
-
-def _ever_from_dict(fields: dict[str, Any]) -> EverPos:
-    return EverPos.from_dict(fields)
+    return submitter.submit(task_key("ever_pos", ever_pos.identity()), EverPos.from_dict, ever_pos.as_dict())
 
 
 class LedgerUpdate(NamedTuple):
@@ -395,14 +460,17 @@ class UnitGroup:
         """Return whether a unit may be added; an empty group accepts any unit."""
         if not self.units:
             return True
-        if not can_join(self.units, self.skips, unit, skip):
+        weight, content, last = self.weight + unit.weight, unit.content, self.units[-1].content
+        if isinstance(content, Part):
+            return isinstance(last, Part) and weight <= limits.joined * limits.characters
+        first = self.units[0].content
+        if isinstance(last, Part) or isinstance(first, Part):
             return False
-        weight, corpus = self.weight + unit.weight, isinstance(unit.content, CorpusRange)
-        if not corpus or limits.sequences is None:
-            return weight <= (CORPUS_BLOCK if corpus else limits.joined) * limits.characters
-        ranges = [each.content for each in (*self.units, unit) if isinstance(each.content, CorpusRange)]
-        sequences = sum(each.stop - each.start for each in ranges) - sum(self.skips) - skip
-        return weight <= CORPUS_BLOCK * limits.characters and sequences <= limits.sequences
+        if skip or (last.path, last.identity, last.stop) != (content.path, content.identity, content.start):
+            return False
+        sequences = content.stop - first.start - sum(self.skips)
+        few = limits.sequences is None or sequences <= limits.sequences
+        return few and weight <= CORPUS_BLOCK * limits.characters
 
     def without_first(self) -> UnitGroup:
         """Return the group without its first unit."""

@@ -3,6 +3,10 @@
 A bounded number of blocks is in flight. Their summaries are merged into the dictionaries in the order of the text,
 parts in the ledger are skipped, and reading stops at a limit.
 
+As long as a network contains exactly the beginning of an encoded corpus, its dictionaries equal those of the corpus as
+of the same sequence. Then the identifiers of the corpus are reused (`CorpusReuse`), and only the arrays that training
+uses are read.
+
 Does not cover: using encoded blocks (`corpus_encoding`, `giaann_dask.training`, `giaann_dask.predict`).
 """
 
@@ -19,13 +23,6 @@ import numpy.typing as npt
 
 from giaann_dask.cluster import query_scheduler, result, task_key
 from giaann_dask.cluster.submitting import TaskSubmitter
-from giaann_dask.encoding.corpus_reuse import (
-    CorpusReuse,
-    ReusedSummary,
-    first_sequences,
-    read_encoded_range,
-    summarise_reused,
-)
 from giaann_dask.encoding.sources import (
     CorpusRange,
     GroupLimits,
@@ -33,13 +30,15 @@ from giaann_dask.encoding.sources import (
     SourceOptions,
     Unit,
     UnitGroup,
+    WorkerReading,
+    open_corpus,
     read_units,
     submit_lexicon,
     submit_tag,
 )
-from giaann_dask.encoding.worker_reading import WorkerReading
 from giaann_dask.errors import require_at_least
 from giaann_dask.keywords import names_keywords
+from giaann_dask.store.corpus import EncodedCorpus
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.lines import ReadingStopped
@@ -397,3 +396,109 @@ def count_block(block: EncodedBlock) -> BlockStatistics:
         int(np.diff(block.offsets)[trained].sum()),
         int(where[-1]) if len(where) else -1,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReusedSummary:
+    """Sizes of a corpus's dictionaries along a range of its sequences.
+
+    Attributes
+    ----------
+    concepts, features : ndarray
+        Minimum size of the dictionary for the sequences of the range before each sequence
+        boundary; int64, shape ``(sequences + 1,)``.
+    """
+
+    concepts: npt.NDArray[np.int64]
+    features: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return the number of sequences."""
+        return len(self.concepts) - 1
+
+    def growth(self, earlier: tuple[int, int]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Return the sizes of the dictionaries at the sequence boundaries, given the sizes before the range; int32."""
+        concepts, features = np.maximum(self.concepts, earlier[0]), np.maximum(self.features, earlier[1])
+        return concepts.astype(np.int32), features.astype(np.int32)
+
+
+class CorpusReuse:
+    """Check group by group whether a network would assign the same identifiers as a corpus.
+
+    It does so as long as the network contains the beginning of that corpus and nothing else.
+
+    Parameters
+    ----------
+    vocabulary : Vocabulary or None
+        The network's dictionaries before the first group; None disables reuse.
+    branches : int
+        Dendritic branches of the network's neurons; a corpus stores branch indices, too.
+    """
+
+    def __init__(self, vocabulary: Vocabulary | None, branches: int) -> None:
+        self._next = None if vocabulary is None else vocabulary.sequences
+        self._branches = branches
+        self._path = ""
+        # Dictionaries of the network before the first range, of the corpus from then on.
+        self._vocabulary = vocabulary or Vocabulary()
+        self._since = np.zeros(0, np.int64)
+
+    def match(self, units: Sequence[Unit], skips: Sequence[int]) -> CorpusRange | None:
+        """Return the range of the corpus that a group of units covers, or None if the group must be encoded.
+
+        Must be called once for every group, in order, from the first one that is not in the network.
+        """
+        first, last = units[0].content, units[-1].content
+        expected, self._next = self._next, None
+        if not isinstance(first, CorpusRange) or not isinstance(last, CorpusRange):
+            return None
+        start = first.start + skips[0]
+        if start != expected or not self._continues(first.path):
+            return None
+        self._next = last.stop
+        return replace(first, start=start, stop=last.stop)
+
+    def _continues(self, path: str) -> bool:
+        """Return whether ranges of a corpus can be reused; open the corpus at its first range."""
+        if self._path:
+            return path == self._path
+        corpus = EncodedCorpus(path)
+        if corpus.attributes.get("branches") != self._branches:
+            return False
+        whole = corpus.vocabulary()
+        # The network contains all preceding sequences of the corpus, so it lacks none of their words.
+        if not self._vocabulary.is_prefix_of(whole):
+            return False
+        self._path, self._vocabulary = path, whole
+        self._since = np.array(self._vocabulary.probable_since, np.int64)
+        return True
+
+    def extend(self, vocabulary: Vocabulary, summary: ReusedSummary, sequences: int) -> None:
+        """Extend dictionaries by the first sequences of a range, as encoding these would."""
+        sizes = int(summary.concepts[sequences]), int(summary.features[sequences])
+        first = vocabulary.sequences
+        flagged = np.flatnonzero((self._since >= first) & (self._since < first + sequences))
+        vocabulary.extend_to(self._vocabulary, sizes, flagged.tolist(), sequences)
+
+
+def read_encoded_range(place: CorpusRange) -> EncodedBlock:
+    """Read a range of a corpus with the corpus's identifiers, without words and origins (a task)."""
+    return open_corpus(place).numbers(place.start, place.stop)
+
+
+def summarise_reused(block: EncodedBlock) -> ReusedSummary:
+    """Return the sizes of the corpus's dictionaries along a range (a task)."""
+    # The columns contain all concepts, because each column is the concept of a noun of its sequence.
+    return ReusedSummary(_sizes(block.column, block.offsets), _sizes(block.feature, block.offsets))
+
+
+def first_sequences(block: EncodedBlock, sequences: int) -> EncodedBlock:
+    """Return the first sequences of a block of `read_encoded_range` (a task)."""
+    tokens = int(block.offsets[sequences])
+    token = {name: getattr(block, name)[:tokens] for name in ("column", "feature", "branch", "occurrence")}
+    return replace(block, offsets=block.offsets[: sequences + 1], status=block.status[:sequences], **token)
+
+
+def _sizes(numbers: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the largest identifier before each sequence boundary, plus one."""
+    return np.concatenate([np.zeros(1, np.int64), np.maximum.accumulate(numbers).astype(np.int64) + 1])[offsets]

@@ -23,10 +23,10 @@ from giaann_dask.islands.definition import Island, canonical_json
 from giaann_dask.islands.signing import SIGNATURE_BYTES, is_public_key, is_signed, public_of
 from giaann_dask.models import totals_of
 from giaann_dask.models.totals import GroupCounts
+from giaann_dask.printable import text_fault
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
 from giaann_dask.text.ledger import LedgerEntry
-from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tokens import Part
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
-from giaann_dask.text.block_tagging import tag_block
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
+from giaann_dask.text.tagging import tag_block
 from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 from giaann_dask.training import tasks

@@ -14,6 +14,7 @@ from giaann_dask.device import DeviceName
 from giaann_dask.errors import PromptError, require_at_least, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
 from giaann_dask.rows.row_options import RowOptions
+from giaann_dask.text.read_options import check_tagger
 
 Feed = Literal["target", "prediction"]
 
@@ -295,11 +296,7 @@ class GenerationOptions:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
 
     def __post_init__(self) -> None:
-        if self.tagger != "lexicon":
-            # With its tables it takes a tenth of a command that continues one prompt.
-            from giaann_dask.text.tagging import check_tagger
-
-            check_tagger(self.tagger)
+        check_tagger(self.tagger)
         require_at_least(1, self, "max_tokens", "runners_up")
         require_at_least(0, self, "reasons")
 
@@ -325,7 +322,7 @@ def require_prompt(prompt: object) -> None:
     """
     if not isinstance(prompt, str):
         raise PromptError(f"the prompt is of type {type(prompt).__name__}", "text")
-    from giaann_dask.text.strings import text_fault
+    from giaann_dask.printable import text_fault
 
     if (fault := text_fault(prompt)) is not None:
         raise PromptError(f"the prompt holds {fault}", "text in UTF-8", "correct it, or its encoding")

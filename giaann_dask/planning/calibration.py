@@ -21,7 +21,7 @@ from giaann_dask.cluster import query_scheduler, result, roles_of, task_key, wai
 from giaann_dask.cluster.device_speeds import describe_machine, read_measured, write_measured
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.cluster.waiting import ask_workers
-from giaann_dask.encoding.corpus_reuse import first_sequences
+from giaann_dask.encoding.stream import first_sequences
 from giaann_dask.errors import GiaannError
 from giaann_dask.planning.growth import BATCH_SIZES
 from giaann_dask.planning.hardware import Hardware, Link, Rates, Tier, WorkerKind

@@ -227,7 +227,7 @@ def _tier_shares(hardware_workers: tuple[WorkerKind, ...], hosts_per_rack: int) 
     same = sum(place.kind.role == "both" for place in places) / total
     host = share([place.host for place in compute], [place.host for place in storage])
     rack = share([place.rack for place in compute], [place.rack for place in storage])
-    return {"same": same, "device": 0.0, "host": host - same, "rack": rack - host, "site": 1 - rack}
+    return {"same": same, "host": host - same, "rack": rack - host, "site": 1 - rack}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,16 +252,6 @@ class Costs:
     network_bytes: float | None = None
 
     @property
-    def storage_workers(self) -> int:
-        """Workers that store columns."""
-        return sum(kind.count for kind in self.hardware.storing())
-
-    @property
-    def compute_workers(self) -> int:
-        """Workers that count batches."""
-        return sum(kind.count for kind in self.hardware.computing())
-
-    @property
     def characters(self) -> float:
         """Characters of the text."""
         return self.growth.characters * self.sequences / self.growth.trained
@@ -272,11 +262,11 @@ class Costs:
 
     def estimate(self, configuration: TrainingConfiguration) -> Estimate:
         """Return what the training costs in a configuration."""
-        batch = min(configuration.batch_sequences, max(self.sequences / self.compute_workers, 1))
+        batch = min(configuration.batch_sequences, max(self.sequences / self.hardware.compute_workers, 1))
         sent = batch * configuration.accumulate
         nbytes = self.growth.increment_bytes(configuration.order, sent) / sent
         regions = self._regions(configuration)
-        round_sequences = sent * self.compute_workers
+        round_sequences = sent * self.hardware.compute_workers
         rounds = max(1.0, self.sequences / round_sequences)
         tasks = rounds * self._round_tasks(configuration, sent, regions) + self._text_tasks(configuration)
         stages = self._stages(batch, nbytes, rounds, tasks)
@@ -303,7 +293,7 @@ class Costs:
         seconds = training_s * (1 + interval / (2 * failures_s)) + ending_s
         others = [limit.rate for limit in limits if limit.name not in ("compute workers", "workers")]
         counting = sum(stages[name] for name in ("text", "count", "send", "tasks"))
-        cores = sum(kind.processors for kind in self.hardware.computing()) / self.compute_workers
+        cores = self.hardware.compute_cores / self.hardware.compute_workers
         token_s, tokens_per_s = self._inference()
         return Estimate(
             configuration=configuration,
@@ -349,7 +339,7 @@ class Costs:
 
     def _round_tasks(self, configuration: TrainingConfiguration, sent: float, regions: int) -> float:
         """Return the tasks of a round, compaction included."""
-        growth, width, owners = self.growth, self.compute_workers, self.storage_workers
+        growth, width, owners = self.growth, self.hardware.compute_workers, self.hardware.storage_workers
         order, placement = configuration.order, configuration.placement
         touched = growth.touched_regions(order, sent, placement, regions)
         touched_round = growth.touched_regions(order, sent * width, placement, regions)
@@ -407,11 +397,9 @@ class Costs:
             computing += 1 / rates.driver_per_s + tasks / self.sequences / rates.tasks_per_s
         if together == sum(kind.processors for kind in hardware.workers):
             return [Limit("workers", together / (computing + storing), moved)]
-        compute = sum(kind.processors for kind in hardware.computing())
-        storage = sum(kind.processors for kind in hardware.storing())
         return [
-            Limit("compute workers", compute / computing, f"more compute workers; {moved}"),
-            Limit("storage workers", storage / storing, f"more storage workers; {moved}"),
+            Limit("compute workers", hardware.compute_cores / computing, f"more compute workers; {moved}"),
+            Limit("storage workers", hardware.storage_cores / storing, f"more storage workers; {moved}"),
         ]
 
     def _service_limits(self, tasks: float) -> list[Limit]:
@@ -437,12 +425,12 @@ class Costs:
             "site": max(kind.per_host for kind in hardware.storing()) * hardware.hosts_per_rack,
         }
         senders = {
-            "host": self.compute_workers,
+            "host": self.hardware.compute_workers,
             "rack": sum(kind.hosts for kind in hardware.computing()),
             "site": sum(kind.hosts for kind in hardware.computing()) / hardware.hosts_per_rack,
         }
         loads: dict[Tier, float] = {}
-        for tier in TIERS[1:]:
+        for tier in TIERS:
             received = min(1.0, busiest * per_host[tier])
             loads[tier] = crossing[tier] * max(received, 1 / max(senders[tier], 1))
         return loads
@@ -468,17 +456,16 @@ class Costs:
         sequences = batch * configuration.accumulate
         seconds = configuration.accumulate * batch / rates.counted(batch) + link.seconds(sequences * nbytes)
         seconds += _CHAIN * (rates.task_s + 2 * link.latency)
-        rate = configuration.rounds_in_flight * self.compute_workers * sequences / seconds
+        rate = configuration.rounds_in_flight * self.hardware.compute_workers * sequences / seconds
         return Limit("latency of rounds", rate, "larger batches, or more rounds in flight")
 
     def _commit_s(self, round_bytes: float, round_sequences: float, regions: int) -> float:
         """Return the seconds of a commit: what waits unpacked is packed and written."""
         rates = self.hardware.rates
-        cores = sum(kind.processors for kind in self.hardware.storing())
         waiting = min(_TOGETHER - 1, max(self.sequences / round_sequences, 1))
         packed = self.growth.packed_bytes.at(waiting * round_sequences)
         work = waiting * round_bytes / rates.packed_bytes_per_s + packed / rates.written_bytes_per_s
-        return self._fixed_commit_s(regions) + work / min(cores, regions)
+        return self._fixed_commit_s(regions) + work / min(self.hardware.storage_cores, regions)
 
     def _fixed_commit_s(self, regions: int) -> float:
         """Return the seconds of a commit for which nothing is to be packed."""
@@ -488,8 +475,7 @@ class Costs:
         """Return the seconds in which the distinct connections of regions of several runs are counted at the end."""
         if self.sequences <= _TOGETHER * round_sequences:
             return 0.0
-        cores = sum(kind.processors for kind in self.hardware.storing())
-        return self.packed_bytes() / self.hardware.rates.merged_bytes_per_s / cores
+        return self.packed_bytes() / self.hardware.rates.merged_bytes_per_s / self.hardware.storage_cores
 
     def _memory(
         self, configuration: TrainingConfiguration, sent: float, nbytes: float, busiest: float
@@ -497,8 +483,8 @@ class Costs:
         """Return the memory of the worker of each kind that needs most."""
         rates, growth = self.hardware.rates, self.growth
         increment = sent * nbytes
-        round_bytes = increment * self.compute_workers
-        rounds = max(1.0, self.sequences / (sent * self.compute_workers))
+        round_bytes = increment * self.hardware.compute_workers
+        rounds = max(1.0, self.sequences / (sent * self.hardware.compute_workers))
         data = self.packed_bytes() * busiest
         waiting = min(_TOGETHER, rounds) * round_bytes * busiest
         in_flight = min(configuration.rounds_in_flight, rounds) * increment
@@ -514,7 +500,7 @@ class Costs:
     def _inference(self) -> tuple[float, float]:
         """Return the latency of a token, and the tokens of all prompts in a second."""
         hardware, rates = self.hardware, self.hardware.rates
-        compute = sum(kind.processors for kind in hardware.computing()) / rates.step_s
+        compute = hardware.compute_cores / rates.step_s
         memory = min(kind.memory_bytes for kind in hardware.computing())
         connections = self.packed_bytes() / self.growth.connection_bytes
         if connections * _DECODED <= _OPENED_SHARE * memory:
@@ -523,8 +509,7 @@ class Costs:
         shares = _tier_shares(hardware.workers, hardware.hosts_per_rack)
         away = [tier for tier in TIERS if shares[tier] > 0]
         seconds = sum(shares[tier] * hardware.links[tier].seconds(row, 2) for tier in away)
-        storage = sum(kind.processors for kind in hardware.storing()) / rates.row_s
-        return rates.step_s + rates.row_s + seconds, min(compute, storage)
+        return rates.step_s + rates.row_s + seconds, min(compute, hardware.storage_cores / rates.row_s)
 
 
 @lru_cache(maxsize=4096)

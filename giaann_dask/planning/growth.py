@@ -37,8 +37,6 @@ _BATCHES = 8
 REGION_COUNTS = (1, 4, 16, 64, 256, 1024)
 # Columns by rank to which Zipf's law is fitted: those in the middle, as the first and the last ones bend.
 _FIRST_RANK, _LAST_SHARE = 10, 0.5
-# Shares of the largest columns that are kept.
-_LARGEST = 10_000
 _LEAST_SEQUENCES = 64
 
 
@@ -96,15 +94,12 @@ class BatchFigures(NamedTuple):
         Trained sequences of the batch.
     nbytes : float
         Bytes of its increment.
-    columns : float
-        Columns that it touches.
     regions : mapping
         Regions that it touches, by placement and number of regions.
     """
 
     sequences: int
     nbytes: float
-    columns: float
     regions: Mapping[tuple[PlacementKind, int], float]
 
 
@@ -117,16 +112,15 @@ class Growth:
     sequences, trained, tokens, pairs, characters : int
         Counted sequences of the sample, those that are trained, the tokens and pairs of tokens of these, and
         characters of its text.
-    columns, connections, neurons, packed_bytes : PowerLaw
-        Of trained sequences: distinct columns, connections and source neurons, and bytes of the network in one run.
+    columns, connections, packed_bytes : PowerLaw
+        Of trained sequences: distinct columns and connections, and bytes of the network in one run.
     zipf : PowerLaw
         Connections of a column, of its rank.
     batches : mapping of str to tuple of BatchFigures
         By order of selection, ascending by size.
-    shares : tuple of float
-        Shares of the largest columns in all connections, falling.
-    largest_row, used_row : float
-        Share in all connections of the largest neuron, and of the one that a step of a prompt uses, on average.
+    largest_column, largest_row, used_row : float
+        Share in all connections of the largest column, of the largest neuron, and of the neuron that a step of a prompt
+        uses, on average.
     region_shares : mapping
         Share of the largest region in all connections, by placement and number of regions.
     """
@@ -138,11 +132,10 @@ class Growth:
     characters: int
     columns: PowerLaw
     connections: PowerLaw
-    neurons: PowerLaw
     packed_bytes: PowerLaw
     zipf: PowerLaw
     batches: Mapping[Order, tuple[BatchFigures, ...]]
-    shares: tuple[float, ...]
+    largest_column: float
     largest_row: float
     used_row: float
     region_shares: Mapping[tuple[PlacementKind, int], float] = field(default_factory=dict)
@@ -211,7 +204,7 @@ def measure_growth(blocks: Sequence[EncodedBlock], specification: Specification,
         )
     laws, runs = _fit(blocks, specification, trained)
     earlier, _ = _fit(blocks, specification, trained // 2)
-    columns, neurons, connections, nbytes = (
+    columns, connections, nbytes = (
         replace(law, error=abs(before.at(trained) / law.at(trained) - 1))
         for law, before in zip(laws, earlier, strict=True)
     )
@@ -236,14 +229,13 @@ def measure_growth(blocks: Sequence[EncodedBlock], specification: Specification,
         characters=characters,
         columns=columns,
         connections=connections,
-        neurons=neurons,
         packed_bytes=nbytes,
         zipf=zipf,
         batches={
             order: tuple(_batches(blocks, specification, order, placements, trained))
             for order in (("corpus", "least-overlap") if specification.traits.columns else ("corpus",))
         },
-        shares=tuple((falling[:_LARGEST] / falling.sum()).tolist()),
+        largest_column=float(falling[0] / falling.sum()),
         largest_row=float(weights.max() / weights.sum()),
         used_row=float((weights**2).sum() / weights.sum() ** 2),
         region_shares=shares,
@@ -253,7 +245,7 @@ def measure_growth(blocks: Sequence[EncodedBlock], specification: Specification,
 def _fit(
     blocks: Sequence[EncodedBlock], specification: Specification, trained: int
 ) -> tuple[list[PowerLaw], list[PackedRegionRun]]:
-    """Return the laws of columns, neurons, connections and bytes of the first sequences, and runs of all of these."""
+    """Return the laws of columns, connections and bytes of the first sequences, and runs of all of these."""
     ends = [round(share * trained) for share in _SHARES]
     slices = np.full(sum(int((block.status == CANDIDATE).sum()) for block in blocks), len(ends))
     slices[np.random.default_rng(_SEED).permutation(trained)] = np.searchsorted(ends, np.arange(trained), side="right")
@@ -265,7 +257,7 @@ def _fit(
         sources, _ = _sources(runs)
         connections = count_union([run.connections for run in runs])
         columns = len(np.unique(unpack_neuron(sources)[0]))
-        sizes.append((columns, len(sources), connections))
+        sizes.append((columns, connections))
     # Each slice is a run of a network of so many sequences.
     packed = PowerLaw.fit(np.diff([0, *ends])[1:].tolist(), [run.nbytes for run in runs[1:]])
     return [*(PowerLaw.fit(ends, values) for values in zip(*sizes, strict=True)), packed], runs
@@ -315,6 +307,6 @@ def _batches(
             increments = tasks.count_selected(blocks, batch, number, Placement(FIRST_REGIONS), specification, ())
             touched = measure_touches(increments)
             regions = [len(np.unique(placed.first_regions_of(touched.column))) for placed in placements.values()]
-            figures.append((touched.nbytes, len(touched.column), *regions))
-        nbytes, columns, *used = np.maximum(np.mean(figures, axis=0), 1).tolist()
-        yield BatchFigures(size, nbytes, columns, dict(zip(placements, used, strict=True)))
+            figures.append((touched.nbytes, *regions))
+        nbytes, *used = np.maximum(np.mean(figures, axis=0), 1).tolist()
+        yield BatchFigures(size, nbytes, dict(zip(placements, used, strict=True)))

@@ -28,7 +28,7 @@ from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import read_utf8
 
 WorkerRole = Literal["both", "storage", "compute"]
-Tier = Literal["device", "host", "rack", "site"]
+Tier = Literal["host", "rack", "site"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 COMPRESSED = 0.4
 """Bytes of increments between hosts, compressed by Dask, in those in memory (docs/explanation/scaling.md)."""
@@ -50,8 +50,6 @@ class WorkerKind:
         Memory limit of each.
     cores : int
         Threads of each.
-    device_memory_bytes : int
-        Memory of its GPU; 0 without one. It is kept with the description: plans count time and memory of processors.
     disk_bytes : int
         Its disk for data that do not fit into its memory.
     role : {"both", "storage", "compute"}
@@ -76,7 +74,6 @@ class WorkerKind:
     count: int
     memory_bytes: int
     cores: int = 1
-    device_memory_bytes: int = 0
     disk_bytes: int = 0
     role: WorkerRole = "both"
     per_host: int = 1
@@ -86,7 +83,7 @@ class WorkerKind:
 
     def __post_init__(self) -> None:
         require_at_least(1, self, "count", "memory_bytes", "cores", "per_host")
-        require_at_least(0, self, "device_memory_bytes", "disk_bytes", "host_cores", "price_per_hour")
+        require_at_least(0, self, "disk_bytes", "host_cores", "price_per_hour")
         require_one_of("role", self.role, get_args(WorkerRole))
         hours = self.hours_between_failures
         require_option(hours > 0, "hours_between_failures", hours, "more than 0")
@@ -120,9 +117,8 @@ class Link:
     Parameters
     ----------
     bandwidth : float
-        Bytes per second in each direction. Of tier ``device`` between the memories of a worker and of its GPU, of
-        ``host`` what a worker exchanges with others of its host, of ``rack`` what a host exchanges with others, and
-        of ``site`` what a rack exchanges with others.
+        Bytes per second in each direction. Of tier ``host`` what a worker exchanges with others of its host, of
+        ``rack`` what a host exchanges with others, and of ``site`` what a rack exchanges with others.
     latency : float
         Seconds until the first byte of a message has come.
 
@@ -152,7 +148,6 @@ class Link:
 
 # A network of 10 Gbit/s; within a host as measured between two processes.
 _LINKS: Mapping[Tier, Link] = {
-    "device": Link(bandwidth=12e9, latency=1e-5),
     "host": Link(bandwidth=1e9, latency=5e-4),
     "rack": Link(bandwidth=1.25e9, latency=1e-3),
     "site": Link(bandwidth=1.25e9, latency=2e-3),
@@ -264,10 +259,6 @@ class WorkerPlace(NamedTuple):
     host: int
     rack: int
 
-    def tier(self, other: WorkerPlace) -> Tier:
-        """Return the tier of the link to another worker."""
-        return "host" if self.host == other.host else "rack" if self.rack == other.rack else "site"
-
 
 @names_keywords
 @dataclass(frozen=True, kw_only=True)
@@ -279,7 +270,7 @@ class Hardware:
     workers : tuple of WorkerKind
         Kinds of workers. Each kind has hosts of its own.
     links : mapping of str to Link
-        By tier: ``device``, ``host``, ``rack``, ``site``. By default a network of 10 Gbit/s.
+        By tier: ``host``, ``rack``, ``site``. By default a network of 10 Gbit/s.
     rates : Rates
         Measured by ``--calibrate``, or built in.
     hosts_per_rack : int
@@ -294,9 +285,8 @@ class Hardware:
     --------
     >>> kind = WorkerKind(name="node", count=4, memory_bytes=16 << 30, per_host=2)
     >>> hardware = Hardware(workers=(kind,), hosts_per_rack=1)
-    >>> first, *others = hardware.places()
-    >>> [first.tier(other) for other in others]
-    ['host', 'site', 'site']
+    >>> [(place.host, place.rack) for place in hardware.places()]
+    [(0, 0), (0, 0), (1, 1), (1, 1)]
     >>> Hardware.from_toml(hardware.toml()) == hardware
     True
     """
@@ -323,6 +313,26 @@ class Hardware:
     def computing(self) -> list[WorkerKind]:
         """Return the kinds that count batches."""
         return [kind for kind in self.workers if kind.computes]
+
+    @property
+    def storage_workers(self) -> int:
+        """Workers that store columns."""
+        return sum(kind.count for kind in self.storing())
+
+    @property
+    def compute_workers(self) -> int:
+        """Workers that count batches."""
+        return sum(kind.count for kind in self.computing())
+
+    @property
+    def storage_cores(self) -> int:
+        """Cores of the workers that store columns."""
+        return sum(kind.processors for kind in self.storing())
+
+    @property
+    def compute_cores(self) -> int:
+        """Cores of the workers that count batches."""
+        return sum(kind.processors for kind in self.computing())
 
     def places(self) -> Iterator[WorkerPlace]:
         """Yield where each worker is: kind by kind, with as many on each host as the kind says."""

@@ -180,7 +180,7 @@ class TrainingPlan(Summarised):
             ("column by rank", f"exponent {growth.zipf.exponent:.2f} ± {growth.zipf.exponent_error:.2f}"),
             ("network", f"{_size(estimate.network_bytes)} in {estimate.regions:,} regions"),
             ("largest region", _size(estimate.largest_region_bytes)),
-            ("largest column", _size(estimate.network_bytes * growth.shares[0])),
+            ("largest column", _size(estimate.network_bytes * growth.largest_column)),
             ("largest neuron", _size(estimate.network_bytes * growth.largest_row)),
             *(
                 (f"memory of {need.kind.name}", f"{_size(need.nbytes)} of {_size(need.kind.memory_bytes)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,17 @@ from giaann_dask.keys import Integers
 from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
 from giaann_dask.planning.costs import TrainingConfiguration
-from giaann_dask.planning.hardware import Hardware, Tier
-from giaann_dask.planning.simulated_links import SHARED_TIERS, SharedLinks, Transfer, sum_by_number, traffic_of
-from giaann_dask.planning.simulated_runs import SimulatedRegions
-from giaann_dask.planning.simulated_workers import JudgedWorkers, SerialServer, WorkerPool, then
-from giaann_dask.planning.workloads import ComposedRound, Floats, SequenceSample, owners_of
+from giaann_dask.planning.hardware import TIERS, Hardware, Tier
+from giaann_dask.planning.simulated_cluster import (
+    JudgedWorkers,
+    SerialServer,
+    SharedLinks,
+    WorkerPool,
+    sum_by_number,
+    then,
+    traffic_of,
+)
+from giaann_dask.planning.workloads import ComposedRound, Floats, SequenceSample, SimulatedRegions, owners_of
 from giaann_dask.training.exchange_rule import RoundShape, choose_exchange
 
 if TYPE_CHECKING:
@@ -118,8 +124,6 @@ class SimulatedTraining:
         Events.
     digest : int
         Checksum of all events and their times.
-    transfers : tuple of Transfer
-        What links carried.
     """
 
     workers: int
@@ -138,7 +142,6 @@ class SimulatedTraining:
     memory_bytes: float
     events: int
     digest: int
-    transfers: tuple[Transfer, ...] = field(repr=False, compare=False)
 
     @property
     def rate(self) -> float:
@@ -174,16 +177,14 @@ class _Simulation:
         slow = self._rng.random(count) < options.stragglers
         self._events, self._digest = 0, 0
         slowness = np.where(slow, options.slowdown, 1.0)
-        self._pool = WorkerPool(self._env, hardware, slowness, self._log)
+        self._pool = WorkerPool(self._env, hardware, slowness)
         self._judged = JudgedWorkers(self._pool, slowness, options.slow_workers)
         self._shares: Mapping[str, float] = {}
         self._links = SharedLinks(hardware, self._pool)
         self._scheduler = SerialServer(self._env, rates.tasks_per_s)
         self._driver = SerialServer(self._env, rates.driver_per_s)
-        self._width = sum(kind.count for kind in hardware.computing())
-        storing = sum(kind.count for kind in hardware.storing())
-        regions = max(configuration.regions, storing)
-        self._placed = workload.place(configuration, regions, storing)
+        storing = hardware.storage_workers
+        self._placed = workload.place(configuration, max(configuration.regions, storing), storing)
         self._owner = owners_of(hardware, self._placed)
         begun = np.bincount(self._owner, self._placed.share * options.network_bytes, minlength=count)
         self._regions = SimulatedRegions(hardware, workload.growth, self._owner, begun.astype(np.float64))
@@ -223,7 +224,7 @@ class _Simulation:
         }
         return SimulatedTraining(
             workers=len(self._pool.host),
-            compute_workers=self._width,
+            compute_workers=self._hardware.compute_workers,
             sequences=self._sequences,
             rounds_s=self._rounds_s,
             seconds=self._env.now,
@@ -238,7 +239,6 @@ class _Simulation:
             memory_bytes=self._regions.most,
             events=self._events,
             digest=self._digest,
-            transfers=tuple(self._links.transfers),
         )
 
     def _busy_links(self, seconds: float) -> dict[str, float]:
@@ -391,7 +391,7 @@ class _Simulation:
             return
         self._shares, self._owner = shares, owners_of(self._hardware, self._placed, before, shares)
         nbytes = self._regions.move(self._owner)
-        for tier in SHARED_TIERS:
+        for tier in TIERS:
             number = self._links.numbers[tier]
             crossing = np.where(number[before] != number[self._owner], nbytes, 0.0)
             for received, ends in ((False, before), (True, self._owner)):

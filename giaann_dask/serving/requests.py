@@ -19,9 +19,9 @@ from starlette.responses import JSONResponse
 
 from giaann_dask.errors import GiaannError, PromptError
 from giaann_dask.models.generation_options import MOST_SEED, SamplingOptions
+from giaann_dask.printable import escaped, text_fault
 from giaann_dask.serving.engine import CompletionOptions, EngineStoppedError
 from giaann_dask.serving.serving_options import Limits
-from giaann_dask.text.strings import escaped, text_fault
 
 # A chat has no default of its own at OpenAI, where models end their answers.
 _TOKENS, _CHAT_TOKENS = 16, 64

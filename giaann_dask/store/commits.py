@@ -45,8 +45,7 @@ from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.store.stored_repeats import REPEATED, TABLE, StoredRepeats, remove_repeats
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, read_entries, write_entries
-from giaann_dask.text.names import Names
-from giaann_dask.text.strings import append_strings, string_arrays
+from giaann_dask.text.names import Names, append_strings, string_arrays
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 

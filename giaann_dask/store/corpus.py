@@ -44,8 +44,8 @@ from giaann_dask.text.inputs import names_text_file
 from giaann_dask.text.ledger import LedgerEntry, read_entries
 from giaann_dask.text.lines import STANDARD_INPUT
 from giaann_dask.text.memory_inputs import MemoryInput, Source
+from giaann_dask.text.names import read_strings
 from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.text.strings import read_strings
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 

@@ -39,7 +39,7 @@ from giaann_dask.store.run_io import fork_session, open_fork
 from giaann_dask.store.unfinished import BRANCH, is_blank, made_apart
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, write_entries
-from giaann_dask.text.strings import append_strings
+from giaann_dask.text.names import append_strings
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary
 

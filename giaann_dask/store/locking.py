@@ -32,10 +32,10 @@ from giaann_dask.errors import (
     StoreWriteError,
 )
 from giaann_dask.object_urls import is_in_memory, is_object_store
+from giaann_dask.printable import text_fault
 from giaann_dask.storage import absolute_place, first_line, writing
 from giaann_dask.store.lease import Lease, read_token
 from giaann_dask.store.places import StorePlace
-from giaann_dask.text.strings import text_fault
 
 LOCK_FILE = "writer.lock"
 # Where a new network is made before it is moved to its place; left by a process that was killed while it did.

@@ -18,7 +18,7 @@ from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import Integers
 from giaann_dask.runs.postings import SequenceNumbers
 from giaann_dask.storage import Write, append_values, read_arrays
-from giaann_dask.text.strings import append_strings, string_arrays, strings_of
+from giaann_dask.text.names import append_strings, string_arrays, strings_of
 
 _PLACES, _PLACE_OF, _RANGES = "origin_places", "origin_place", "origin_ranges"
 ORIGIN_ARRAYS = (*string_arrays(_PLACES), _PLACE_OF, _RANGES)

@@ -29,99 +29,10 @@ from giaann_dask.text.blocks import (
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.lexicon.tables import ValueTable
 from giaann_dask.text.noun_names import JOINER, join_nouns, mark_underscores
-from giaann_dask.text.tokens import Sentence, TaggedText, TaggedWord, look_up_each, names_of, number_more
+from giaann_dask.text.tokens import TaggedText, TaggedWord, look_up_each, names_of, number_more
 
 _HYPHEN = frozenset({"-"})
 _DASHES = frozenset({"-", "–"})
-
-
-class MergedSentence(NamedTuple):
-    """The tokens of a sentence after noun merging.
-
-    Attributes
-    ----------
-    words, lemmas : list of str
-        Lower-cased forms and lemmas; merged nouns are joined by ``_`` or ``-``.
-    xpos : list of str
-        Penn tag; that of the first noun for merged nouns.
-    nouns : list of bool
-        Whether the token is a noun and opens a concept column.
-    upos : list of str
-        Universal part of speech; that of the first noun for merged nouns.
-    """
-
-    words: list[str]
-    lemmas: list[str]
-    xpos: list[str]
-    nouns: list[bool]
-    upos: list[str]
-
-
-def merge_nouns(sentence: Sentence, dashes: bool = False, marked: bool = False) -> MergedSentence:
-    """Join maximal runs of nouns, including a single hyphen between two of them.
-
-    Parameters
-    ----------
-    sentence : TaggedSentence or SpacedSentence
-        Raw tokens.
-    dashes : bool
-        Whether an en dash joins nouns as a hyphen does, and either also when it is tagged as a noun.
-    marked : bool
-        Whether underscores of nouns are marked (see `giaann_dask.text.noun_names`).
-
-    Returns
-    -------
-    MergedSentence
-        Tokens after merging, lower-cased.
-
-    Examples
-    --------
-    >>> from giaann_dask.text.tokens import TaggedSentence
-    >>> words = ["Old", "A", "-", "B", "C", "ran"]
-    >>> upos = ["ADJ", "NOUN", "PUNCT", "PROPN", "NOUN", "VERB"]
-    >>> merge_nouns(TaggedSentence(words, words, upos, upos)).words
-    ['old', 'a-b_c', 'ran']
-    """
-    forms, lemmas, upos, xpos = sentence[:4]
-    name, join = (mark_underscores, join_nouns) if marked else (str, _join)
-    merged = MergedSentence([], [], [], [], [])
-    count = len(forms)
-    i = 0
-    while i < count:
-        noun = upos[i] in NOUNS
-        word, lemma, part, tag = forms[i], lemmas[i], upos[i], xpos[i]
-        i += 1
-        if noun:
-            word, lemma = name(word), name(lemma)
-        while noun and i < count:
-            if dashes and _is_joining_dash(sentence, i):
-                joiner = "-"
-                i += 1
-            elif upos[i] in NOUNS:
-                joiner = JOINER
-            elif i + 1 < count and (forms[i] == "-" or lemmas[i] == "-") and upos[i + 1] in NOUNS:
-                joiner = "-"
-                i += 1
-            else:
-                break
-            word, lemma = join(word, joiner, name(forms[i])), join(lemma, joiner, name(lemmas[i]))
-            i += 1
-        merged.words.append(word.lower())
-        merged.lemmas.append(lemma.lower())
-        merged.xpos.append(tag)
-        merged.nouns.append(noun)
-        merged.upos.append(part)
-    return merged
-
-
-def _join(names: str, joiner: str, name: str) -> str:
-    return names + joiner + name
-
-
-def _is_joining_dash(sentence: Sentence, i: int) -> bool:
-    """Return whether token i, after a run of nouns, is a dash that is followed by another noun."""
-    dash = sentence.forms[i] in _DASHES or sentence.lemmas[i] in _DASHES
-    return dash and i + 1 < len(sentence.forms) and sentence.upos[i + 1] in NOUNS
 
 
 class BlockBuilder:
@@ -354,8 +265,7 @@ class _Tokens(NamedTuple):
         cls, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], options: FilterOptions
     ) -> _Tokens:
         """Return the tokens of the sequences with the given ranges, with runs of nouns merged."""
-        dashes, marked = options.merge_dashes, options.canonical
-        marks = text.entries.results(_dash_marks if dashes else _hyphen_marks)
+        marks = text.entries.results(_dash_marks if options.merge_dashes else _hyphen_marks)
         merge: Any = _merge
         first, last, offsets = merge(marks[text.entry].astype(np.uint8), begin, end)
         number, known = text.entry[first], len(marks)
@@ -364,13 +274,41 @@ class _Tokens(NamedTuple):
         for at in np.flatnonzero(last - first > 1).tolist():
             tokens = slice(int(first[at]), int(last[at]))
             key = text.entry[tokens].tobytes()
-            if (run := runs.get(key)) is None:
-                run = runs[key] = known + len(found)
-                words = merge_nouns(text.between(tokens.start, tokens.stop), dashes, marked)
-                found += map(TaggedWord, words.words, words.lemmas, words.upos, words.xpos)
-            number[at] = run
+            if key not in runs:
+                runs[key] = known + len(found)
+                entries = text.entry[tokens].tolist()
+                words = [text.entries.values[entry] for entry in entries]
+                found.append(_merged_noun(words, marks[entries].tolist(), options.canonical))
+            number[at] = runs[key]
         numbers, kind = _in_order_of_appearance(number, known + len(found))
         return cls(_Words(text.entries, found, numbers, known), kind, offsets)
+
+
+def _merged_noun(words: Sequence[TaggedWord], marks: Sequence[int], marked: bool) -> TaggedWord:
+    """Return the lower-cased word of a run of nouns that `_merge` has found, with the tags of the first one.
+
+    Parameters
+    ----------
+    words : sequence of TaggedWord
+        Two or more nouns, some with a dash between them, which becomes a hyphen.
+    marks : sequence of int
+        Of each word.
+    marked : bool
+        Whether underscores of nouns are marked (see `giaann_dask.text.noun_names`).
+    """
+    name, join = (mark_underscores, join_nouns) if marked else (str, _join)
+    form, lemma, joiner = name(words[0].form), name(words[0].lemma), JOINER
+    for at, (word, mark) in enumerate(zip(words[1:], marks[1:], strict=True), 1):
+        followed = at + 1 < len(words) and marks[at + 1] & _IS_NOUN
+        if joiner == JOINER and (not mark & _IS_NOUN or (mark & _JOINS_AS_NOUN and followed)):
+            joiner = "-"
+            continue
+        form, lemma, joiner = join(form, joiner, name(word.form)), join(lemma, joiner, name(word.lemma)), JOINER
+    return TaggedWord(form.lower(), lemma.lower(), words[0].upos, words[0].xpos)
+
+
+def _join(names: str, joiner: str, name: str) -> str:
+    return names + joiner + name
 
 
 def _windows(
@@ -407,7 +345,10 @@ def _dash_marks(word: TaggedWord) -> int:
 
 @compiled(nb.types.UniTuple(nb.int64[::1], 3)(nb.uint8[::1], nb.int64[::1], nb.int64[::1]))
 def _merge(marks, begin, end):  # type: ignore[no-untyped-def]
-    """Return begin and end of each token after merging (see `merge_nouns`), and the offsets of the sequences."""
+    """Return begin and end of each token after merging, and the offsets of the sequences.
+
+    Maximal runs of nouns are one token, including a single dash between two of them.
+    """
     total = 0
     for sequence in range(len(begin)):
         total += end[sequence] - begin[sequence]

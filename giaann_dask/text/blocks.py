@@ -60,7 +60,7 @@ class FilterOptions:
     crop : bool
         Use the first `maximum_tokens` words of a longer sequence instead of leaving it out.
     merge_dashes : bool
-        See `giaann_dask.text.block_building.merge_nouns`.
+        Whether an en dash joins nouns as a hyphen does, and either also when it is tagged as a noun.
     maximum_subwords, maximum_bytes, column_names
         Options of subword models (see `giaann_dask.text.subword_blocks`).
     raw : bool

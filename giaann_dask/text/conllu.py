@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from giaann_dask.errors import InputFormatError
-from giaann_dask.text.tokens import SpacedSentence
+from giaann_dask.text.tokens import TaggedSentence
 
 _COLUMNS = 10
 _SHOWN_CHARACTERS = 60
@@ -84,7 +84,7 @@ class SentenceLines:
         return True
 
 
-def parse_conllu(passage: str, source: str) -> list[SpacedSentence]:
+def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
     r"""Return the syntactic words of the sentences of a passage, with the spaces between them.
 
     Ranges (``3-4``) and empty nodes (``3.1``) are left out, fields are not changed (rule
@@ -103,7 +103,7 @@ def parse_conllu(passage: str, source: str) -> list[SpacedSentence]:
 
     Returns
     -------
-    list of SpacedSentence
+    list of TaggedSentence
 
     Raises
     ------
@@ -113,7 +113,7 @@ def parse_conllu(passage: str, source: str) -> list[SpacedSentence]:
     Examples
     --------
     >>> parse_conllu("1\tCats\tcat\tNOUN\tNNS\t_\t_\t_\t_\t_\n", "cats.conllu")
-    [SpacedSentence(forms=('Cats',), lemmas=('cat',), upos=('NOUN',), xpos=('NNS',), spaces=[True])]
+    [TaggedSentence(forms=('Cats',), lemmas=('cat',), upos=('NOUN',), xpos=('NNS',), spaces=[True])]
     """
     return [_sentence(words, ranges) for words, ranges in _sentences(passage, source)]
 
@@ -177,10 +177,10 @@ def _shown(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
 
 
-def _sentence(words: list[list[str]], ranges: list[list[str]]) -> SpacedSentence:
+def _sentence(words: list[list[str]], ranges: list[list[str]]) -> TaggedSentence:
     """Return the sentence of words and ranges given as columns."""
     _, forms, lemmas, upos, xpos, *_ = zip(*words, strict=True)
-    return SpacedSentence(forms, lemmas, upos, xpos, _spaces(words, ranges))
+    return TaggedSentence(forms, lemmas, upos, xpos, _spaces(words, ranges))
 
 
 def _spaces(words: list[list[str]], ranges: list[list[str]]) -> list[bool]:

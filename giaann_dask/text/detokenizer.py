@@ -14,19 +14,29 @@ from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 from giaann_dask.text.noun_names import noun_text
-from giaann_dask.text.punctuation import (
-    CLITICS,
-    CLOSING,
-    CONTINUING,
-    CONTRACTED,
-    ENDING_CHARACTERS,
-    FINAL,
-    JOINING,
-    OPENING,
-    PREFIXES,
-    QUOTES,
-    SPEAKING,
+
+FINAL = frozenset([".", "!", "?", "。", "！", "？"])
+CLOSING = frozenset(["”", "»", ")", "]", "}", "''"])
+CONTINUING = frozenset([",", ";", ":"])
+"""Tokens that end a sentence, that close something, and that continue a sentence."""
+
+_OPENING = frozenset(["“", "‘", "«", "„", "‚", "(", "[", "{", "``", "`", "¿", "¡"])
+_QUOTES = frozenset(['"', "'", "“", "”", "‘", "’", "''", "``"])
+# Characters of tokens that attach to the word before: "?!", "...", "%".
+_ENDING_CHARACTERS = frozenset(".,;:!?…%。，、；：！？")
+# Second parts of contractions, as the tokenizer divides them; the others only after the words named.
+_CLITICS = frozenset(
+    [mark + part for mark in "'’" for part in ("s", "m", "d", "ll", "re", "ve")] + ["n't", "n’t", "nt", "ll", "ve"]
 )
+_CONTRACTED = frozenset(
+    [("gon", "na"), ("got", "ta"), ("i", "m"), ("y'", "all"), ("y’", "all"), ("c'm", "on"), ("c’m", "on")]
+)
+# These attach to what follows, these to both sides.
+_PREFIXES = frozenset("$£€¥#")
+_JOINING = frozenset(["-", "‑", "--", "---", "—", "/"])
+# Verbs after a quotation that ends with a mark of its own: "Why?" asked he.
+_VERBS = "said says asked asks cried cries replied replies returned returns exclaimed exclaims answered answers"
+_SPEAKING = frozenset(_VERBS.split())
 
 # Name of a subword whose bytes are not valid UTF-8 (see `giaann_dask.text.tokenizer`).
 _NAMED_BYTES = re.compile(r"<byte:((?:[0-9a-f]{2})+)>")
@@ -124,10 +134,10 @@ class _TextState(NamedTuple):
         if plain and self.begins:
             # Those of names such as _next, which nothing closes.
             opened = opened.replace("_", "")
-        kept = self.opened.endswith(("__", 2 * _FIRST)) or (name in SPEAKING and self.last in QUOTES)
+        kept = self.opened.endswith(("__", 2 * _FIRST)) or (name in _SPEAKING and self.last in _QUOTES)
         if (plain and self.begins and not kept) or name == "i" or name[:2] in ("i'", "i’"):
             text = _capital(text)
-        begins = self.begins and not plain and word not in CONTINUING and word not in CLITICS
+        begins = self.begins and not plain and word not in CONTINUING and word not in _CLITICS
         quoted = self.last == ":" and joining and word in ("“", '"')
         space = "" if attached or self.joined else " "
         state = self._replace(joined=joining, begins=begins or quoted or word in FINAL, opened=opened)
@@ -137,15 +147,15 @@ class _TextState(NamedTuple):
         """Return whether a word attaches to the one before and to the one after, and the marks that are open then."""
         if word in _PAIRED:
             return self._paired(word)
-        if word in JOINING:
+        if word in _JOINING:
             # At the beginning a hyphen is a bullet.
             inside = self.last != "" and not self.begins
             return inside or word != "-", inside or word != "-", self.opened
         if word == "–" and self.last.isdigit():
             return True, True, self.opened
         opened = self.opened + word if word == "‘" and word not in self.opened else self.opened
-        attached = word in CLOSING or word in CLITICS or (self.last, word) in CONTRACTED
-        return attached or ENDING_CHARACTERS.issuperset(word), word in OPENING or word in PREFIXES, opened
+        attached = word in CLOSING or word in _CLITICS or (self.last, word) in _CONTRACTED
+        return attached or _ENDING_CHARACTERS.issuperset(word), word in _OPENING or word in _PREFIXES, opened
 
     def _paired(self, mark: str) -> tuple[bool, bool, str]:
         if mark == "_" and self.last == _OPENED and self.opened.endswith(("_", _FIRST)):

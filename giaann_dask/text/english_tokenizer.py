@@ -6,7 +6,8 @@ stored in a cache file, and applied as ``spacy.tokenizer.Tokenizer`` does: chunk
 table, prefixes and suffixes are removed one by one, the remainder is divided at infixes, and special cases that were
 divided, or that two chunks make together, are restored. Tests compare the tokens with those of spaCy.
 
-Tokens are numbers of types, so a chunk that was seen before costs one look-up and no Python object per token.
+Tokens are numbers of types, so a chunk that was seen before costs one look-up and no Python object per token. Chunks
+are the keys of a hash table of code points in compiled code (`ChunkNumbers`).
 
 Does not cover: sentences (`splitting`).
 """
@@ -18,18 +19,20 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.local_files import private_cache, user_cache
-from giaann_dask.text.chunk_numbers import ChunkNumbers
-from giaann_dask.text.lexicon.tables import GrowingArray, ValueTable
+from giaann_dask.text.lexicon.tables import GrowingArray, ValueTable, reserved
 from giaann_dask.text.tokens import look_up_each, names_of
 
 # Attributes of spaCy's tokenizer that hold the search functions of its expressions.
@@ -105,13 +108,13 @@ class EnglishTokenizer:
     def _forget(self) -> None:
         """Begin with the types of the divided special cases alone."""
         self._types: ValueTable[str] = ValueTable()
-        self._numbers = _Numbers(self._add_name)
+        self._numbers: dict[str, int] = {}
         # Special cases are searched for where the first two tokens of a divided form follow each other, unless it is
         # what they are restored to ("it", "'s").
         every = (phrase for phrases in self._phrases.values() for phrase in phrases)
         phrases = [phrase for phrase in every if self._special.get("".join(phrase)) != phrase]
-        numbers = [[self._numbers[word] for word in phrase[:2]] for phrase in phrases]
-        self._openings = np.array([_opening(*pair) for pair in numbers], np.int64)
+        openings = [_opening(*self._number(phrase[:2]).tolist()) for phrase in phrases]
+        self._openings = np.array(openings, np.int64)
         self._opening_types = len(self._types)
         self._chunks = ChunkNumbers()
         # Tokens after a word, by its last two letters and what follows; none where the word is not a token.
@@ -144,9 +147,12 @@ class EnglishTokenizer:
             self._types, *self._restore(self._tokens.values[at], self._spaced.values[at], bounds[ends])
         )
 
-    def _add_name(self, name: str) -> int:
-        self._types.values.append(name)
-        return len(self._types) - 1
+    def _number(self, tokens: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Return the type of each token; those of new ones follow."""
+        new = [token for token in dict.fromkeys(tokens) if token not in self._numbers]
+        self._numbers.update(zip(new, count(len(self._types)), strict=False))
+        self._types.values.extend(new)
+        return look_up_each(self._numbers.__getitem__, tokens)
 
     def _add_chunks(self, chunks: Sequence[str]) -> None:
         """Divide new chunks."""
@@ -162,7 +168,7 @@ class EnglishTokenizer:
         spaced = np.zeros(len(tokens), np.bool_)
         spaced[np.cumsum(lengths, dtype=np.int64) - 1] = True
         self._starts.append(np.array(ends, np.int64) + len(self._tokens))
-        self._tokens.append(look_up_each(self._numbers.__getitem__, tokens))
+        self._tokens.append(self._number(tokens))
         self._spaced.append(spaced)
 
     def _after_word(self, chunk: str) -> Sequence[str]:
@@ -260,7 +266,7 @@ class EnglishTokenizer:
             words, spaces = names_of(self._types.values, tokens[begin:end]), spaced[begin:end].tolist()
             if not self._restore_passage(words, spaces):
                 continue
-            pieces += [(tokens[kept:begin], spaced[kept:begin]), ([self._numbers[word] for word in words], spaces)]
+            pieces += [(tokens[kept:begin], spaced[kept:begin]), (self._number(words), spaces)]
             lengths[passage], kept = len(words), end
         pieces.append((tokens[kept:], spaced[kept:]))
         return (
@@ -307,18 +313,6 @@ class EnglishTokenizer:
 def _opening(first: Any, second: Any = -1) -> Any:
     """Return one number for the first two tokens of a phrase; -1 stands for no second one."""
     return (first << 32) + second + 1
-
-
-class _Numbers(dict[str, int]):
-    """Numbers of strings; `add` is called with a new string and returns its number."""
-
-    def __init__(self, add: Callable[[str], int]) -> None:
-        super().__init__()
-        self._add = add
-
-    def __missing__(self, text: str) -> int:
-        number = self[text] = self._add(text)
-        return number
 
 
 @functools.cache
@@ -375,3 +369,157 @@ def _matched(pattern: re.Pattern[str], text: str) -> int:
     """Return the length of the first match of a pattern in a text, 0 for none."""
     match = pattern.search(text)
     return 0 if match is None else match.end() - match.start()
+
+
+# No character above it is white space.
+_SPACES = np.array([chr(code).isspace() for code in range(0x3001)])
+_FIRST_SLOTS = 1 << 10
+_ENCODING = "utf-32-le", "surrogatepass"
+
+
+class NumberedChunks(NamedTuple):
+    """Chunks of some passages as numbers.
+
+    Attributes
+    ----------
+    numbers : ndarray
+        Number of each chunk; int64, shape ``(chunks,)``.
+    ends : ndarray
+        Number of chunks up to the end of each passage; int64, shape ``(passages,)``.
+    new : list of str
+        Chunks that no passage had before; their numbers follow the earlier ones.
+    """
+
+    numbers: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    new: list[str]
+
+
+class ChunkNumbers:
+    """Number distinct chunks in order of first appearance.
+
+    Examples
+    --------
+    >>> numbers = ChunkNumbers()
+    >>> numbers.number([" a  bc a", "", "d"])
+    NumberedChunks(numbers=array([0, 1, 0, 2]), ends=array([3, 3, 4]), new=['a', 'bc', 'd'])
+    >>> numbers.number(["e bc"])
+    NumberedChunks(numbers=array([3, 1]), ends=array([2]), new=['e'])
+    """
+
+    def __init__(self) -> None:
+        # Code points of all chunks, and where each of them ends; the number of a chunk counted from 1, or 0, per slot.
+        self._letters, self._ends = np.zeros(0, np.uint32), np.zeros(0, np.int64)
+        self._slots, self._count = np.zeros(_FIRST_SLOTS, np.int32), 0
+
+    def __len__(self) -> int:
+        """Return the number of distinct chunks."""
+        return self._count
+
+    def number(self, passages: Sequence[str]) -> NumberedChunks:
+        """Return the chunks of passages as numbers."""
+        codes = np.frombuffer(" ".join(passages).encode(*_ENCODING), np.uint32)
+        lengths = np.fromiter(map(len, passages), np.int64, len(passages))
+        # What is reserved suffices if all chunks are new.
+        before, used = self._count, int(self._ends[self._count - 1]) if self._count else 0
+        self._letters = reserved(self._letters, used + len(codes))
+        self._ends = reserved(self._ends, before + len(codes) // 2 + 1)
+        number: Any = _number
+        numbers, ends, self._slots, self._count = number(
+            codes, lengths, _SPACES, (self._letters, self._ends), self._slots, before
+        )
+        edges = [used, *self._ends[before : self._count].tolist()]
+        text = self._letters[used : edges[-1]].tobytes().decode(*_ENCODING)
+        new = [text[begin - used : end - used] for begin, end in pairwise(edges)]
+        return NumberedChunks(numbers, ends, new)
+
+
+@jit_inner
+def _mix(code, letter):  # type: ignore[no-untyped-def]
+    """Return the hash of a chunk with one more letter (FNV-1a)."""
+    return (code ^ np.uint64(letter)) * np.uint64(0x100000001B3)
+
+
+@jit_inner
+def _slot(code, slots):  # type: ignore[no-untyped-def]
+    """Return the first slot for a hash."""
+    return np.int64((code ^ (code >> np.uint64(29))) & np.uint64(len(slots) - 1))
+
+
+_HASH = np.uint64(0xCBF29CE484222325)
+
+
+@jit_inner
+def _enlarged(slots, letters, ends, count):  # type: ignore[no-untyped-def]
+    """Return twice as many slots with the same chunks."""
+    larger = np.zeros(2 * len(slots), np.int32)
+    begin = 0
+    for number in range(count):
+        code = _HASH
+        for at in range(begin, ends[number]):
+            code = _mix(code, letters[at])
+        begin = ends[number]
+        slot = _slot(code, larger)
+        while larger[slot]:
+            slot = (slot + 1) & (len(larger) - 1)
+        larger[slot] = number + 1
+    return larger
+
+
+_CODES = nb.types.Array(nb.uint32, 1, "C", readonly=True)
+_CHUNKS = nb.types.Tuple((nb.uint32[::1], nb.int64[::1]))
+
+
+@compiled(
+    nb.types.Tuple((nb.int64[::1], nb.int64[::1], nb.int32[::1], nb.int64))(
+        _CODES, nb.int64[::1], nb.boolean[::1], _CHUNKS, nb.int32[::1], nb.int64
+    )
+)
+def _number(codes, lengths, spaces, chunks, slots, count):  # type: ignore[no-untyped-def]
+    """Return the number of each chunk, the chunks up to the end of each passage, and the slots and count afterwards."""
+    letters, chunk_ends = chunks
+    numbers, ends = np.empty(len(codes) // 2 + 1, np.int64), np.empty(len(lengths), np.int64)
+    used = chunk_ends[count - 1] if count else 0
+    found = at = 0
+    for passage, length in enumerate(lengths):
+        last = at + length
+        while at < last:
+            letter = codes[at]
+            if letter < len(spaces) and spaces[letter]:
+                at += 1
+                continue
+            begin, code = at, _HASH
+            while at < last:
+                letter = codes[at]
+                if letter < len(spaces) and spaces[letter]:
+                    break
+                code = _mix(code, letter)
+                at += 1
+            slot, size = _slot(code, slots), at - begin
+            while slots[slot]:
+                number = slots[slot] - 1
+                first = chunk_ends[number - 1] if number else 0
+                if chunk_ends[number] - first == size:
+                    same = 0
+                    while same < size and letters[first + same] == codes[begin + same]:
+                        same += 1
+                    if same == size:
+                        break
+                slot = (slot + 1) & (len(slots) - 1)
+            if slots[slot]:
+                numbers[found] = slots[slot] - 1
+            else:
+                for offset in range(size):
+                    letters[used + offset] = codes[begin + offset]
+                used += size
+                chunk_ends[count] = used
+                numbers[found] = count
+                count += 1
+                slots[slot] = count
+                if 2 * count > len(slots):
+                    slots = _enlarged(slots, letters, chunk_ends, count)
+            found += 1
+        ends[passage] = found
+        # A space is between two passages.
+        at = last + 1
+    return numbers[:found].copy(), ends, slots, count

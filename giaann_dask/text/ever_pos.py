@@ -28,7 +28,7 @@ from giaann_dask.errors import (
 from giaann_dask.local_files import decode_utf8, local_path
 from giaann_dask.text.lexicon.rules import read_words
 from giaann_dask.text.lexicon.words import dictionary_lines
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.tokens import TaggedWord
 
 EverPart = Literal["VERB", "ADP", "CCONJ", "SCONJ"]
 PARTS: tuple[EverPart, ...] = ("VERB", "ADP", "CCONJ", "SCONJ")
@@ -106,24 +106,13 @@ class EverPos:
 
     def delimiter(self, word: str, lemma: str, xpos: str) -> bool:
         """Return ``det`` of a token from its lower-cased word and lemma and its Penn tag."""
-        return (
-            word in STOPS
-            or xpos == "POS"
-            or word in self.adp
-            or lemma in self.adp
-            or self.is_ever(word, "VERB")
-            or self.is_ever(lemma, "VERB")
-        )
+        if word in STOPS or xpos == "POS":
+            return True
+        return any(each in self.adp or self.is_ever(each, "VERB") for each in (word, lemma))
 
     def probable_delimiter(self, word: str, lemma: str) -> bool:
         """Return ``prb`` of a token from its lower-cased word and lemma."""
-        return (
-            word in PROBABLE_WORDS
-            or word in self.cconj
-            or word in self.sconj
-            or lemma in self.cconj
-            or lemma in self.sconj
-        )
+        return word in PROBABLE_WORDS or any(each in self.cconj or each in self.sconj for each in (word, lemma))
 
     @classmethod
     def from_json(cls, path: str | Path) -> EverPos:
@@ -151,13 +140,12 @@ class EverPos:
         return cls._from_lists(content, str(path))
 
     @classmethod
-    def from_sentences(cls, sentences: Iterable[TaggedSentence]) -> EverPos:
-        """Collect the lower-cased form and lemma of every token whose UPOS is one of the parts."""
+    def from_words(cls, words: Iterable[TaggedWord]) -> EverPos:
+        """Collect the lower-cased form and lemma of every word whose UPOS is one of the parts."""
         found: dict[str, set[str]] = {part: set() for part in PARTS}
-        for sentence in sentences:
-            for form, lemma, upos in zip(sentence.forms, sentence.lemmas, sentence.upos, strict=True):
-                if upos in found:
-                    found[upos].update((form.lower(), lemma.lower()))
+        for word in words:
+            if word.upos in found:
+                found[word.upos].update((word.form.lower(), word.lemma.lower()))
         verb, adp, cconj, sconj = (frozenset(found[part]) for part in PARTS)
         return cls(verb, adp, cconj, sconj)
 
@@ -233,11 +221,8 @@ class EverPos:
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     def _words(self, part: EverPart) -> frozenset[str]:
-        if part == "VERB":
-            return self.verb
-        if part == "ADP":
-            return self.adp
-        return self.cconj if part == "CCONJ" else self.sconj
+        words: frozenset[str] = getattr(self, part.lower())
+        return words
 
     @classmethod
     def _from_lists(cls, content: object, name: str) -> EverPos:

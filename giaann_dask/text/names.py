@@ -1,19 +1,23 @@
-"""Keep dictionaries of names packed as they are stored, so that a few of a million are found without decoding all."""
+"""Keep tables of strings packed: the UTF-8 bytes of all strings and their end offsets, as they are stored in Zarr.
+
+So a table can be extended, and a few of a million names are found without decoding all.
+"""
 
 from __future__ import annotations
 
 import difflib
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+import zarr
 
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.text.strings import pack_strings
+from giaann_dask.storage import append_values, read_arrays
 
 # A search compares the bytes of all names of the same length; more searches than these are worth an index of all names.
 _SEARCHES = 64
@@ -49,7 +53,7 @@ class Names(Sequence[str]):
 
     @classmethod
     def of_packed(cls, text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> Names:
-        """Return the names of a packed table (`giaann_dask.text.strings.pack_strings`), which is not copied.
+        """Return the names of a packed table (`pack_strings`), which is not copied.
 
         Raises
         ------
@@ -254,3 +258,47 @@ def _alike_by_letters(
 
 
 _EMPTY = _StoredNames(np.zeros(0, np.uint8), np.zeros(0, np.int64))
+
+
+def pack_strings(strings: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the UTF-8 bytes of all strings and the end offset of each.
+
+    Examples
+    --------
+    >>> text, ends = pack_strings(["ab", "", "c"])
+    >>> bytes(text), ends.tolist()
+    (b'abc', [2, 2, 3])
+    """
+    encoded = [s.encode("utf-8") for s in strings]
+    ends = np.cumsum(np.array([len(e) for e in encoded], np.int64), dtype=np.int64)
+    return np.frombuffer(b"".join(encoded), np.uint8), ends
+
+
+async def append_strings(group: zarr.AsyncGroup, name: str, strings: Sequence[str]) -> None:
+    """Append strings to a table in a group; create the table if it does not exist."""
+    text, ends = pack_strings(strings)
+    text_array, end_array = string_arrays(name)
+    offset = await append_values(group, text_array, text)
+    await append_values(group, end_array, ends + offset)
+
+
+def read_strings(group: zarr.Group, name: str) -> list[str]:
+    """Return the strings of a table in a group.
+
+    Raises
+    ------
+    StoreDamagedError
+        If the table is missing or inconsistent.
+    """
+    return strings_of(read_arrays(group, string_arrays(name)), name)
+
+
+def string_arrays(name: str) -> tuple[str, str]:
+    """Return the names of the arrays of a table of strings."""
+    return f"{name}_text", f"{name}_end"
+
+
+def strings_of(arrays: Mapping[str, npt.NDArray[Any]], name: str) -> list[str]:
+    """Return the strings of a table whose arrays have been read; see `read_strings`."""
+    text, ends = (arrays[each] for each in string_arrays(name))
+    return list(Names.of_packed(text, ends))

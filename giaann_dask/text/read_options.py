@@ -1,4 +1,4 @@
-"""Validate the options of reading inputs; reading is in `reading`."""
+"""Validate the options of reading and tagging text; reading is in `reading`, tagging in `tagging`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from threading import Event
 
 from giaann_dask.errors import OptionError, require_at_least
 from giaann_dask.keywords import names_keywords
+from giaann_dask.printable import text_fault
+
+GOLD, LEXICON, SPACY = "gold", "lexicon", "spacy:"
+"""Names of taggers, the last one before the name of a pipeline."""
 
 
 @names_keywords
@@ -52,3 +56,20 @@ class ReadOptions:
         for name in ("text_field", "split"):
             if not getattr(self, name):
                 raise OptionError(f"{name} is empty", "a name", "name one or leave it out", names=(name,))
+
+
+def check_tagger(name: str) -> None:
+    """Check the syntax of a tagger's name; raise an `OptionError` if it is invalid.
+
+    Whether a spaCy pipeline is installed is not checked, because it may be used on another machine.
+    """
+    if (fault := text_fault(name)) is not None:
+        received = f"the tagger's name {name!r} holds {fault}"
+        raise OptionError(received, "lexicon, spacy:MODEL or gold", "set tagger to one of them", names=("tagger",))
+    if name not in (LEXICON, GOLD) and (not name.startswith(SPACY) or name == SPACY):
+        raise OptionError(
+            f"tagger is {name!r}",
+            "lexicon, spacy:MODEL or gold",
+            "choose one of these, such as lexicon",
+            names=("tagger",),
+        )

@@ -29,6 +29,7 @@ from giaann_dask.errors import (
 )
 from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import BYTE_ORDER_MARK
+from giaann_dask.printable import text_fault
 from giaann_dask.text.conllu import SentenceLines, malformed_line, malformed_sentence
 from giaann_dask.text.inputs import (
     CONLLU_SUFFIXES,
@@ -42,7 +43,6 @@ from giaann_dask.text.lines import LineReader, StandardInput
 from giaann_dask.text.memory_inputs import MemoryInput, Source, conllu_sentences, require_text
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.remote_inputs import COMPRESSED, RemoteInput, names_url, open_url
-from giaann_dask.text.strings import text_fault
 from giaann_dask.text.tokens import Part, PartKind, TextPlace
 
 __all__ = ["DatasetInput", "read_parts", "resolve_inputs"]

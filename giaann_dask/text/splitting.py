@@ -16,7 +16,6 @@ import re
 import threading
 import unicodedata
 from collections.abc import Sequence
-from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -24,8 +23,8 @@ import numba as nb
 import numpy as np
 
 from giaann_dask.lazy import compiled, jit_inner
+from giaann_dask.text.detokenizer import CLOSING, CONTINUING, FINAL
 from giaann_dask.text.english_tokenizer import EnglishTokenizer
-from giaann_dask.text.punctuation import AMBIGUOUS, CLOSING, CONTINUING, DASHES, FINAL, UNCERTAIN
 from giaann_dask.text.tokens import SplitText
 
 # Dashes without spaces would join the words and quotation marks around them into one token.
@@ -33,75 +32,45 @@ _DASH = re.compile(r"—|--+")
 
 # Abbreviations of older English prose that the tokenizer would treat as the end of a sentence.
 _ABBREVIATIONS = (
-    "Capt.",
-    "Cap.",
-    "Col.",
-    "Lieut.",
-    "Lt.",
-    "Maj.",
-    "Sgt.",
-    "Sergt.",
-    "Cpl.",
-    "Hon.",
-    "Mme.",
-    "Mlle.",
-    "Esq.",
-    "Sr.",
-    "viz.",
-    "cf.",
-    "etc.",
-    "&c.",
-    "pp.",
-    "vol.",
-    "Vol.",
+    "Capt. Cap. Col. Lieut. Lt. Maj. Sgt. Sergt. Cpl. Hon. Mme. Mlle. Esq. Sr. viz. cf. etc. &c. pp. vol. Vol."
 )
 
-_ENDS = FINAL | UNCERTAIN
+_UNCERTAIN_ENDS = frozenset(["...", "....", "…", "etc.", "&c.", "a.m.", "p.m."])
+_ENDS = FINAL | _UNCERTAIN_ENDS
+_DASHES = frozenset(["-", "--", "---", "----", "–", "—"])
+# These open or close, which depends on those before.
+_AMBIGUOUS = frozenset(['"', "'", "’", "_", "*"])
 _NUMBERED = frozenset(["No", "Nos", "no", "nos"])
 _LOOK_AHEAD_TOKENS = 8
 
 
-class Splitter:
+def split_text(passages: Sequence[str]) -> SplitText:
     """Split passages into sentences and sentences into tokens.
 
-    Instances have no state: the tokenizer is created on first use, once per process, and shared by
-    the process's threads.
+    Parameters
+    ----------
+    passages : sequence of str
+        Running text of any length; no sentence spans two passages.
+
+    Returns
+    -------
+    SplitText
+        Tokens are never white space; a passage of white space has no sentences.
 
     Examples
     --------
-    >>> Splitter().split(["“Why?” asked Mr. Bennet. Nobody knew."])
-    [[['“', 'Why', '?', '”', 'asked', 'Mr.', 'Bennet', '.'], ['Nobody', 'knew', '.']]]
+    >>> list(split_text(["“Why?” asked Mr. Bennet. Nobody knew."]).sentences())
+    [['“', 'Why', '?', '”', 'asked', 'Mr.', 'Bennet', '.'], ['Nobody', 'knew', '.']]
     """
-
-    def split(self, passages: Sequence[str]) -> list[list[list[str]]]:
-        """Return, for each passage, the list of its sentences, each a list of tokens.
-
-        Parameters
-        ----------
-        passages : sequence of str
-            Running text of any length; no sentence spans two passages.
-
-        Returns
-        -------
-        list of list of list of str
-            One entry per passage. Tokens are never white space; a passage of white space
-            has no sentences.
-        """
-        text = self.split_text(passages)
-        sentences = text.sentences()
-        return [list(islice(sentences, count)) for count in text.passages.tolist()]
-
-    def split_text(self, passages: Sequence[str]) -> SplitText:
-        """Return the tokens and sentences of passages as arrays."""
-        marked = [_DASH.sub(r" \g<0> ", text) if "—" in text or "--" in text else text for text in passages]
-        with _lock:
-            found = _tokenizer()(marked)
-        marks = found.types.results(_marks_of)
-        divide: Any = _divide
-        ends, counts = divide(marks[found.type_of], found.spaced, found.ends)
-        spaced = found.spaced
-        spaced[ends - 1] = True
-        return SplitText(types=found.types, type_of=found.type_of, spaced=spaced, ends=ends, passages=counts)
+    marked = [_DASH.sub(r" \g<0> ", text) if "—" in text or "--" in text else text for text in passages]
+    with _lock:
+        found = _tokenizer()(marked)
+    marks = found.types.results(_marks_of)
+    divide: Any = _divide
+    ends, counts = divide(marks[found.type_of], found.spaced, found.ends)
+    spaced = found.spaced
+    spaced[ends - 1] = True
+    return SplitText(types=found.types, type_of=found.type_of, spaced=spaced, ends=ends, passages=counts)
 
 
 def sentence_ended(tokens: Sequence[str]) -> bool:
@@ -130,8 +99,8 @@ _lock = threading.Lock()
 
 @functools.cache
 def _tokenizer() -> EnglishTokenizer:
-    """Return the tokenizer of this process."""
-    return EnglishTokenizer(_ABBREVIATIONS)
+    """Return the tokenizer of this process, which is created when it is first used."""
+    return EnglishTokenizer(_ABBREVIATIONS.split())
 
 
 # Marks of a token type, as a sum.
@@ -142,11 +111,11 @@ _ALPHANUMERIC, _UPPER, _LOWER, _DIGIT = (1 << bit for bit in range(10, 14))
 _SETS = (
     (_ENDS, _END),
     (CLOSING, _CLOSES),
-    (DASHES, _DASHED),
-    (AMBIGUOUS, _UNSURE),
+    (_DASHES, _DASHED),
+    (_AMBIGUOUS, _UNSURE),
     (frozenset('"'), _QUOTE),
     (CONTINUING, _CONTINUES),
-    (UNCERTAIN, _UNCERTAIN_END),
+    (_UNCERTAIN_ENDS, _UNCERTAIN_END),
     (_NUMBERED, _ABBREVIATED),
     (frozenset("."), _STOP),
 )

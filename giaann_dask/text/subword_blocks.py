@@ -34,7 +34,7 @@ from giaann_dask.text.blocks import (
 from giaann_dask.text.ever_pos import PROBABLE_WORDS, STOPS, EverPos
 from giaann_dask.text.noun_names import mark_underscores, noun_name
 from giaann_dask.text.tokenizer import SubwordTokenizer
-from giaann_dask.text.tokens import SpacedSentence, TaggedText
+from giaann_dask.text.tokens import TaggedSentence, TaggedText
 
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 _SYMBOLS = frozenset("$%&*+=<>@^~|")
@@ -92,7 +92,7 @@ class SubwordBlockBuilder(BlockBuilder):
         for tokens in zip(begin.tolist(), end.tolist(), strict=True):
             self._add_sequence(text.between(*tokens))
 
-    def _add_sequence(self, sentence: SpacedSentence) -> None:
+    def _add_sequence(self, sentence: TaggedSentence) -> None:
         """Add the subwords of a counted sequence."""
         text = join_words(sentence)
         status, length = TOO_MANY_BYTES, 0
@@ -109,12 +109,12 @@ class SubwordBlockBuilder(BlockBuilder):
         self._status.append([status])
         self._lengths.append([length])
 
-    def divide(self, sentence: SpacedSentence, text: str) -> SubwordSequence:
+    def divide(self, sentence: TaggedSentence, text: str) -> SubwordSequence:
         """Return the subwords of a sequence with their parents and tags, cropped.
 
         Parameters
         ----------
-        sentence : SpacedSentence
+        sentence : TaggedSentence
             Words of the sequence and the spaces between them.
         text : str
             Result of `join_words`.
@@ -138,7 +138,7 @@ class SubwordBlockBuilder(BlockBuilder):
                 self._own_tags[number] = None
         return self._own_tags[number]
 
-    def _column_names(self, sentence: SpacedSentence, found: SubwordSequence, nouns: Sequence[bool]) -> Iterator[str]:
+    def _column_names(self, sentence: TaggedSentence, found: SubwordSequence, nouns: Sequence[bool]) -> Iterator[str]:
         """Yield the column name of each run of noun subwords."""
         by, at = self._options.column_names, 0
         for noun, run in groupby(nouns):
@@ -174,19 +174,19 @@ class SubwordBlockBuilder(BlockBuilder):
         self._surface.append(surfaces)
 
 
-def join_words(sentence: SpacedSentence) -> str:
+def join_words(sentence: TaggedSentence) -> str:
     """Return the text of a sequence: its words with the spaces between them.
 
     Examples
     --------
-    >>> join_words(SpacedSentence(["Do", "n't", "!"], [], [], [], [False, True, True]))
+    >>> join_words(TaggedSentence(["Do", "n't", "!"], [], [], [], [False, True, True]))
     "Don't !"
     """
     pieces = [word + " " * spaced for word, spaced in zip(sentence.forms, sentence.spaces, strict=True)]
     return "".join([*pieces[:-1], *sentence.forms[-1:]])
 
 
-def word_spans(sentence: SpacedSentence) -> list[tuple[int, int]]:
+def word_spans(sentence: TaggedSentence) -> list[tuple[int, int]]:
     """Return begin and end of each word in the UTF-8 bytes of `join_words`; spaces belong to no word."""
     spans, begin = [], 0
     for word, spaced in zip(sentence.forms, sentence.spaces, strict=True):

@@ -1,118 +1,40 @@
-"""Create taggers by name: the default tagger, spaCy pipelines, and gold tags of CoNLL-U.
+"""Tag text: sentences by a tagger that is named, and consecutive parts into one block, as a task does on a worker.
 
-Does not cover: the default tagger's rules (`giaann_dask.text.lexicon`) and tokenization (`splitting`).
+Does not cover: the default tagger's rules (`giaann_dask.text.lexicon`), tokenization (`splitting`) and building blocks
+(`block_building`).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError
 from giaann_dask.lazy import compiled
+from giaann_dask.text.block_building import BlockBuilder, RawBlockBuilder
+from giaann_dask.text.blocks import FilterOptions, TaggedBlock
+from giaann_dask.text.conllu import parse_conllu
+from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.lexicon.tables import ValueTable
 from giaann_dask.text.lexicon.tagger import Kernels, tag_tokens
 from giaann_dask.text.lexicon.words import dictionary_lines, frequent_tags
-from giaann_dask.text.strings import text_fault
-from giaann_dask.text.tokens import SplitText, TaggedSentence, TaggedText, number_distinct
+from giaann_dask.text.read_options import GOLD, LEXICON, SPACY, check_tagger
+from giaann_dask.text.splitting import split_text
+from giaann_dask.text.subword_blocks import SubwordBlockBuilder
+from giaann_dask.text.tokenizer import SubwordTokenizer
+from giaann_dask.text.tokens import Part, SplitText, TaggedSentence, TaggedText, TaggedWord, number_distinct
 
-_LEXICON, _GOLD, _SPACY = "lexicon", "gold", "spacy:"
 _UNUSED_COMPONENTS = ("parser", "ner", "senter", "textcat", "entity_linker")
 _BATCH_SENTENCES = 256
 _KERNELS = Kernels.of(compiled)
 _PROBE = ("The", "cats", "sat", "on", "mats", ".")
-
-
-class Tagger(Protocol):
-    """Interface of a tagger, which assigns parts of speech, Penn tags and lemmas to tokens.
-
-    A tagger is pickled by its name; the tags of a sentence depend on the name and the sentence only.
-
-    Attributes
-    ----------
-    name : str
-        Argument of `make_tagger`.
-    """
-
-    @property
-    def name(self) -> str:
-        """Argument of `make_tagger`."""
-
-    def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
-        """Return one tagged sentence per sentence of tokens, with the tokens as forms."""
-
-
-def check_tagger(name: str) -> None:
-    """Check the syntax of a tagger's name; raise an `OptionError` if it is invalid.
-
-    Whether a spaCy pipeline is installed is not checked, because it may be used on another machine.
-    """
-    if (fault := text_fault(name)) is not None:
-        received = f"the tagger's name {name!r} holds {fault}"
-        raise OptionError(received, "lexicon, spacy:MODEL or gold", "set tagger to one of them", names=("tagger",))
-    if name not in (_LEXICON, _GOLD) and (not name.startswith(_SPACY) or name == _SPACY):
-        raise OptionError(
-            f"tagger is {name!r}",
-            "lexicon, spacy:MODEL or gold",
-            "choose one of these, such as lexicon",
-            names=("tagger",),
-        )
-
-
-@functools.cache
-def make_tagger(name: str) -> Tagger:
-    """Return the tagger of a name; cached per process.
-
-    Parameters
-    ----------
-    name : str
-        ``"lexicon"``, ``"spacy:MODEL"`` with an installed pipeline's name or path, or ``"gold"``,
-        for the tags of CoNLL-U, which cannot tag plain text.
-
-    Returns
-    -------
-    Tagger
-
-    Raises
-    ------
-    OptionError
-        If the name is invalid, or the pipeline assigns no tags or no lemmas.
-    MissingDependencyError
-        If the pipeline, or a package that the tagger needs, is not installed.
-
-    Examples
-    --------
-    >>> make_tagger("lexicon").tag([["Cats", "sleep"]])[0].upos
-    ['NOUN', 'VERB']
-    """
-    check_tagger(name)
-    if name == _LEXICON:
-        return LexiconTagger()
-    if name == _GOLD:
-        return GoldTagger()
-    return SpacyTagger(name.removeprefix(_SPACY))
-
-
-def tag_text(name: str, text: SplitText, document: npt.NDArray[np.int64]) -> TaggedText:
-    """Tag split text with the tagger of a name.
-
-    Parameters
-    ----------
-    name : str
-        See `make_tagger`, which raises the errors.
-    text : SplitText
-        Tokens and sentences.
-    document : ndarray
-        Number of the document of each sentence; int64.
-    """
-    tagger = make_tagger(name)
-    if isinstance(tagger, LexiconTagger):
-        return tagger.tag_text(text, document)
-    return TaggedText.of(tagger.tag(list(text.sentences())), text.spaced, document)
+# What a pipeline has to assign, by the attribute of a token.
+_REQUIRED = (("pos_", "parts of speech"), ("tag_", "Penn tags"), ("lemma_", "lemmas"))
 
 
 class LexiconTagger:
@@ -141,14 +63,12 @@ class LexiconTagger:
     ['the', 'dog', 'have', 'bark', '.']
     """
 
-    name = _LEXICON
-
     def __init__(self) -> None:
-        require_word_lists()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the word lists, which each process loads when it needs them."""
-        return LexiconTagger, ()
+        try:
+            frequent_tags()
+            dictionary_lines()
+        except ModuleNotFoundError as error:
+            raise MissingDependencyError.of(error) from error
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
         """Tag sentences of tokens, as spaCy's English tokenizer divides them ("do", "n't"; "cat", "'s")."""
@@ -157,54 +77,11 @@ class LexiconTagger:
         text = SplitText(
             ValueTable(types), type_of, np.ones(len(type_of), np.bool_), ends, np.array([len(ends)], np.int64)
         )
-        tagged = self.tag_text(text, np.zeros(len(ends), np.int64))
-        return [TaggedSentence(*sentence[:4]) for sentence in tagged.sentences()]
+        return list(self.tag_text(text, np.zeros(len(ends), np.int64)).sentences())
 
     def tag_text(self, text: SplitText, document: npt.NDArray[np.int64]) -> TaggedText:
         """Tag split text, given the number of the document of each sentence, int64."""
         return TaggedText(*tag_tokens(text.types, text.type_of, text.ends, _KERNELS), text.spaced, text.ends, document)
-
-
-def require_word_lists() -> None:
-    """Load the word lists of the default tagger.
-
-    Raises
-    ------
-    MissingDependencyError
-        If textblob or lemminflect is not installed.
-    """
-    try:
-        frequent_tags()
-        dictionary_lines()
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError.of(error) from error
-
-
-class GoldTagger:
-    """Placeholder for the tags of CoNLL-U input; cannot tag plain text."""
-
-    @property
-    def name(self) -> str:
-        """Always ``"gold"``."""
-        return "gold"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by name."""
-        return make_tagger, (self.name,)
-
-    def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
-        """Raise an error, because plain text has no gold tags.
-
-        Raises
-        ------
-        InputFormatError
-            Always.
-        """
-        raise InputFormatError(
-            "the tagger gold cannot tag plain text",
-            "CoNLL-U input, which has its tags already",
-            "give .conllu files, or choose the tagger lexicon",
-        )
 
 
 class SpacyTagger:
@@ -224,23 +101,15 @@ class SpacyTagger:
     """
 
     def __init__(self, model: str) -> None:
-        self._model = model
         self._pipeline = _load_pipeline(model)
-        probe = self.tag([_PROBE])[0]
-        for field, kind in (("upos", "parts of speech"), ("xpos", "Penn tags")):
-            if not any(getattr(probe, field)):
-                raise _incomplete(model, kind)
-        if not any(token.lemma_ for token in self._process([_PROBE])[0]):
-            raise _incomplete(model, "lemmas")
-
-    @property
-    def name(self) -> str:
-        """``"spacy:"`` and the model."""
-        return _SPACY + self._model
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by name; each process loads the pipeline when it needs it."""
-        return make_tagger, (self.name,)
+        probe = self._process([_PROBE])[0]
+        for attribute, kind in _REQUIRED:
+            if not any(getattr(token, attribute) for token in probe):
+                raise OptionError(
+                    f"the spaCy pipeline {model!r} assigns no {kind}",
+                    "parts of speech, Penn tags and lemmas",
+                    "choose another pipeline, such as spacy:en_core_web_sm, or the tagger lexicon",
+                )
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
         """Tag sentences of tokens; the lemma of a token without one is its form.
@@ -288,10 +157,137 @@ def _load_pipeline(model: str) -> Any:
         ) from error
 
 
-def _incomplete(model: str, kind: str) -> OptionError:
-    """Return the error for a pipeline that does not assign a required annotation."""
-    return OptionError(
-        f"the spaCy pipeline {model!r} assigns no {kind}",
-        "parts of speech, Penn tags and lemmas",
-        "choose another pipeline, such as spacy:en_core_web_sm, or the tagger lexicon",
-    )
+Tagger: TypeAlias = LexiconTagger | SpacyTagger
+
+
+@functools.cache
+def make_tagger(name: str) -> Tagger:
+    """Return the tagger of a name; cached per process.
+
+    Parameters
+    ----------
+    name : str
+        ``"lexicon"``, or ``"spacy:MODEL"`` with an installed pipeline's name or path.
+
+    Returns
+    -------
+    LexiconTagger or SpacyTagger
+        Assigns parts of speech, Penn tags and lemmas to tokens, which depend on the name and the sentence only.
+
+    Raises
+    ------
+    OptionError
+        If the name is invalid, or the pipeline assigns no tags or no lemmas.
+    InputFormatError
+        If the name is ``"gold"``: only CoNLL-U has tags.
+    MissingDependencyError
+        If the pipeline, or a package that the tagger needs, is not installed.
+
+    Examples
+    --------
+    >>> make_tagger("lexicon").tag([["Cats", "sleep"]])[0].upos
+    ['NOUN', 'VERB']
+    """
+    check_tagger(name)
+    if name == GOLD:
+        raise InputFormatError(
+            "the tagger gold cannot tag plain text",
+            "CoNLL-U input, which has its tags already",
+            "give .conllu files, or choose the tagger lexicon",
+        )
+    return LexiconTagger() if name == LEXICON else SpacyTagger(name.removeprefix(SPACY))
+
+
+def tag_text(name: str, text: SplitText, document: npt.NDArray[np.int64]) -> TaggedText:
+    """Tag split text with the tagger of a name.
+
+    Parameters
+    ----------
+    name : str
+        See `make_tagger`, which raises the errors.
+    text : SplitText
+        Tokens and sentences.
+    document : ndarray
+        Number of the document of each sentence; int64.
+    """
+    tagger = make_tagger(name)
+    if isinstance(tagger, LexiconTagger):
+        return tagger.tag_text(text, document)
+    return TaggedText.of(tagger.tag(list(text.sentences())), text.spaced, document)
+
+
+def tag_part(part: Part, tagger: str | None) -> TaggedText:
+    """Return the sentences of a part with tags.
+
+    Parameters
+    ----------
+    part : Part
+        Raw text or CoNLL-U lines.
+    tagger : str or None
+        ``"gold"`` keeps the tags of CoNLL-U; any other name tags the words anew; None leaves tags and lemmas empty.
+
+    Raises
+    ------
+    InputFormatError
+        If a CoNLL-U line is malformed, or the tagger is ``"gold"`` and the part is plain text.
+    OptionError
+        If there is no tagger of that name.
+    """
+    documents = np.array(part.documents, np.int64)
+    if part.kind == "conllu":
+        passages = [parse_conllu(passage, part.source) for passage in part.passages]
+        if tagger == GOLD:
+            document = np.repeat(documents, np.array([*map(len, passages)], np.int64))
+            return TaggedText.of(list(chain.from_iterable(passages)), document=document)
+        text = SplitText.of(passages)
+    else:
+        text = split_text(part.passages)
+    document = np.repeat(documents, text.passages)
+    if tagger is not None:
+        return tag_text(tagger, text, document)
+    return TaggedText(text.types.mapped(_untagged), text.type_of, text.spaced, text.ends, document)
+
+
+def _untagged(form: str) -> TaggedWord:
+    return TaggedWord(form, "", "", "")
+
+
+def tag_block(
+    parts: Sequence[Part],
+    skips: Sequence[int],
+    tagger: str,
+    lexicon: EverPos | SubwordTokenizer,
+    options: FilterOptions,
+) -> TaggedBlock:
+    """Tag consecutive parts into one block.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        Input, in order.
+    skips : sequence of int
+        For each part, how many of its counted sequences are in the network already.
+    tagger : str
+        Name of a tagger.
+    lexicon : EverPos or SubwordTokenizer
+        Ever-POS lexicon of a word model, or tokenizer of a subword model.
+    options : FilterOptions
+        Which sentences are read.
+
+    Returns
+    -------
+    TaggedBlock
+    """
+    builder = make_builder(lexicon, options)
+    for part, skip in zip(parts, skips, strict=True):
+        builder.add_part(tag_part(part, None if options.raw else tagger), skip)
+    return builder.build()
+
+
+def make_builder(lexicon: EverPos | SubwordTokenizer, options: FilterOptions) -> BlockBuilder:
+    """Return the block builder for subwords, raw words or words with merged nouns."""
+    if options.raw:
+        return RawBlockBuilder(options)
+    if isinstance(lexicon, SubwordTokenizer):
+        return SubwordBlockBuilder(lexicon, options)
+    return BlockBuilder(lexicon, options)

@@ -4,7 +4,7 @@ The content of a tokenizer is the JSON of the package ``tokenizers``, reduced to
 comes from a file, from an encoding of ``tiktoken``, or is learnt from text.
 
 Does not cover: the columns of subwords (`subword_blocks`) and the choice of a tokenizer
-(`giaann_dask.encoding.tokenizing`).
+(`giaann_dask.encoding.lexicon`).
 """
 
 from __future__ import annotations

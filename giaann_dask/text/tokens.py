@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count, filterfalse
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,33 +29,16 @@ class TaggedSentence(NamedTuple):
     ----------
     forms, lemmas, upos, xpos : sequence of str
         One entry per syntactic word, in order, all of the same length.
-    """
-
-    forms: Sequence[str]
-    lemmas: Sequence[str]
-    upos: Sequence[str]
-    xpos: Sequence[str]
-
-
-class SpacedSentence(NamedTuple):
-    """Tokens of one sentence with their fields and the spaces between them, which determine its text.
-
-    Attributes
-    ----------
-    forms, lemmas, upos, xpos : sequence of str
-        See `TaggedSentence`.
     spaces : sequence of bool
-        Whether white space follows each word; always True for the last one.
+        Whether white space follows each word, always True for the last one, so that they determine the text; empty
+        where that is not known.
     """
 
     forms: Sequence[str]
     lemmas: Sequence[str]
     upos: Sequence[str]
     xpos: Sequence[str]
-    spaces: Sequence[bool]
-
-
-Sentence: TypeAlias = TaggedSentence | SpacedSentence
+    spaces: Sequence[bool] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +66,7 @@ class SplitText:
     passages: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, passages: Iterable[Sequence[SpacedSentence]]) -> SplitText:
+    def of(cls, passages: Iterable[Sequence[TaggedSentence]]) -> SplitText:
         """Return the words of sentences, given by passage, without their tags."""
         passages = list(passages)
         sentences = list(chain.from_iterable(passages))
@@ -134,7 +117,7 @@ class TaggedText:
     @classmethod
     def of(
         cls,
-        sentences: Sequence[Sentence],
+        sentences: Sequence[TaggedSentence],
         spaced: npt.NDArray[np.bool_] | None = None,
         document: npt.NDArray[np.int64] | None = None,
     ) -> TaggedText:
@@ -142,10 +125,10 @@ class TaggedText:
 
         Parameters
         ----------
-        sentences : sequence of TaggedSentence or SpacedSentence
+        sentences : sequence of TaggedSentence
             In order.
         spaced : ndarray, optional
-            Whether white space follows each token; bool. None for white space after every token.
+            Whether white space follows each token; bool. By default as the sentences say, else after every token.
         document : ndarray, optional
             Document of each sentence; int64. None for document 0.
         """
@@ -153,7 +136,9 @@ class TaggedText:
         table, entry = number_distinct(tokens)
         entries = ValueTable(TaggedWord(*token) for token in table)
         ends = np.cumsum([len(sentence.forms) for sentence in sentences], dtype=np.int64)
-        spaced = np.ones(len(entry), np.bool_) if spaced is None else spaced
+        if spaced is None:
+            spaces = (sentence.spaces or [True] * len(sentence.forms) for sentence in sentences)
+            spaced = np.array([*chain.from_iterable(spaces)], np.bool_)
         document = np.zeros(len(ends), np.int64) if document is None else document
         return cls(entries, entry, spaced, ends, document)
 
@@ -161,13 +146,13 @@ class TaggedText:
         """Return the distinct tokens."""
         return [self.entries.values[number] for number in np.unique(self.entry).tolist()]
 
-    def between(self, begin: int, end: int) -> SpacedSentence:
+    def between(self, begin: int, end: int) -> TaggedSentence:
         """Return a range of tokens as one sentence."""
         words = [self.entries.values[number] for number in self.entry[begin:end].tolist()]
         forms, lemmas, upos, xpos = map(list, zip(*words, strict=True)) if words else ([], [], [], [])
-        return SpacedSentence(forms, lemmas, upos, xpos, self.spaced[begin:end].tolist())
+        return TaggedSentence(forms, lemmas, upos, xpos, self.spaced[begin:end].tolist())
 
-    def sentences(self) -> Iterator[SpacedSentence]:
+    def sentences(self) -> Iterator[TaggedSentence]:
         """Yield each sentence."""
         begin = 0
         for end in self.ends.tolist():

@@ -28,11 +28,11 @@ from giaann_dask.encoding.sources import (
 from giaann_dask.errors import GiaannError
 from giaann_dask.keys import Integers
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.text.block_tagging import make_builder, tag_part
 from giaann_dask.text.detokenizer import detokenize
 from giaann_dask.text.memory_inputs import MemoryInput, Source
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.subword_blocks import join_words
+from giaann_dask.text.tagging import make_builder, tag_part
 from giaann_dask.text.tokens import Part, TaggedText, TaggedWord
 
 # Parts of text, of up to 262,144 characters, whose sentences are kept: a megabyte or two each.

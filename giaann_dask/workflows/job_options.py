@@ -1,4 +1,4 @@
-"""Validate the options of scheduled jobs; the work is in `nightly`, `weekly` and `comparing`."""
+"""Validate the options of scheduled jobs; the work is in `recurring` and `comparing`."""
 
 from __future__ import annotations
 

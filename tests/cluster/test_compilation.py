@@ -130,7 +130,7 @@ import sys, threading
 from giaann_dask.models.columns import own_strengths, pairs
 from giaann_dask.lazy import _COMPILED
 from giaann_dask.runs import merging, summing
-from giaann_dask.text import chunk_numbers, splitting
+from giaann_dask.text import english_tokenizer, splitting
 
 sys.setswitchinterval(1e-6)
 begin, failed = threading.Barrier(6), []

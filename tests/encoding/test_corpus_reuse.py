@@ -182,7 +182,14 @@ def test_a_network_of_a_corpus_equals_one_of_its_text(
     for limit in (None, 41):
         options = gd.TrainingOptions(max_sequences=limit, block_characters=3000, batch_sequences=100)
         networks = [
-            gd.train(source, tmp_path / f"{name}-{limit}", client=client, options=options, text=reading)
+            gd.train(
+                source,
+                tmp_path / f"{name}-{limit}",
+                client=client,
+                options=options,
+                text=reading,
+                specification=SPECIFICATION,
+            )
             for name, source in (("text", text), ("corpus", corpus.path))
         ]
         for ours, theirs in zip(

@@ -14,8 +14,8 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.cluster.submitting import TaskSubmitter
-from giaann_dask.encoding import worker_reading
-from giaann_dask.encoding.worker_reading import WorkerReading, tag_contents
+from giaann_dask.encoding import sources
+from giaann_dask.encoding.sources import WorkerReading, tag_contents
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import PartRange, read_parts
 from giaann_dask.text.tokens import Part
@@ -54,8 +54,8 @@ def test_the_driver_sends_names_of_files_and_the_corpus_is_the_same(
 def test_text_that_a_worker_does_not_see_is_sent(
     worker: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(worker_reading, "query_scheduler", lambda *_: {worker: 1})
-    monkeypatch.setattr(worker_reading, "ask_workers", lambda *_: {worker: problem})
+    monkeypatch.setattr(sources, "query_scheduler", lambda *_: {worker: 1})
+    monkeypatch.setattr(sources, "ask_workers", lambda *_: {worker: problem})
     text = write_village(tmp_path / "village.txt", 200, 3)
     options = ReadOptions(part_characters=4000)
     reading: Any = WorkerReading(None, options)  # type: ignore[arg-type]

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from giaann_dask.api.calibration import random_block
 from giaann_dask.diagnostics.pictures.difference import draw_scaling
 from giaann_dask.errors import OptionError
 from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.growth import measure_growth
-from giaann_dask.planning.hardware import Hardware, Link, Rates, WorkerKind
+from giaann_dask.planning.hardware import TIERS, Hardware, Link, Rates, Tier, WorkerKind
 from giaann_dask.planning.scaling import CHOSEN, ScalingReport, simulate_scaling
+from giaann_dask.planning.simulated_cluster import SharedLinks
 from giaann_dask.planning.simulation import SimulatedTraining, SimulationOptions, simulate_training
 from giaann_dask.planning.workloads import SequenceSample, owners_of
 from giaann_dask.spec import Specification
-from giaann_dask.text.random_blocks import random_block
 
 pytest.importorskip("simpy", reason="needs simpy (extra plan)")
 
@@ -63,23 +66,50 @@ def test_whatever_fails_each_sequence_is_counted_once_and_no_link_carries_more_t
     hardware = _hardware(links={"rack": Link(bandwidth=1e7, latency=1e-3)})
     kind = replace(hardware.workers[0], hours_between_failures=hours)
     hardware = replace(hardware, workers=(kind,))
-    found = _simulate(workload, hardware, seed=seed, **fields)
+    moved: list[_Moved] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SharedLinks, "carry", _recording(moved))
+        found = _simulate(workload, hardware, seed=seed, **fields)
     wanted = 12 * fields["batch_sequences"] * fields["accumulate"] * _ROUNDS
     assert found.sequences == wanted
     assert found.digest == _simulate(workload, hardware, seed=seed, **fields).digest
     last: dict[tuple[str, bool, int], float] = {}
-    for moved in found.transfers:
-        assert (moved.nbytes <= hardware.links[moved.tier].bandwidth * (moved.end - moved.begin) * (1 + 1e-9) + 1).all()
-        for link, begin, end in zip(moved.link.tolist(), moved.begin, moved.end, strict=True):
-            way = (moved.tier, moved.received, link)
-            assert begin >= last.get(way, 0.0)
+    for each in moved:
+        for link in np.unique(each.number[each.nbytes > 0]).tolist():
+            at, way = each.number == link, (each.tier, each.received, link)
+            begin, end = max(each.begin[at].max(), last.get(way, 0.0)), each.end[at].max()
+            most = hardware.links[each.tier].bandwidth * (end - begin)
+            assert each.nbytes[at].sum() <= most * (1 + 1e-9) + 1
             last[way] = end
-    for tier in ("host", "rack", "site"):
+    for tier in TIERS:
         ways = {
-            received: sum(m.nbytes.sum() for m in found.transfers if (m.tier, m.received) == (tier, received))
+            received: sum(each.nbytes.sum() for each in moved if (each.tier, each.received) == (tier, received))
             for received in (False, True)
         }
         assert ways[True] == pytest.approx(ways[False])
+
+
+class _Moved(NamedTuple):
+    """Bytes of each worker that links of a tier carried, with the number of its link, and when they began and ended."""
+
+    tier: Tier
+    received: bool
+    number: npt.NDArray[np.int64]
+    nbytes: npt.NDArray[np.float64]
+    begin: npt.NDArray[np.float64]
+    end: npt.NDArray[np.float64]
+
+
+def _recording(moved: list[_Moved]) -> Callable[..., Any]:
+    carry = SharedLinks.carry
+
+    def record(self: SharedLinks, tier: Tier, received: bool, nbytes: Any, begin: Any) -> Any:
+        end = carry(self, tier, received, nbytes, begin)
+        number = self.numbers[tier]
+        moved.append(_Moved(tier, received, number, nbytes, np.broadcast_to(begin, number.shape), end))
+        return end
+
+    return record
 
 
 def test_another_seed_has_other_events(workload: SequenceSample) -> None:

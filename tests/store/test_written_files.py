@@ -16,7 +16,7 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.diagnostics.pictures.draw_options import save_figure
-from giaann_dask.encoding.tokenizing import save_tokenizer
+from giaann_dask.encoding.lexicon import save_tokenizer
 from giaann_dask.errors import StoreFullError, StoreRefusedError
 from giaann_dask.storage import replacing, write_file, writing
 from giaann_dask.store.network_store import NetworkStore

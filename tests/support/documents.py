@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.reading import read_parts
-from giaann_dask.text.splitting import Splitter
+from giaann_dask.text.splitting import split_text
 from giaann_dask.text.tokens import Part
 
 Document = list[Sequence[str]]
@@ -33,9 +34,16 @@ def read_documents(inputs: Sequence[str | os.PathLike[str]]) -> Iterator[Documen
 def _passages(part: Part) -> Iterator[tuple[int, bool, Document]]:
     """Yield the file or record of each passage, whether a document begins there, and its sentences."""
     if part.kind == "text":
-        for document, sentences in zip(part.documents, Splitter().split(part.passages), strict=True):
+        for document, sentences in zip(part.documents, split_sentences(part.passages), strict=True):
             yield document, False, [*sentences]
         return
     for document, passage in zip(part.documents, part.passages, strict=True):
         for number, text in enumerate(_NEW_DOCUMENT.split(passage)):
             yield document, number > 0, [sentence.forms for sentence in parse_conllu(text, part.source)]
+
+
+def split_sentences(passages: Sequence[str]) -> list[list[list[str]]]:
+    """Return the sentences of each passage, each a list of tokens."""
+    text = split_text(passages)
+    sentences = text.sentences()
+    return [list(islice(sentences, count)) for count in text.passages.tolist()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 import giaann_dask as gd
-from giaann_dask.data.village import ADJECTIVES, NOUNS, PREPOSITIONS, VERBS
+from giaann_dask.data import ADJECTIVES, NOUNS, PREPOSITIONS, VERBS
 
 # By the place of a text, so that no two texts are the same.
 _NAMES = ("Anna", "Bruno", "Clara", "David", "Emma")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import giaann_dask as gd
-from giaann_dask.data.village import ADJECTIVES, NOUNS, VERBS, write_village
+from giaann_dask.data import ADJECTIVES, NOUNS, VERBS, write_village
 from giaann_dask.text.read_options import ReadOptions
 
 # Of the text that fault tests train on while something happens.

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.merged_nouns import merge_nouns
 
-from giaann_dask.text.block_building import BlockBuilder, RawBlockBuilder, merge_nouns
+from giaann_dask.text.block_building import BlockBuilder, RawBlockBuilder
 from giaann_dask.text.blocks import (
     CANDIDATE,
     DELIMITER,

@@ -7,8 +7,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from giaann_dask.text import chunk_numbers
-from giaann_dask.text.chunk_numbers import ChunkNumbers
+from giaann_dask.text.english_tokenizer import ChunkNumbers
 
 # Few letters, so that chunks are repeated; all kinds of white space; half a surrogate pair.
 _MIXED = st.text(alphabet=st.sampled_from([*"abé", " ", "\n", "\x1f", "\u00a0", "\u3000", "😀", "\ud800", "\0"]))
@@ -30,7 +29,7 @@ def test_chunks_are_those_of_split(calls: list[list[str]]) -> None:
 
 
 def test_many_chunks() -> None:
-    numbers, many = ChunkNumbers(), [str(number) for number in range(3 * chunk_numbers._FIRST_SLOTS)]
+    numbers, many = ChunkNumbers(), [str(number) for number in range(3000)]
     assert numbers.number([" ".join(many[::2])]).new == many[::2]
     found = numbers.number([" ".join(many)])
     assert found.new == many[1::2]

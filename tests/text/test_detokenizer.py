@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.documents import split_sentences
 
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.base import PromptWords, TokenEvent
@@ -15,7 +16,6 @@ from giaann_dask.serving.completion_deltas import Choice, prompt_logprobs
 from giaann_dask.serving.engine import CompletionOptions, PromptEvent
 from giaann_dask.serving.requests import CompletionRequest
 from giaann_dask.text.detokenizer import Detokenizer, detokenize
-from giaann_dask.text.splitting import Splitter
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -60,7 +60,7 @@ SENTENCES = (
 
 @pytest.mark.parametrize("text", SENTENCES)
 def test_words_in_lower_case_are_written_as_their_text(text: str) -> None:
-    (sentences,) = Splitter().split([text])
+    (sentences,) = split_sentences([text])
     words = [word.lower() for sentence in sentences for word in sentence]
     assert detokenize(((word, "") for word in words), False) == text
     for divided in range(len(words)):

@@ -18,16 +18,13 @@ from giaann_dask.errors import (
     StoreFormatError,
 )
 from giaann_dask.text.ever_pos import PARTS, EverPos
-from giaann_dask.text.tokens import TaggedSentence
+from giaann_dask.text.tokens import TaggedWord
 
 
-def read_conllu(path: Path) -> Iterator[TaggedSentence]:
+def read_conllu(path: Path) -> Iterator[TaggedWord]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
-        for block in file.read().split("\n\n"):
-            rows = [line.split("\t") for line in block.split("\n") if line and not line.startswith("#")]
-            words = [row for row in rows if row[0].isdigit()]
-            if words:
-                yield TaggedSentence(*([row[k] for row in words] for k in (1, 2, 3, 4)))
+        rows = (line.split("\t") for line in file)
+        yield from (TaggedWord(*row[1:5]) for row in rows if row[0].isdigit())
 
 
 def read_lists(path: Path) -> dict[str, list[str]]:
@@ -53,18 +50,18 @@ def check_golden_delimiters(ever: EverPos, path: Path) -> tuple[int, int]:
     return tokens, delimiters
 
 
-def test_synthetic_lexicon_from_sentences_equals_the_golden_one(data_folder: Path) -> None:
+def test_synthetic_lexicon_from_words_equals_the_golden_one(data_folder: Path) -> None:
     folder = data_folder / "synthetic"
-    sentences = [s for name in ("train", "test") for s in read_conllu(folder / f"{name}.conllu.gz")]
+    words = [word for name in ("train", "test") for word in read_conllu(folder / f"{name}.conllu.gz")]
     golden = read_lists(folder / "everpos.json")
-    assert as_lists(EverPos.from_sentences(sentences)) == {part: sorted(golden[part]) for part in PARTS}
+    assert as_lists(EverPos.from_words(words)) == {part: sorted(golden[part]) for part in PARTS}
 
 
-def test_treebank_lexicon_from_sentences_equals_the_golden_one(shared_folder: Path) -> None:
+def test_treebank_lexicon_from_words_equals_the_golden_one(shared_folder: Path) -> None:
     folder = shared_folder / "data" / "ewt"
-    sentences = [s for name in ("dev", "test") for s in read_conllu(folder / f"{name}.conllu.gz")]
+    words = [word for name in ("dev", "test") for word in read_conllu(folder / f"{name}.conllu.gz")]
     golden = read_lists(folder / "everpos_dev_test.json.gz")
-    assert as_lists(EverPos.from_sentences(sentences)) == {part: sorted(golden[part]) for part in PARTS}
+    assert as_lists(EverPos.from_words(words)) == {part: sorted(golden[part]) for part in PARTS}
 
 
 def test_golden_delimiters_of_the_synthetic_set(data_folder: Path) -> None:
@@ -82,8 +79,8 @@ def test_golden_delimiters_of_the_treebank(shared_folder: Path, name: str) -> No
 
 
 def test_only_the_four_parts_and_only_form_and_lemma_are_collected() -> None:
-    sentence = TaggedSentence(["He", "Ran", "Off"], ["he", "run", "off"], ["PRON", "VERB", "ADP"], ["PRP", "VBD", "RP"])
-    ever = EverPos.from_sentences([sentence])
+    words = [("He", "he", "PRON", "PRP"), ("Ran", "run", "VERB", "VBD"), ("Off", "off", "ADP", "RP")]
+    ever = EverPos.from_words(TaggedWord(*word) for word in words)
     assert as_lists(ever) == {"VERB": ["ran", "run"], "ADP": ["off"], "CCONJ": [], "SCONJ": []}
     assert ever.is_ever("run", "VERB")
     assert not ever.is_ever("running", "VERB")

@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.text.names import _SEARCHES, Names
-from giaann_dask.text.strings import pack_strings, unpack_strings
+from giaann_dask.text.names import _SEARCHES, Names, pack_strings
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 
@@ -30,7 +29,7 @@ def test_names_are_those_of_a_list(stored: list[str], added: list[str], count: i
         assert each == expected
         assert [each[at] for at in range(-len(each), 0)] == expected
         assert (each[1:], each[::-2]) == (expected[1:], expected[::-2])
-        assert unpack_strings(*each.packed()) == expected
+        assert Names.of_packed(*each.packed()) == expected
         for _ in range(_SEARCHES if often else 1):
             assert each.find("no such name") is each.find("\ud800") is None
         assert [each.find(name) for name in expected] == list(range(len(expected)))

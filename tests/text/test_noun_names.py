@@ -19,7 +19,7 @@ import giaann_dask as gd
 from giaann_dask.api.lm_eval import GiaannLM
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.models import open_engine
-from giaann_dask.text.block_building import BlockBuilder, merge_nouns
+from giaann_dask.text.block_building import BlockBuilder
 from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.noun_names import noun_name, noun_text, plain_name
@@ -47,8 +47,11 @@ def test_merging_keeps_the_text(parts: list[str], joiner: str) -> None:
     if joiner == "-":
         forms = [each for part in parts for each in (part, "-")][:-1]
         upos = ["NOUN" if number % 2 == 0 else "PUNCT" for number in range(len(forms))]
-    merged = merge_nouns(TaggedSentence(forms, forms, upos, upos), marked=True)
-    assert [noun_text(word) for word in merged.words] == [joiner.replace("_", " ").join(parts)]
+    builder = BlockBuilder(EverPos(), FilterOptions(seed_tokens=0, maximum_tokens=99, canonical=True))
+    builder.add_part(TaggedText.of([TaggedSentence(forms, forms, upos, upos)]))
+    block = builder.build()
+    assert block.concepts == block.surfaces
+    assert [noun_text(name) for name in block.concepts] == [joiner.replace("_", " ").join(parts)]
 
 
 @pytest.mark.parametrize("name", ["pine_tree", "__init__", "_", "a__b", "_a", "a_", "café_au_lait"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,14 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.documents import split_sentences
 
 from giaann_dask.text import splitting
 from giaann_dask.text.reading import read_parts
-from giaann_dask.text.splitting import Splitter
 
 
 def sentences(passage: str) -> list[str]:
-    return [" ".join(sentence) for sentence in Splitter().split([passage])[0]]
+    return [" ".join(sentence) for sentence in split_sentences([passage])[0]]
 
 
 @pytest.mark.parametrize(
@@ -56,17 +55,17 @@ def test_sentences(passage: str, expected: list[str]) -> None:
 
 
 def test_each_passage_has_its_own_sentences() -> None:
-    assert Splitter().split(["A heading", "", "One. Two."]) == [
+    assert split_sentences(["A heading", "", "One. Two."]) == [
         [["A", "heading"]],
         [],
         [["One", "."], ["Two", "."]],
     ]
-    assert Splitter().split([]) == []
+    assert split_sentences([]) == []
 
 
 @given(st.text(max_size=400))
 def test_nothing_but_white_space_is_lost(passage: str) -> None:
-    (found,) = Splitter().split([passage])
+    (found,) = split_sentences([passage])
     assert all(found)
     assert all(token and not token.isspace() for sentence in found for token in sentence)
     assert "".join("".join(sentence) for sentence in found) == "".join(passage.split())
@@ -75,7 +74,7 @@ def test_nothing_but_white_space_is_lost(passage: str) -> None:
 @given(st.lists(st.sampled_from([*"“”\"'’.!?,—()_", "he", "He", " ", "...", "etc.", "2"]), max_size=40))
 def test_nothing_is_lost_among_marks(pieces: list[str]) -> None:
     passage = "".join(pieces)
-    (found,) = Splitter().split([passage])
+    (found,) = split_sentences([passage])
     assert "".join("".join(sentence) for sentence in found) == "".join(passage.split())
 
 
@@ -83,7 +82,7 @@ def test_nothing_is_lost_among_marks(pieces: list[str]) -> None:
 def test_long_stretches_take_linear_time(piece: str) -> None:
     passage = "A cat. " + piece * (30_000 // len(piece)) + " A dog."
     began = time.process_time()
-    (found,) = Splitter().split([passage])
+    (found,) = split_sentences([passage])
     # Without breaking the stretch, 60,000 brackets take more than five minutes.
     assert time.process_time() - began < 20
     assert "".join("".join(sentence) for sentence in found) == "".join(passage.split())
@@ -91,24 +90,23 @@ def test_long_stretches_take_linear_time(piece: str) -> None:
 
 
 def test_passages_longer_than_a_pipeline_allows() -> None:
-    (found,) = Splitter().split(["One more cat sat down. " * 50_000])
+    (found,) = split_sentences(["One more cat sat down. " * 50_000])
     assert found == [["One", "more", "cat", "sat", "down", "."]] * 50_000
 
 
 def test_threads_share_the_tokenizer() -> None:
     splitting._tokenizer.cache_clear()
     passages = [f"Word{number} met Mr. Word{number + 1}. They left." for number in range(400)]
-    expected = Splitter().split(passages)
+    expected = split_sentences(passages)
     splitting._tokenizer.cache_clear()
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda passage: Splitter().split([passage])[0], passages))
+        found = list(pool.map(lambda passage: split_sentences([passage])[0], passages))
     assert found == expected
-    assert len(pickle.dumps(Splitter())) < 200
 
 
 def test_novels(shared_folder: Path) -> None:
     part = next(read_parts([str(shared_folder / "data" / "books" / "pride-and-prejudice.txt.gz")]))
-    found = [sentence for passage in Splitter().split(part.passages) for sentence in passage]
+    found = [sentence for passage in split_sentences(part.passages) for sentence in passage]
     lengths = [len(sentence) for sentence in found]
     assert 20 < sum(lengths) / len(lengths) < 30
     assert sum(length > 80 for length in lengths) < len(lengths) / 50

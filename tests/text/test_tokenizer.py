@@ -21,18 +21,18 @@ from support.golden_v2 import synthetic_subwords, synthetic_words
 
 import giaann_dask as gd
 from giaann_dask.cli import run
-from giaann_dask.encoding.tokenizing import choose_tokenizer, save_tokenizer
+from giaann_dask.encoding.lexicon import choose_tokenizer, save_tokenizer
 from giaann_dask.errors import GiaannError, InputFormatError, SpecificationError
-from giaann_dask.text.block_building import BlockBuilder, merge_nouns
-from giaann_dask.text.block_tagging import tag_part
+from giaann_dask.text.block_building import BlockBuilder
 from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import read_parts
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder, find_parents, join_words, word_spans
+from giaann_dask.text.tagging import tag_part
 from giaann_dask.text.tokenizer import SPLIT_PATTERN, SubwordTokenizer
-from giaann_dask.text.tokens import Part, SpacedSentence, TaggedSentence, TaggedText
+from giaann_dask.text.tokens import Part, TaggedSentence, TaggedText
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.target import require_tokenizer
 
@@ -49,7 +49,7 @@ def golden_tokenizer(data_folder: Path) -> SubwordTokenizer:
     return SubwordTokenizer.from_file(synthetic_subwords(data_folder).tokenizer)
 
 
-def in_threes(text: TaggedText) -> Iterator[SpacedSentence]:
+def in_threes(text: TaggedText) -> Iterator[TaggedSentence]:
     """Yield the sequences of three sentences of each document."""
     edges = [0, *text.ends.tolist()]
     for document in sorted(set(text.document.tolist())):
@@ -68,7 +68,7 @@ def test_sequences_of_the_golden_set(data_folder: Path, golden_tokenizer: Subwor
     for line in lines:
         sequence = found[line["counted"]]
         assert len(sequence.forms) == line["n_raw"]
-        cropped = SpacedSentence(*(field[:80] for field in sequence))
+        cropped = TaggedSentence(*(field[:80] for field in sequence))
         divided = builder.divide(cropped, join_words(cropped))
         assert b"".join(golden_tokenizer.subwords[each] for each in divided.numbers).decode() == line["text"]
         assert join_words(cropped).startswith(line["text"])
@@ -151,7 +151,7 @@ def test_invalid_tokenizers_are_rejected(golden_tokenizer: SubwordTokenizer, tmp
 )
 def test_parents_share_most_bytes(words: list[tuple[str, bool]], cuts: list[int]) -> None:
     forms, spaces = zip(*words, strict=True)
-    sentence = SpacedSentence(forms, forms, forms, forms, spaces)
+    sentence = TaggedSentence(forms, forms, forms, forms, spaces)
     text, spans = join_words(sentence).encode(), word_spans(sentence)
     assert [text[begin:end].decode() for begin, end in spans] == list(forms)
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
@@ -218,12 +218,12 @@ def test_sequences_of_plain_text(tmp_path: Path, golden_tokenizer: SubwordTokeni
 def test_columns_are_named_by_subword_text_or_lemma(golden_tokenizer: SubwordTokenizer) -> None:
     words, lemmas = ["Mills", "stood", "by", "water", "mills", "."], ["mill", "stand", "by", "Water", "mill", "."]
     upos = ["NOUN", "VERB", "ADP", "PROPN", "NOUN", "PUNCT"]
-    sentence = SpacedSentence(words, lemmas, upos, upos, [True, True, True, True, False, True])
+    sentence = TaggedSentence(words, lemmas, upos, upos, [True, True, True, True, False, True])
     found, lengths = {}, set()
     for names in ("first", "span", "lemma"):
         options = FilterOptions(seed_tokens=3, maximum_tokens=80, column_names=names)
         builder = SubwordBlockBuilder(golden_tokenizer, options)
-        builder.add_part(TaggedText.of([sentence], np.array(sentence.spaces)))
+        builder.add_part(TaggedText.of([sentence]))
         block = builder.build()
         found[names] = block.concepts
         lengths.add((*block.offsets.tolist(), *block.features))
@@ -237,8 +237,13 @@ def test_columns_are_named_by_subword_text_or_lemma(golden_tokenizer: SubwordTok
 def test_dashes_join_nouns_in_v2() -> None:
     words, upos = ["A", "–", "B", "-", "C", "-", "ran"], ["NOUN", "PUNCT", "NOUN", "NOUN", "NOUN", "PUNCT", "VERB"]
     sentence = TaggedSentence(words, words, upos, upos)
-    assert merge_nouns(sentence, dashes=True).words == ["a-b-c", "-", "ran"]
-    assert merge_nouns(sentence).words == ["a", "–", "b_-_c", "-", "ran"]
+    found = []
+    for dashes in (True, False):
+        builder = BlockBuilder(EverPos(), FilterOptions(seed_tokens=0, maximum_tokens=9, merge_dashes=dashes))
+        builder.add_part(TaggedText.of([sentence]))
+        block = builder.build()
+        found.append((block.surfaces, block.features))
+    assert found == [(("a-b-c",), ("-", "ran")), (("a", "b_-_c"), ("–", "-", "ran"))]
 
 
 @pytest.mark.parametrize("tokens", ["words", pytest.param("subwords", marks=pytest.mark.slow)])

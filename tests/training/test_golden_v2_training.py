@@ -20,13 +20,13 @@ from support.golden_v2 import (
 
 import giaann_dask as gd
 from giaann_dask.text.block_building import BlockBuilder
-from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.blocks import FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder
+from giaann_dask.text.tagging import tag_part
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 

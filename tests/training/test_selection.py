@@ -24,12 +24,12 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.text.block_building import BlockBuilder
-from giaann_dask.text.block_tagging import tag_part
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, FilterOptions
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import read_parts
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
+from giaann_dask.text.tagging import tag_part
 from giaann_dask.text.vocabulary import Vocabulary, summarise
 from giaann_dask.training.selection import (
     BALANCE_SLACK,

@@ -32,7 +32,7 @@ from giaann_dask.local_files import private_cache, user_cache
 from giaann_dask.models.contexts.packed_counts import PackedCounts
 from giaann_dask.models.contexts.tables import PackedTables, PooledTables, RowArrays
 from giaann_dask.models.words.spelling import Spelling
-from giaann_dask.text.strings import pack_strings, unpack_strings
+from giaann_dask.text.names import Names, pack_strings
 
 # Changes with the meaning of any array, and with the names of folders.
 _VERSION = 3
@@ -150,7 +150,7 @@ def _read(folder: Path) -> PackedTables | None:
     try:
         header = json.loads((folder / _HEADER).read_text(encoding="utf-8"))
         arrays = {name: _mapped(folder / f"{name}.npy", header["shapes"][name]) for name in header["shapes"]}
-        names = unpack_strings(arrays.pop("words_text"), arrays.pop("words_end"))
+        names = list(Names.of_packed(arrays.pop("words_text"), arrays.pop("words_end")))
         spelling = Spelling(*(_levels(arrays, name) for name in ("keys", "counts")))
         os.utime(folder)
         counts = PackedCounts(**{name: arrays.pop(name) for name in _COUNTS})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import text_paragraphs
-from giaann_dask.text.splitting import Splitter
+from giaann_dask.text.splitting import split_text
 
 
 def sentences_of(text: str) -> list[list[str]]:
@@ -18,7 +18,7 @@ def sentences_of(text: str) -> list[list[str]]:
     [['The', 'mill', 'stood', 'by', 'the', 'river', '.'], ['It'], ['The', 'baker']]
     """
     passages = list(text_paragraphs(text, ReadOptions().part_characters))
-    return [sentence for passage in Splitter().split(passages) for sentence in passage]
+    return list(split_text(passages).sentences())
 
 
 def word_places(text: str, words: Sequence[str]) -> list[tuple[int, int]]:

@@ -88,7 +88,7 @@ def best_tags(
     entry: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
     table: ReadingTable,
-    search: Callable[..., Any] | None = None,
+    search: Callable[..., Any],
 ) -> Tags:
     """Return the Penn tag of every token of some sentences.
 
@@ -100,8 +100,8 @@ def best_tags(
         End of each sentence, ascending, the last one the number of tokens; int64.
     table : ReadingTable
         Readings.
-    search : callable, optional
-        Compiled form of `search_spans`; by default numba compiles it when it is first called.
+    search : callable
+        Compiled form of `search_spans`, or itself.
 
     Returns
     -------
@@ -111,11 +111,11 @@ def best_tags(
     Examples
     --------
     >>> table = ReadingTable.of([[Reading("DT", "DT", 0)], [Reading("VB", "VB", 0), Reading("NN", "NN", 0)]])
-    >>> [TAGS[tag] for tag in best_tags(np.array([0, 1]), np.array([2]), table)]
+    >>> [TAGS[tag] for tag in best_tags(np.array([0, 1]), np.array([2]), table, search_spans)]
     ['DT', 'NN']
     """
     readings = table.start, table.tag, table.kind, table.prior
-    found: Tags = (search or _search)(entry, ends, readings, _transitions(), _state(_START))
+    found: Tags = search(entry, ends, readings, _transitions(), _state(_START))
     return found
 
 
@@ -234,6 +234,3 @@ def search_spans(entry, ends, readings, transitions, first_state):  # type: igno
             begin = at + 1
         sentence = end
     return tags
-
-
-_search: Any = nb.njit(cache=True, nogil=True)(search_spans)

@@ -1,13 +1,16 @@
-"""Train new inputs, evaluate, and delete old commits: ``giaann-dask job nightly``.
+"""Do the jobs that recur: ``giaann-dask job nightly`` and ``giaann-dask job weekly``.
 
-Options are in `giaann_dask.cli.jobs`; locks and histories are in `history`, evaluation is in `measuring`.
+Each night new inputs are trained, the network is evaluated, and old commits are deleted. Each week a commit is
+evaluated, a report is written, and accuracy is compared with that of earlier runs.
+
+Options are in `job_options`; locks and histories are in `history`.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +21,20 @@ from distributed import Client
 
 from giaann_dask.api.network import Network
 from giaann_dask.api.training import new_inputs, train
-from giaann_dask.encoding.unseen_inputs import UnseenInput
+from giaann_dask.diagnostics.evaluation_report import save_report
+from giaann_dask.encoding.input_sizes import UnseenInput
 from giaann_dask.errors import InputFormatError, OptionError
-from giaann_dask.events import Observer
+from giaann_dask.events import Observer, ignore
+from giaann_dask.models.results import EvaluationReport
+from giaann_dask.storage import read_json_lines
 from giaann_dask.store.corpus import is_corpus
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.inputs import Files, require_rereadable, resolve_inputs
-from giaann_dask.workflows.exits import CheckFailedError, TryAgainError
-from giaann_dask.workflows.job_options import NightlyOptions
-from giaann_dask.workflows.measuring import measure
+from giaann_dask.workflows.exits import DONE, CheckFailedError, TryAgainError
+from giaann_dask.workflows.job_options import Measure, NightlyOptions, WeeklyOptions
 
 _LOG = logging.getLogger(__name__)
+WEEKLY = "weekly"
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ def settled(inputs: Sequence[str], settle_s: float) -> tuple[list[str], list[str
     return list(dict.fromkeys(found)), list(dict.fromkeys(unsettled))
 
 
-def work(
+def train_nightly(
     options: NightlyOptions,
     entry: dict[str, Any],
     client: Client,
@@ -154,11 +160,10 @@ def work(
         network = Network(options.network)
     entry["commit"] = network.commit
     if options.evaluation is not None:
-        entry["evaluation"] = measure(network, options.evaluation, client, observer).figures()
-        top1 = entry["evaluation"]["top1"]
-        if top1 < options.least_top1:
+        report, entry["evaluation"] = evaluate(network, options.evaluation, client, observer)
+        if report.top1 < options.least_top1:
             raise CheckFailedError(
-                f"top-1 of network {options.network} is {top1:.4f}",
+                f"top-1 of network {options.network} is {report.top1:.4f}",
                 f"{options.least_top1:g} or more",
                 "no commit was deleted; look at what was trained since the last one that passed",
             )
@@ -182,3 +187,72 @@ def _limited(seconds: float | None, stop: Event) -> Any:
         yield stop
     finally:
         timer.cancel()
+
+
+def evaluate(
+    network: Network, wanted: Measure, client: Client, observer: Observer = ignore
+) -> tuple[EvaluationReport, dict[str, Any]]:
+    """Evaluate a network of any profile on a text; return the report, and the fields to write to the history."""
+    require_rereadable(wanted.inputs, "a recorded evaluation")
+    report = network.evaluate(
+        Files(wanted.inputs),
+        client=client,
+        max_sequences=wanted.max_sequences,
+        text=wanted.text,
+        progress=False,
+        observer=observer,
+    )
+    values = report.as_dict()
+    names = ("top1", "prediction_tokens", "prediction_matches", "perplexity", "bits_per_byte")
+    return report, {name: values[name] for name in names if name in values} | {"text": wanted.identity()}
+
+
+def check_weekly(
+    options: WeeklyOptions, entry: dict[str, Any], history: Path, client: Client, observer: Observer = ignore
+) -> None:
+    """Evaluate, write the report, and compare with the last run that passed on the same text.
+
+    Raises
+    ------
+    CheckFailedError
+        If accuracy fell by more than the tolerance. The report is written nevertheless.
+    """
+    network = Network(options.network, options.commit)
+    report, figures = evaluate(network, options.evaluation, client, observer)
+    entry |= {"commit": network.commit, "evaluation": figures}
+    name = f"{entry['started'].replace(':', '').replace('+0000', 'Z')}-{network.commit[:8]}.html"
+    entry["report"] = str(save_report(report, options.reports / name))
+    before = last_passed(read_json_lines(history), WEEKLY, figures["text"])
+    if before is None:
+        return
+    earlier = float(before["evaluation"]["top1"])
+    entry["before"] = {"commit": before["commit"], "top1": earlier, "started": before["started"]}
+    # Shares are quotients of counts, so equal ones may differ in the last bit.
+    if earlier - report.top1 > options.tolerance + 1e-12 and not options.accept:
+        raise CheckFailedError(
+            f"top-1 of network {options.network} fell from {earlier:.4f} (commit {before['commit']}) to "
+            f"{report.top1:.4f}",
+            f"no more than {options.tolerance:g} less",
+            f"see {entry['report']}; accept accepts it as the new reference",
+            names=("accept",),
+        )
+
+
+def last_passed(history: Iterable[dict[str, Any]], job: str, identity: str) -> dict[str, Any] | None:
+    """Return the last run of a job that passed on the same text, or None.
+
+    Failed runs do not count: otherwise lower accuracy would be the reference for the next run.
+
+    Examples
+    --------
+    >>> runs = [{"job": "a", "exit": 0, "evaluation": {"text": "t", "top1": 0.5}},
+    ...         {"job": "a", "exit": 3, "evaluation": {"text": "t", "top1": 0.1}}]
+    >>> last_passed(runs, "a", "t")["evaluation"]["top1"]
+    0.5
+    """
+    passed = [
+        run
+        for run in history
+        if run.get("job") == job and run.get("exit") == DONE and run.get("evaluation", {}).get("text") == identity
+    ]
+    return passed[-1] if passed else None
