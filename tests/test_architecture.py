@@ -122,7 +122,7 @@ def test_nothing_is_compiled_where_it_is_imported() -> None:
 # Modules outside `models` that serve concept columns alone: their pictures, tables and rules, and their measurements.
 COLUMN_TOOLS = (
     *("__init__", "api/calibration", "api/columns", "api/network", "cli/commands"),
-    *("cli/output", "cli/draw", "cli/evaluating", "cli/specification_options", "diagnostics/evaluation_report"),
+    *("cli/output", "cli/draw", "cli/specification_options", "diagnostics/evaluation_report"),
     *("diagnostics/network_report/", "diagnostics/pictures/", "workflows/recurring"),
 )
 # Where the models of this package are listed and specified, and user interfaces that offer them by name.

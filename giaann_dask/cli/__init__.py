@@ -14,15 +14,24 @@ from collections.abc import Sequence
 
 import click
 
-from giaann_dask.cli.algebra import add, diff, digest, forget, index, prune
-from giaann_dask.cli.cluster import cluster, compact, persist, unpersist
+from giaann_dask.cli.algebra import add, diff, forget, index, prune
 from giaann_dask.cli.commands import giaann_dask
 from giaann_dask.cli.draw import draw, report
-from giaann_dask.cli.evaluating import evaluate
-from giaann_dask.cli.history import branch, checkout, log, tag
 from giaann_dask.cli.islands import island
 from giaann_dask.cli.jobs import job
-from giaann_dask.cli.machine import compile_ahead, doctor
+from giaann_dask.cli.machine import cluster, compile_ahead, doctor
+from giaann_dask.cli.networks import (
+    branch,
+    checkout,
+    compact,
+    digest,
+    export,
+    inspect,
+    log,
+    persist,
+    tag,
+    unpersist,
+)
 from giaann_dask.cli.output import escape_warnings, say
 from giaann_dask.cli.planning import plan, simulate
 from giaann_dask.cli.process import OUTPUT, interrupt_on_signals, provide_streams
@@ -42,8 +51,23 @@ _SYSTEM_ERRORS = (
 )
 
 for command in (
-    *(add, branch, checkout, cluster, compact, compile_ahead, diff, digest, doctor, draw, evaluate),
-    *(forget, index, island, job, log, persist, plan, prune, report, serve, simulate, tag, unpersist),
+    *(
+        add,
+        branch,
+        checkout,
+        cluster,
+        compact,
+        compile_ahead,
+        diff,
+        digest,
+        doctor,
+        draw,
+        export,
+        forget,
+        index,
+        inspect,
+    ),
+    *(island, job, log, persist, plan, prune, report, serve, simulate, tag, unpersist),
 ):
     giaann_dask.add_command(command)
 _NO_MEMORY = "the memory is not enough; expected more memory; close other programs, or raise the limit with ulimit -v"

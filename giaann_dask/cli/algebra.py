@@ -9,7 +9,7 @@ import click
 
 from giaann_dask.cli.click_ext import PLAIN, Command, options_of
 from giaann_dask.cli.output import answer, figures
-from giaann_dask.cli.progress import progress, waiting
+from giaann_dask.cli.progress import progress
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
     LOCAL,
@@ -19,7 +19,6 @@ from giaann_dask.cli.shared_options import (
     common_options,
     generation_options,
     network_path,
-    output_options,
     prepared,
     text_options,
 )
@@ -288,20 +287,3 @@ def diff(old: str, new: str, largest: int, prompts: Path | None, picture: Path |
         lines.extend(f"{each.prompt} ... {each.old or '(nothing)'} -> {each.new or '(nothing)'}"
                      for each in found.predictions)  # fmt: skip
     answer(counts, values["as_json"], lines)
-
-
-@click.command(cls=Command)
-@NETWORK
-@click.option("--ref", "commit", metavar="NAME", help="Of an older commit, tag or branch.")
-@output_options
-def digest(network: Path, commit: str | None, **values: Any) -> None:
-    """Print the SHA-256 of what an export of a network contains.
-
-    Networks with the same digest have the same connections, dictionaries and counts.
-    """
-    from giaann_dask.api.network import Network
-
-    opened = Network(network, commit)
-    with waiting("read all connections"):
-        found = {"digest": opened.digest(), "commit": opened.commit}
-    answer(found, values["as_json"], [found["digest"]])

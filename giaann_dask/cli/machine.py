@@ -1,24 +1,35 @@
-"""Define the commands about a machine: ``compile``, which compiles ahead of first use, and ``doctor``, which checks.
+"""Define the commands about machines: ``compile``, ``doctor``, and ``cluster``, which starts workers and stops them.
 
-Numba caches the compiled code in the folders of the modules, or in ``NUMBA_CACHE_DIR``. The checks are in
-`giaann_dask.diagnostics.checkup`.
+``compile`` compiles numba functions ahead of their first use. Numba caches the compiled code in the folders of the
+modules, or in ``NUMBA_CACHE_DIR``. The checks of ``doctor`` are in `giaann_dask.diagnostics.checkup`.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from giaann_dask.cli.click_ext import Command, options_of
+from giaann_dask.cli.click_ext import Command, CommandGroup, options_of
 from giaann_dask.cli.output import answer, figures, log_options, say, show
+from giaann_dask.cli.process import stop_on_signals
 from giaann_dask.cli.progress import waiting
-from giaann_dask.cli.shared_options import NETWORK_PATH, json_option, output_options, running_options, silence_dask
+from giaann_dask.cli.shared_options import (
+    FILE_PATH,
+    NETWORK_PATH,
+    json_option,
+    output_options,
+    require_cluster,
+    running_options,
+    silence_dask,
+)
 from giaann_dask.errors import MissingDependencyError
 from giaann_dask.printable import printable
 from giaann_dask.registry import PROFILES, Profile
@@ -159,3 +170,85 @@ def _table(findings: Sequence[Finding]) -> str:
     with console.capture() as printed:
         console.print(table)
     return "\n".join(line.rstrip() for line in printed.get().splitlines())
+
+
+@click.group(cls=CommandGroup)
+@click.option("--storage", type=int, default=2, show_default=True, help="Workers that store columns.")
+@click.option("--compute", type=int, default=2, show_default=True, help="Workers that compute.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the scheduler; any free one by default."
+)
+@click.option("--scheduler-file", type=FILE_PATH, help="Write the address to this file.")
+@options_of(
+    "options",
+    "giaann_dask.cluster.cluster_options.ClusterOptions",
+    "Workers",
+    only=("threads", "memory_limit", "protocol", "hang_timeout_s", "dashboard"),
+    defaults={"dashboard": "127.0.0.1:8787"},
+)
+@json_option
+@log_options
+@click.pass_context
+def cluster(
+    context: click.Context,
+    /,
+    storage: int,
+    compute: int,
+    port: int,
+    scheduler_file: Path | None,
+    as_json: bool,
+    options: ClusterOptions,
+) -> None:
+    """Start a scheduler and workers with roles on this machine, until Ctrl-C.
+
+    Other commands use it with --scheduler or --scheduler-file. On other machines, workers join with
+    `dask worker ADDRESS --resources "storage=1"` or `"compute=1"`.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from distributed import Client
+
+    from giaann_dask.cluster import start_cluster
+    from giaann_dask.diagnostics.monitoring.reporter import add_monitoring
+    from giaann_dask.storage import require_writable, write_file
+
+    if scheduler_file is not None:
+        require_writable(scheduler_file)
+    with stop_on_signals("stopping the cluster") as stop, ExitStack() as resources:
+        with waiting(f"start {storage + compute} workers"):
+            started = resources.enter_context(start_cluster({"storage": storage, "compute": compute}, options, port))
+        with Client(started.scheduler_address, timeout=options.connect_timeout_s) as client:
+            add_monitoring(client)
+        ready = {"scheduler": started.scheduler_address, "dashboard": started.dashboard_link}
+        if scheduler_file is not None:
+            # Written atomically, as other processes wait for the file.
+            write_file(scheduler_file, json.dumps({"address": started.scheduler_address}), "the scheduler file")
+        answer(ready, as_json, figures(ready, *ready))
+        # In short intervals, so that signals are handled, or until ``cluster stop`` is run.
+        while started.scheduler.status.name == "running" and not stop.wait(0.5):
+            pass
+    if scheduler_file is not None:
+        scheduler_file.unlink(missing_ok=True)
+
+
+@cluster.command("stop")
+@running_options
+@json_option
+@log_options
+def stop_cluster(cluster: ClusterOptions | None, as_json: bool) -> None:
+    """Stop a running scheduler and its workers, on whatever machines they are.
+
+    For processes that were started by hand, and those that an SSHCluster has left behind, whose client died. Work in
+    progress is lost, what networks have committed is not.
+    """
+    from giaann_dask.cluster import connect
+
+    options = require_cluster(cluster)
+    with waiting("stop the cluster"):
+        client = connect(options=options, same_versions=False)
+        stopped = {
+            "scheduler": client.scheduler.address,
+            "workers": len(client.scheduler_info(n_workers=-1)["workers"]),
+        }
+        client.shutdown()
+    answer(stopped, as_json, figures(stopped, *stopped))

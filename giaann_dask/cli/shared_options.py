@@ -220,6 +220,19 @@ def evaluation_options(*names: str) -> Callable[[Command], Command]:
     return options_of("evaluation", place, PLAIN, only=names, shared=("device",))
 
 
+def require_cluster(cluster: ClusterOptions | None) -> ClusterOptions:
+    """Return the options that name a running cluster.
+
+    Raises
+    ------
+    OptionError
+        If none is named.
+    """
+    if cluster is None:
+        raise OptionError("no scheduler is named", "that of a running cluster", "give --scheduler or --scheduler-file")
+    return cluster
+
+
 def read_toml(path: Path, option: str) -> dict[str, Any]:
     """Return the content of a TOML file that an option names.
 
