@@ -18,7 +18,9 @@ import pytest
 
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.diagnostics.pictures.draw_options import DrawOptions, save_figure
-from giaann_dask.diagnostics.pictures.drawing import draw_network
+from giaann_dask.diagnostics.pictures.drawing import draw_graph
+from giaann_dask.diagnostics.pictures.layout import choose_graph, require_connections
+from giaann_dask.diagnostics.pictures.schemes import colour_graph, theme_of
 from giaann_dask.errors import EmptyInputError, InputFormatError, OptionError
 from giaann_dask.models.columns.connection_table import COORDINATES, ConnectionTable
 
@@ -36,6 +38,15 @@ CONNECTIONS = [
     ((2, 0), (1, 3), 0, 5, 6.0),
     ((3, 4), (3, 5), 0, 7, 90.0),
 ]
+
+
+def draw_network(table: ConnectionTable, options: DrawOptions | None = None) -> Any:
+    """Draw columns of a table as a commit's are drawn."""
+    options = options or DrawOptions()
+    require_connections(len(table))
+    columns = table.find_columns(options.concepts) or table.best_connected(options.max_columns)
+    graph = choose_graph(table.select_columns(columns), columns, options)
+    return draw_graph(graph, colour_graph(graph, theme_of(options.dark), "default"), options)
 
 
 def made_up(connections: list[Any] | None = None) -> ConnectionTable:
@@ -316,7 +327,7 @@ def test_capitals_in_a_suffix_do_not_matter(tmp_path: Path) -> None:
 
 
 def test_a_notebook_shows_the_picture() -> None:
-    assert draw_network(made_up())._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    assert draw_network(made_up())._repr_png_().startswith(b"\x89PNG")
 
 
 def test_no_window_system_is_touched() -> None:
@@ -327,7 +338,7 @@ def test_no_window_system_is_touched() -> None:
         "assert 'matplotlib' not in sys.modules and 'networkx' not in sys.modules\n"
         "one = np.zeros(1, np.int32)\n"
         "table = ConnectionTable(*[one] * 6, np.ones(1, np.float32), ('dog',), ('',))\n"
-        "drawing.draw_network(table)\n"
+        "drawing.draw_column(table, 0)\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

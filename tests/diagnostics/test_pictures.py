@@ -163,8 +163,6 @@ def test_what_is_not_stored_is_refused_with_what_to_do() -> None:
     graph = graph_of_made_up()
     with pytest.raises(OptionError, match=r"stores none.*colour delimiters"):
         colour_graph(graph, schemes.LIGHT, "parts", words(part=None))
-    with pytest.raises(OptionError, match=r"Network\.draw"):
-        colour_graph(graph, schemes.LIGHT, "segments")
     with pytest.raises(OptionError, match="without a prompt"):
         colour_graph(graph, schemes.LIGHT, "activation", words())
     with pytest.raises(OptionError, match="colour is 'rainbow'"):

@@ -28,7 +28,6 @@ from giaann_dask.diagnostics.pictures.layout import (
     curve,
     height_of,
     line_ends,
-    require_connections,
 )
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Scale, Theme, colour_graph, theme_of
 from giaann_dask.models.columns.connection_table import ConnectionTable
@@ -128,36 +127,6 @@ _SYMBOL, _SCALE_HEIGHT = 0.55, 0.5
 _SMALL = DrawOptions(max_columns=4, max_features=4, max_connections=20, width_inches=7.0)
 
 
-def draw_network(table: ConnectionTable, options: DrawOptions | None = None) -> Figure:
-    """Draw some concept columns with their neurons and strongest connections.
-
-    Parameters
-    ----------
-    table : ConnectionTable
-        All connections of a network.
-    options : DrawOptions, optional
-        What is drawn, and how large; of colours, ``default`` only.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Made without pyplot, so that no window opens; a notebook shows it as PNG.
-
-    Raises
-    ------
-    OptionError
-        If a named concept is not in the network; the message names those that are spelled alike.
-    EmptyInputError
-        If the network has no connections.
-    """
-    options = options or DrawOptions()
-    require_connections(len(table))
-    columns = table.find_columns(options.concepts) or table.best_connected(options.max_columns)
-    graph = choose_graph(table.select_columns(columns), columns, options)
-    colouring = colour_graph(graph, theme_of(options.dark), options.colour)
-    return draw_graph(graph, colouring, options)
-
-
 def draw_column(table: ConnectionTable, column: int, options: DrawOptions = _SMALL) -> Figure:
     """Draw a column, the columns that its strongest connections lead to, and these connections.
 
@@ -169,6 +138,11 @@ def draw_column(table: ConnectionTable, column: int, options: DrawOptions = _SMA
         Its number.
     options : DrawOptions
         How much is drawn, and how large.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Made without pyplot, so that no window opens; a notebook shows it as PNG.
     """
     strength = np.bincount(table.tgt_col, table.strength, len(table.concepts))
     strength[column] = 0

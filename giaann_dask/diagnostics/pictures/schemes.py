@@ -214,8 +214,7 @@ def colour_graph(
         return _by_activation(graph, theme, activity)
     if colour == "default":
         return _by_kind(graph, theme)
-    if words is None:
-        raise OptionError(f"colour {colour} of a table of connections", "a network", "draw it with Network.draw")
+    assert words is not None, "commits have words"
     if colour == "parts":
         part = words.require_part()
         order = ("verb", "adposition", "conjunction", "several of these")
