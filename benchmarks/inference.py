@@ -27,7 +27,6 @@ import numpy as np
 import giaann_dask as gd
 from giaann_dask.cluster import result
 from giaann_dask.cluster.regions import open_region, region_places
-from giaann_dask.device import one_thread, torch
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.keys import NEURON_MASK, Integers, pack_neuron, pack_target
@@ -247,13 +246,13 @@ def fill_state(push: Callable[[Integers], int], sizes: Sequence[int], row: int) 
         )
 
 
-def push_v1(device: torch.device) -> Callable[[Integers], int]:
+def push_v1() -> Callable[[Integers], int]:
     """Return a function that pushes a row of random targets into a new state of profile v1; see `fill_state`."""
-    layout, state, steps = Layout.of(Specification(), device), ActivationState(device), itertools.count(1)
+    layout, state, steps = Layout.of(Specification()), ActivationState(), itertools.count(1)
 
     def push(target: Integers) -> int:
         pulse = Pulse(drive=layout.drives[1], column_time=1, feature_time=next(steps))
-        propagate(state, torch.from_numpy(target), pulse, layout=layout, options=OPTIONS)
+        propagate(state, target, pulse, layout=layout, options=OPTIONS)
         source = int(target[0] >> BRANCH_BITS) & NEURON_MASK
         deactivate(state, source, layout)
         burst(state, source, layout)
@@ -279,7 +278,7 @@ def push_v2() -> Callable[[Integers], int]:
 def measure_states(sizes: Sequence[int], row: int) -> dict[str, Any]:
     """Return the figures of the states of both profiles, which nothing but memory bounds."""
     profiles: dict[str, Callable[[], Callable[[Integers], int]]] = {
-        "v1": lambda: push_v1(torch.device("cpu")),
+        "v1": push_v1,
         "v2": push_v2,
     }
     found: dict[str, Any] = {}
@@ -322,13 +321,12 @@ def main() -> None:
     parser.add_argument("--row", type=int, default=2000, help="targets of a row that is pushed into a state")
     arguments = parser.parse_args()
     if arguments.state_entries:
-        with one_thread():
-            print(json.dumps(measure_states([*map(int, arguments.state_entries)], arguments.row), indent=1))
+        print(json.dumps(measure_states([*map(int, arguments.state_entries)], arguments.row), indent=1))
         return
     if arguments.all_books:
         arguments.books = sorted(BOOKS.glob("*.txt.gz"))
     found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder, one_thread():
+    with tempfile.TemporaryDirectory() as folder:
         for name, path in networks(arguments, Path(folder)):
             store = NetworkStore(path)
             reader = store.open(store.head())

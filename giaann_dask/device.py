@@ -162,28 +162,6 @@ def device_names() -> tuple[str, ...]:
         return count * ("unknown",)
 
 
-def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a tensor of the CPU to a device.
-
-    A copy to CUDA begins in pinned memory, so that this process does not wait for it.
-
-    Parameters
-    ----------
-    tensor : torch.Tensor
-        On the CPU.
-    device : torch.device
-        Any; on the CPU the tensor itself is returned.
-
-    Examples
-    --------
-    >>> upload(torch.zeros(2), torch.device("cpu"))
-    tensor([0., 0.])
-    """
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
-
-
 def upload_arrays(arrays: Sequence[Sequence[npt.NDArray[Any]]], device: torch.device) -> list[torch.Tensor]:
     """Copy arrays to a device in one transfer, joining those of each list.
 

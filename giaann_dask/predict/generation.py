@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import result, task_key
-from giaann_dask.device import one_thread
 from giaann_dask.models import model_of
 from giaann_dask.models.base import Predictor, WorkerOpening
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
@@ -97,7 +96,7 @@ def continue_prompt(opened: Predictor, prompt: str, options: GenerationOptions) 
     """Continue a prompt as a batch of one, with an opened commit."""
     before = opened.row_figures
     try:
-        with one_thread(), Sessions(opened, [prompt], options=options, batch=BatchOptions(slots=1)) as session:
+        with Sessions(opened, [prompt], options=options, batch=BatchOptions(slots=1)) as session:
             found = next(session.continuations())
         rows = opened.row_figures
         return found if before is None or rows is None else replace(found, rows=rows - before)

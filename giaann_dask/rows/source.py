@@ -11,12 +11,9 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from giaann_dask.device import torch, upload
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import BRANCH_MASK, FEATURE_MASK, SEGMENT_SHIFT, Integers, pack_neuron
 from giaann_dask.rows.cache import RowStatistics
@@ -179,34 +176,6 @@ class RunRows(RowSource):
             for neuron, begin, end in zip(named, run.pointer[at].tolist(), run.pointer[at + 1].tolist(), strict=True):
                 found[neuron] = Row(run.target[begin:end], run.strength[begin:end])
         return found | {neuron: self.row(neuron) for neuron in self.divided.keys() & found.keys()}
-
-
-def as_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """Return an array as a tensor, on the CPU without copying it where that is possible.
-
-    Arrays that arrive through Dask may be read-only, which `torch.from_numpy` warns about. They
-    are taken over by the DLPack protocol instead, and copied only where NumPy or PyTorch is too
-    old to pass read-only memory that way. Nothing in this package writes to such a tensor.
-
-    Parameters
-    ----------
-    array : ndarray
-        Any shape and numeric dtype.
-    device : torch.device
-        Where the tensor shall be.
-
-    Examples
-    --------
-    >>> as_tensor(np.arange(3), torch.device("cpu"))
-    tensor([0, 1, 2])
-    """
-    if array.flags.writeable:
-        return upload(torch.from_numpy(array), device)
-    try:
-        tensor = torch.utils.dlpack.from_dlpack(array)
-    except (BufferError, RuntimeError):
-        tensor = torch.from_numpy(np.array(array))
-    return upload(tensor, device)
 
 
 # Connections of auxiliary neurons that a process keeps, about; 16 bytes each.

@@ -257,10 +257,9 @@ def test_a_network_that_has_learned_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_activation_is_each_segments_strongest_branch_summed_up() -> None:
-    torch = pytest.importorskip("torch")
     key = pack_target([0, 0, 1, 2], [5, 5, 5, 9], [0, 1, 0, 0])
-    value = torch.tensor([1.0, 3.0, 0.5, 2.0])
-    neuron, total = activation_of(StateEntries(torch.from_numpy(key), value, torch.zeros(4, dtype=torch.int32)))
+    value = np.float32([1.0, 3.0, 0.5, 2.0])
+    neuron, total = activation_of(StateEntries(key, value, np.zeros(4, np.int32)))
     assert (neuron.tolist(), total.tolist()) == ([5, 9], [3.5, 2.0])
     assert [len(part) for part in activation_of(None)] == [0, 0]
 
@@ -467,7 +466,6 @@ def test_pointing_tells_and_tapping_follows(browser: Any, networks: dict[str, Co
 
 @pytest.mark.slow
 def test_the_command_draws_every_kind(networks: dict[str, CommitReader], tmp_path: Path, capsys: Any) -> None:
-    pytest.importorskip("torch")
     network = str(networks["v2"].path)
     small = ("--max-columns", "2", "--max-features", "3", "--width-inches", "6")
     for name, *request in (

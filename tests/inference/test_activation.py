@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import warnings
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import given
@@ -23,16 +23,15 @@ from giaann_dask.models.columns.state import activation
 from giaann_dask.models.columns.state.activation import NEVER, ActivationState, Layout, Pulse, StateEntries
 from giaann_dask.models.columns.state.candidates import TokenTimes, connected_targets, score_candidates
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.key_index import KeyIndex
+from giaann_dask.models.columns.state.keyed_arrays import KeyedArrays
 from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.columns.v1.session import Session
-from giaann_dask.rows.source import RunRows, as_tensor
+from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 
 SPECIFICATION = Specification(seed_tokens=8)
-CPU = torch.device("cpu")
-LAYOUT = Layout.of(SPECIFICATION, CPU)
+LAYOUT = Layout.of(SPECIFICATION)
 C, F, L = 3, 5, 7  # as the oracle has them
 OPTIONS = [
     InferenceOptions(timing=timing, activations=activations, sequential=sequential)
@@ -47,16 +46,16 @@ def random_row(rng: np.random.Generator, neurons: list[int], size: int) -> list[
     return sorted(entries)
 
 
-def targets(row: list[Entry]) -> torch.Tensor:
+def targets(row: list[Entry]) -> npt.NDArray[np.int64]:
     if not row:
-        return torch.zeros(0, dtype=torch.int64)
+        return np.zeros(0, np.int64)
     segment, neuron, branch = np.array(row, np.int64).T
-    return torch.from_numpy(pack_target(segment, neuron, branch))
+    return pack_target(segment, neuron, branch)
 
 
 def contents(state: StateEntries) -> tuple[dict[Entry, float], dict[Entry, int]]:
     """The state as the oracle keeps it."""
-    segment, neuron, branch = unpack_target(state.key.numpy())
+    segment, neuron, branch = unpack_target(state.key)
     entries = list(zip(segment.tolist(), neuron.tolist(), branch.tolist(), strict=True))
     timed = (state.time != NEVER).tolist()
     times = {e: t for e, t, kept in zip(entries, state.time.tolist(), timed, strict=True) if kept}
@@ -68,7 +67,7 @@ def contents(state: StateEntries) -> tuple[dict[Entry, float], dict[Entry, int]]
 def test_random_steps_agree_with_a_dictionary(options: InferenceOptions, seed: int) -> None:
     rng = np.random.default_rng(seed)
     neurons = pack_neuron(rng.integers(0, 4, 9), rng.integers(0, 3, 9)).tolist()
-    oracle, state = Oracle(options), ActivationState(CPU)
+    oracle, state = Oracle(options), ActivationState()
     candidates_seen = 0
     for now in range(1, 16):
         source = int(rng.choice(neurons))
@@ -80,7 +79,7 @@ def test_random_steps_agree_with_a_dictionary(options: InferenceOptions, seed: i
         assert active == oracle.activity(source)
         pulse = Pulse(drive=LAYOUT.drives[active], column_time=now // 3, feature_time=now - 1)
         # Whatever is done with a copy, or with a state of the same entries, is not done with the other.
-        other = state.copy() if now % 3 else ActivationState(CPU, state.entries())
+        other = state.copy() if now % 3 else ActivationState(state.entries())
         state, other = (state, other) if now % 2 else (other, state)
         before = contents(other.entries())
         activation.propagate(state, targets(row), pulse, layout=LAYOUT, options=options)
@@ -89,7 +88,7 @@ def test_random_steps_agree_with_a_dictionary(options: InferenceOptions, seed: i
         activation.deactivate(state, source, LAYOUT)
         oracle.deactivate(source)
         entries = state.entries()
-        assert torch.equal(entries.key, entries.key.unique())
+        assert np.array_equal(entries.key, np.unique(entries.key))
         assert contents(entries) == ({e: float(v) for e, v in oracle.value.items()}, oracle.time)
         times = TokenTimes(feature_time=now, column_time=(now + 1) // 3, open_noun=bool(now % 2))
         found = score_candidates(state, connected_targets(targets(row), LAYOUT), times, layout=LAYOUT, options=options)
@@ -115,7 +114,7 @@ def test_drives_are_the_contract_s_float32_values() -> None:
 
 def test_burst_on_an_active_entry_reads_two_until_the_next_step() -> None:
     neuron = int(pack_neuron(1, 2))
-    state = ActivationState(CPU)
+    state = ActivationState()
     activation.burst(state, neuron, LAYOUT)
     activation.burst(state, neuron, LAYOUT)
     entries = state.entries()
@@ -131,13 +130,13 @@ def test_a_drive_of_zero_makes_entries() -> None:
     row = [(0, 5, 0), (C, 5, 1), (L, 5, 0)]
     pulse = Pulse(drive=0.0, column_time=2, feature_time=4)
     options = InferenceOptions(timing="biased", sequential=True)
-    state = ActivationState(CPU)
+    state = ActivationState()
     activation.propagate(state, targets(row), pulse, layout=LAYOUT, options=options)
     assert contents(state.entries()) == ({(0, 5, 0): 0.0, (C, 5, 1): 0.0}, {(0, 5, 0): 2, (C, 5, 1): 4})
 
 
 def test_deactivating_an_unknown_neuron_changes_nothing() -> None:
-    state = ActivationState(CPU)
+    state = ActivationState()
     activation.burst(state, 3, LAYOUT)
     before = contents(state.entries())
     activation.deactivate(state, 4, LAYOUT)
@@ -149,23 +148,13 @@ def test_ties_go_to_the_first_column_and_feature() -> None:
     options = InferenceOptions(sequential=False)
     pulse = Pulse(drive=LAYOUT.drives[1], column_time=0, feature_time=0)
     target = targets(sorted(row))
-    state = ActivationState(CPU)
+    state = ActivationState()
     activation.propagate(state, target, pulse, layout=LAYOUT, options=options)
     times = TokenTimes(feature_time=1, column_time=0)
     found = score_candidates(state, connected_targets(target, LAYOUT), times, layout=LAYOUT, options=options)
     assert found is not None
     assert found.ties.tolist() == [4, 7, 9]
     assert found.best == 0
-
-
-def test_read_only_rows_become_tensors_without_a_copy_or_a_warning() -> None:
-    array = np.arange(6, dtype=np.int64)
-    array.flags.writeable = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        tensor = as_tensor(array[2:], CPU)
-    assert tensor.tolist() == [2, 3, 4, 5]
-    assert tensor.data_ptr() == array[2:].ctypes.data
 
 
 @pytest.mark.parametrize(
@@ -387,38 +376,42 @@ def test_a_prepared_sequence_has_tokens() -> None:
 
 
 def test_values_are_frozen() -> None:
-    state = ActivationState(CPU).entries()
+    state = ActivationState().entries()
     with pytest.raises(dataclasses.FrozenInstanceError):
         state.key = state.key  # type: ignore[misc]
 
 
 @examples(15)
 @given(st.integers(0, 2**32), st.integers(2, 40), st.integers(1, 200))
-def test_keys_are_found_while_an_index_grows(seed: int, bits: int, calls: int) -> None:
-    """Also in a copy that was made while a larger table took over the keys of the one before it."""
+def test_keys_are_found_while_arrays_grow(seed: int, bits: int, calls: int) -> None:
+    """Also in a copy, which grows independently."""
     rng = np.random.default_rng(seed)
     # Keys that differ little, and in their upper bits alone.
-    wanted = torch.from_numpy(np.unique(rng.integers(0, 1 << bits, 3000) << int(rng.integers(0, 63 - bits))))
-    keys = wanted[torch.from_numpy(rng.permutation(len(wanted))[: len(wanted) // 2])]
+    wanted = np.unique(rng.integers(0, 1 << bits, 3000) << int(rng.integers(0, 63 - bits)))
+    keys = wanted[rng.permutation(len(wanted))[: len(wanted) // 2]]
     edges = [0, *sorted(rng.integers(0, len(keys), calls).tolist()), len(keys)]
-    index, copied, at = KeyIndex(), None, int(rng.integers(len(edges)))
-    room = torch.empty_like(keys)
+    arrays, copied, at = KeyedArrays(np.int64(-7)), None, int(rng.integers(len(edges)))
     for number, (begin, end) in enumerate(itertools.pairwise(edges)):
         # With some that were added before.
-        again = keys[begin // 2 : end].repeat(2)
-        position, used = index.take(room, begin, again)
-        assert used == end
-        assert torch.equal(room[position], again)
+        again = np.tile(keys[begin // 2 : end], 2)
+        position = arrays.take(again)
+        assert len(arrays) == end
+        assert np.array_equal(arrays.keys[position], again)
+        assert (arrays.columns[0][begin:end] == -7).all()
+        arrays.columns[0][position] = again
         if number == at:
-            copied = index.copy(), end
-    assert torch.equal(room, keys)
+            copied = arrays.copy()
+    assert np.array_equal(arrays.keys[: len(keys)], keys)
+    assert np.array_equal(arrays.columns[0][: len(keys)], keys)
     place = {key: place for place, key in enumerate(keys.tolist())}
-    assert index.find(keys, wanted).tolist() == [place.get(key, -1) for key in wanted.tolist()]
+    assert arrays.find(wanted).tolist() == [place.get(key, -1) for key in wanted.tolist()]
     if copied is not None:
-        index, end = copied
-        assert index.find(room, keys).tolist() == [*range(end), *[-1] * (len(keys) - end)]
-        assert index.take(room, end, keys)[0].tolist() == [*range(len(keys))]
-        assert index.find(keys, keys).tolist() == [*range(len(keys))]
+        end = len(copied)
+        assert copied.find(keys).tolist() == [*range(end), *[-1] * (len(keys) - end)]
+        keys.flags.writeable = False
+        assert copied.take(keys).tolist() == [*range(len(keys))]
+        assert np.array_equal(copied.columns[0][:end], keys[:end])
+        assert (copied.columns[0][end : len(keys)] == -7).all()
 
 
 def test_the_state_of_a_trace_is_that_of_its_step_or_refused(run: Run, sentences: Any) -> None:

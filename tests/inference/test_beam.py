@@ -81,8 +81,8 @@ def assert_same(one: Generation, other: Generation) -> None:
     for a, b in zip(one.candidates, other.candidates, strict=True):
         assert (a is None) == (b is None)
         if a is not None and b is not None:
-            assert np.array_equal(a.arrays[0], b.arrays[0])
-            assert np.array_equal(a.arrays[1], b.arrays[1])
+            assert np.array_equal(a.neuron, b.neuron)
+            assert np.array_equal(a.value, b.value)
 
 
 @st.composite

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import astuple
 from pathlib import Path
 
 import pytest
-import torch
 from support.conformance import (
     golden_options,
     golden_run,
@@ -17,15 +15,6 @@ from support.examples import covering_pairs
 from support.golden_steps import EWT_FOLDERS, EWT_SAMPLE, SYN_FOLDER, follow
 
 from giaann_dask.runs.run import Run
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small tensors: threads that wait for each other cost more than they bring."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from support.conformance import inference_files, read_json, read_lines
 from support.v2_records import V2Dictionary, V2Network, native_first, v2_folder, v2_options, v2_prepared, v2_run
 
@@ -73,11 +71,11 @@ class Follower:
             picked[index] = native_first(candidates.value.tolist())
             wanted = line["steps"][index]["top1_native"]
             if not self.exact:
-                at = int(np.searchsorted(candidates.arrays[0], pack_neuron(*wanted)))
+                at = int(np.searchsorted(candidates.neuron, pack_neuron(*wanted)))
                 assert float(candidates.value.max()) - float(candidates.value[at]) <= NEAR, f"{where}, step {index}"
                 self.totals["near ties"] += at != picked[index]
                 picked[index] = at
-            assert pairs(candidates.arrays[0][[picked[index]]]) == [wanted], f"{where}, step {index}"
+            assert pairs(candidates.neuron[[picked[index]]]) == [wanted], f"{where}, step {index}"
             return picked[index]
 
         def compare(trace: StepTrace) -> None:
@@ -136,8 +134,8 @@ class Follower:
         assert record["n_cand"] == len(candidates) == step.candidates, where
         assert near([record["max"]], step.value, limit), where
         if record["cands"] is not None:
-            assert [item[:2] for item in record["cands"]] == pairs(candidates.arrays[0]), where
-            assert near([item[2] for item in record["cands"]], candidates.arrays[1], limit), where
+            assert [item[:2] for item in record["cands"]] == pairs(candidates.neuron), where
+            assert near([item[2] for item in record["cands"]], candidates.value, limit), where
         tied = pairs(candidates.ties)
         self.totals["ties"] += len(record["tie"]) > 1 and step.next is not None
         if self.exact:
@@ -146,7 +144,7 @@ class Follower:
             self.totals["other tie sets"] += record["tie"] != tied
 
     def _compare_state(self, record: dict[str, Any], state: StateEntries, where: str) -> None:
-        key, value = state.key.numpy(), state.value.double().numpy()
+        key, value = state.key, state.value.astype(np.float64)
         segment, segments = unpack_target(key)[0], self.network.last_segment + 1
         assert record["act_entries"] == len(key), where
         assert record["act_pos"] == int((value > 0).sum()), where
@@ -154,7 +152,7 @@ class Follower:
         limit = 1e-9 if self.exact else 1e-4
         assert near(record["act_sum"], np.bincount(segment, value, minlength=segments), limit), where
         if "time_sum" in record:
-            timed, time = (state.time != NEVER).numpy(), state.time.numpy()
+            timed, time = state.time != NEVER, state.time
             assert record["time_entries"] == int(timed.sum()), where
             sums = np.bincount(segment[timed], time[timed], minlength=segments).tolist()
             assert record["time_sum"] == sums, where
@@ -171,15 +169,6 @@ def follow(path: Path, run: Run) -> int:
     # steps have two best scores that near.
     assert totals["other tie sets"] + totals["near ties"] <= (0 if totals["exact"] else 7)
     return totals["steps"]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small tensors: threads that wait for each other cost more than they bring."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def golden(name: str) -> Path:

@@ -150,9 +150,7 @@ def test_a_table_that_grows_loses_nothing(golden: Golden, monkeypatch: pytest.Mo
     options = settings("test")
     wide = [golden.session(options).run_sequence(sequence) for sequence in golden.sequences]
     monkeypatch.setattr("giaann_dask.models.columns.v2.states._FIRST_STEPS", 1)
-    monkeypatch.setattr("giaann_dask.models.columns.state.growing._FIRST_ROWS", 1)
-    monkeypatch.setattr("giaann_dask.models.columns.state.growing._MAPPED_BYTES", 0)
-    monkeypatch.setattr("giaann_dask.models.columns.state.key_index._FIRST_SLOTS", 2)
+    monkeypatch.setattr("giaann_dask.models.columns.state.keyed_arrays._FIRST_KEYS", 1)
     narrow = [golden.session(options).run_sequence(sequence) for sequence in golden.sequences]
     assert [result.steps for result in narrow] == [result.steps for result in wide]
 

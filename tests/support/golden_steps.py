@@ -99,7 +99,7 @@ class Follower:
             wanted = records[index]["pred"]
             ties = pairs(candidates.ties)
             assert wanted in ties, f"{self.path.name} {line['sent']} {index}: {wanted} not in {ties}"
-            return int(np.searchsorted(candidates.arrays[0], pack_neuron(*wanted)))
+            return int(np.searchsorted(candidates.neuron, pack_neuron(*wanted)))
 
         def compare(trace: StepTrace) -> None:
             where = f"{self.path.name}, sentence {line['sent']}, step {trace.result.index}"
@@ -147,7 +147,7 @@ class Follower:
             assert record["pred"] is None, where
             return
         assert record["n_cand"] == len(candidates) == step.candidates, where
-        assert [item[:2] for item in record["cands"]] == pairs(candidates.arrays[0]), where
+        assert [item[:2] for item in record["cands"]] == pairs(candidates.neuron), where
         values = [item[2] for item in record["cands"]]
         assert values == pytest.approx(candidates.value.tolist(), abs=1e-5, rel=0), where
         assert record["max"] == pytest.approx(step.value, abs=1e-5, rel=0), where

@@ -65,6 +65,6 @@ def assert_same(pushed: list[StepTrace], pulled: list[StepTrace]) -> None:
         assert other.state is None
         assert (one.candidates is None) == (other.candidates is None)
         if one.candidates is not None and other.candidates is not None:
-            assert np.array_equal(one.candidates.arrays[0], other.candidates.arrays[0])
-            assert np.array_equal(one.candidates.arrays[1], other.candidates.arrays[1])
+            assert np.array_equal(one.candidates.neuron, other.candidates.neuron)
+            assert np.array_equal(one.candidates.value, other.candidates.value)
             assert one.candidates.best == other.candidates.best

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.device import one_thread
 from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 from giaann_dask.diagnostics.pictures.drawing import draw_graph, wrapped
 from giaann_dask.diagnostics.pictures.layout import choose_graph
@@ -193,9 +192,8 @@ def predict(
     prepared, vocabulary = opened.prepare(prompt, options.tagger)
     flags = changed_flags(opened.flags_for(rules), prepared.change)
     session = open_whole_session(opened.specification, opened.rows, flags, options=rules)
-    with one_thread():
-        # In the first step nothing sends.
-        steps = tuple(_steps(session.stream(prepared.sequence, options.max_tokens)))[1:]
+    # In the first step nothing sends.
+    steps = tuple(_steps(session.stream(prepared.sequence, options.max_tokens)))[1:]
     if not steps:
         raise OptionError("a prompt of one word that nothing follows", "words that lead on", "give another prompt")
     return Prediction(opened=opened, vocabulary=vocabulary, given=prepared.words, steps=steps)
@@ -340,9 +338,9 @@ def activation_of(state: StateEntries | None) -> tuple[npt.NDArray[np.int64], np
     """
     if state is None or not len(state):
         return np.zeros(0, np.int64), np.zeros(0, np.float32)
-    segment, neuron, _ = unpack_target(state.key.cpu().numpy())
+    segment, neuron, _ = unpack_target(state.key)
     order = np.lexsort((segment, neuron))
-    segment, neuron, value = segment[order], neuron[order], state.value.cpu().numpy()[order]
+    segment, neuron, value = segment[order], neuron[order], state.value[order]
     begins = np.flatnonzero(np.concatenate([[True], (neuron[1:] != neuron[:-1]) | (segment[1:] != segment[:-1])]))
     strongest, owner = np.maximum.reduceat(value, begins), neuron[begins]
     first = np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))

@@ -139,7 +139,7 @@ class _BeamSearch(SequenceSession[Any, Any]):
         if not ended:
             return found.best
         first = min(ended, key=lambda path: path.rank(self.flags.order)).neurons[0]
-        return int(np.searchsorted(found.arrays[0], first))
+        return int(np.searchsorted(found.neuron, first))
 
     def _following(self, path: _Path) -> list[_Path]:
         """Return the paths that go on with a path by one token."""
@@ -162,7 +162,7 @@ class _BeamSearch(SequenceSession[Any, Any]):
         """Return a path with each of the best candidates of its next step, the mode allowing."""
         number = path.token.number
         if self.beam.prefer:
-            neurons, values = self._of_best_columns(source, number, *found.arrays)
+            neurons, values = self._of_best_columns(source, number, found.neuron, found.value)
         else:
             neurons, values = found.ranked(self.beam.width)
             allowed = self._allowed(source, number, neurons)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import result, results
 from giaann_dask.cluster.sharing import open_commit
-from giaann_dask.device import one_thread, torch
+from giaann_dask.device import torch
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.models.base import ActiveColumn, PreparedText, TokenEvent, WorkerOpening
 from giaann_dask.models.columns.batch import Batch, Prompt
@@ -355,17 +355,16 @@ class ColumnBatch:
         session = self._opened.open_whole_session(text.flags, self._rules, state)
         observe(PromptsAdvanced(entered=1))
         try:
-            with one_thread():
-                length = len(text.sequence) + text.options.max_tokens
-                for trace in session.stream(text.sequence, text.options.max_tokens):
-                    text.steps.append(trace.result)
-                    if trace.result.seed:
-                        yield None
-                        continue
-                    token, last = self._token(text, trace), trace.result.index + 1 == length
-                    columns = _active_columns(trace, state.columns, text)
-                    observe(PromptsAdvanced(tokens=int(token is not None)))
-                    yield TokenEvent(0, token, last or token is None, trace.result.end, columns=columns)
+            length = len(text.sequence) + text.options.max_tokens
+            for trace in session.stream(text.sequence, text.options.max_tokens):
+                text.steps.append(trace.result)
+                if trace.result.seed:
+                    yield None
+                    continue
+                token, last = self._token(text, trace), trace.result.index + 1 == length
+                columns = _active_columns(trace, state.columns, text)
+                observe(PromptsAdvanced(tokens=int(token is not None)))
+                yield TokenEvent(0, token, last or token is None, trace.result.end, columns=columns)
         finally:
             observe(PromptsAdvanced(left=1))
 
@@ -399,8 +398,7 @@ class ColumnBatch:
         if text.options.reasons:
             opened = self._opened
             session = open_whole_session(opened.specification, opened.rows, text.flags, options=self._rules)
-            with one_thread():
-                found = session.explain(tuple(text.steps), trace.result.index)
+            found = session.explain(tuple(text.steps), trace.result.index)
             reasons = largest_contributions(found, text.options.reasons)
         return in_words(trace.result, best_candidates(trace, text.options.runners_up), reasons, text.vocabulary)
 

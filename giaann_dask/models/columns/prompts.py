@@ -57,7 +57,7 @@ def best_candidates(trace: StepTrace, count: int) -> list[tuple[int, float]]:
     assert chosen is not None, "a step that predicts"
     neurons, values = candidates.ranked(count)
     if count and chosen not in neurons:
-        place = int(np.searchsorted(candidates.arrays[0], chosen))
+        place = int(np.searchsorted(candidates.neuron, chosen))
         neurons[-1], values[-1] = chosen, float(candidates.value[place])
     pairs = list(zip(neurons.tolist(), values.tolist(), strict=True))
     return sorted(pairs, key=lambda pair: pair[0] != chosen)

@@ -110,9 +110,9 @@ class SessionBatch:
 
 def _advance(number: int, steps: range, finished: bool, traces: list[StepTrace]) -> Advance:
     counts = [0 if trace.candidates is None else len(trace.candidates) for trace in traces]
-    parts = [trace.candidates.arrays for trace in traces if trace.candidates is not None]
-    neuron = [part[0] for part in parts] or [np.zeros(0, np.int64)]
-    value = [part[1] for part in parts] or [np.zeros(0, np.float32)]
+    parts = [trace.candidates for trace in traces if trace.candidates is not None]
+    neuron = [part.neuron for part in parts] or [np.zeros(0, np.int64)]
+    value = [part.value for part in parts] or [np.zeros(0, np.float32)]
     return Advance(
         number,
         steps,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from giaann_dask.cluster import result, wait_all
 from giaann_dask.cluster.sharing import open_commit
-from giaann_dask.device import one_thread
 from giaann_dask.events import Observer, ignore
 from giaann_dask.models.base import WorkerOpening
 from giaann_dask.models.contexts.commit_tables import CommitTables, place_of, read_tables, submit_tables
@@ -110,8 +109,7 @@ class ContextsPredictor:
         """Return the next word of a continuation, None at its end."""
         # Also in the middle of a text, tables are faster than rows.
         text.model = self.model
-        with one_thread():
-            token = next(text, None)
+        token = next(text, None)
         if token is not None:
             self.count_token()
         return token

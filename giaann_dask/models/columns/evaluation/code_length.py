@@ -88,7 +88,7 @@ def token_probability(candidates: Candidates, target: int) -> float:
     target : int
         Neuron key of the token.
     """
-    neuron, weight = candidates.arrays
+    neuron, weight = candidates.neuron, candidates.value
     place = int(np.searchsorted(neuron, target))
     if place == len(neuron) or neuron[place] != target:
         return 0.0

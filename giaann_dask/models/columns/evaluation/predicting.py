@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.device import DeviceName, one_thread
+from giaann_dask.device import DeviceName
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.evaluation.accuracy import NO_PREDICTION, Predictions
@@ -212,29 +212,28 @@ def predict_span(
     """Return the predictions of some sequences of a block; the parameters are those of `infer`, with rows."""
     records = StepRecords(block, rule.ranks, probability=rule.probability)
     device = prompt_device(rule.device)
-    with one_thread():
-        if isinstance(rule.options, InferenceOptions):
-            asked = rule.options.feed == "target" and device is None
-            batch = PullBatch(
-                rule.specification,
-                rows,
-                options=rule.options,
-                batch=BatchOptions(slots=SEQUENCES_AHEAD if asked else max(1, span[1] - span[0])),
-                device=device,
-                traced=records.observing,
-            )
-            predict_together(
-                batch, _asking_ahead(rows, block, span) if asked else prepared_sequences(block, span), flags, records
-            )
-        else:
-            require_cpu(device)
-            session = V2Session(rule.specification, rows, flags, options=rule.options)
-            asking = rule.options.feed == "target"
-            for place, sequence in _asking_ahead(rows, block, span) if asking else prepared_sequences(block, span):
-                found: dict[int, Candidates] = {}
-                outcome = session.run_sequence(sequence, observer=partial(_note, found) if records.observing else None)
-                records.begin(place)
-                records.add(place, outcome.steps, found)
+    if isinstance(rule.options, InferenceOptions):
+        asked = rule.options.feed == "target" and device is None
+        batch = PullBatch(
+            rule.specification,
+            rows,
+            options=rule.options,
+            batch=BatchOptions(slots=SEQUENCES_AHEAD if asked else max(1, span[1] - span[0])),
+            device=device,
+            traced=records.observing,
+        )
+        predict_together(
+            batch, _asking_ahead(rows, block, span) if asked else prepared_sequences(block, span), flags, records
+        )
+    else:
+        require_cpu(device)
+        session = V2Session(rule.specification, rows, flags, options=rule.options)
+        asking = rule.options.feed == "target"
+        for place, sequence in _asking_ahead(rows, block, span) if asking else prepared_sequences(block, span):
+            found: dict[int, Candidates] = {}
+            outcome = session.run_sequence(sequence, observer=partial(_note, found) if records.observing else None)
+            records.begin(place)
+            records.add(place, outcome.steps, found)
     return records.predictions(rows.own_figures)
 
 

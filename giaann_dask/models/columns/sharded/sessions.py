@@ -11,9 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from giaann_dask.device import torch
 from giaann_dask.keys import NEURON_MASK, Integers
 from giaann_dask.models.columns.sharded.state_actor import pivot_of
 from giaann_dask.models.columns.sharded.workers import HeldState, Operation, ShardedState, by_part
@@ -37,15 +35,11 @@ from giaann_dask.models.columns.v2.states import AdvancingState, SavedNeurons, n
 from giaann_dask.models.columns.v2.tables import Clock, Floats, SegmentLayout
 from giaann_dask.models.columns.v2.v2_options import LegacyOptions, LifOptions, V2Options
 from giaann_dask.models.generation_options import ENTRY_BYTES, StateOptions
-from giaann_dask.rows.source import RowSource, as_tensor
+from giaann_dask.rows.source import RowSource
 from giaann_dask.spec import BRANCH_BITS, Specification
 
 if TYPE_CHECKING:
     from distributed import Client
-    from torch import Tensor
-
-# Keys, values and times of entries.
-Entries = tuple[Integers, npt.NDArray[np.float32], Integers]
 
 
 class V1Part:
@@ -60,29 +54,27 @@ class V1Part:
     """
 
     def __init__(self, specification: Specification, options: InferenceOptions) -> None:
-        self._options, self._device = options, torch.device("cpu")
-        self._layout = Layout.of(specification, self._device)
-        self._state = ActivationState(self._device)
+        self._options, self._layout = options, Layout.of(specification)
+        self._state = ActivationState()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the entries."""
         return ENTRY_BYTES * len(self._state)
 
-    def put(self, content: Entries) -> None:
+    def put(self, content: StateEntries) -> None:
         """Take in what another part has given away."""
-        self._state = ActivationState(self._device, StateEntries(*(as_tensor(each, self._device) for each in content)))
+        self._state = ActivationState(content)
 
-    def divide(self) -> tuple[int, Entries] | None:
+    def divide(self) -> tuple[int, StateEntries] | None:
         """Take away and return the upper half of the entries."""
         entries = self._state.entries()
         neuron = (entries.key >> BRANCH_BITS) & NEURON_MASK
         pivot = pivot_of(neuron)
         if pivot is None:
             return None
-        low, high = _chosen(entries, neuron < pivot), _chosen(entries, neuron >= pivot)
-        self._state = ActivationState(self._device, low)
-        return pivot, (high.key.cpu().numpy(), high.value.cpu().numpy(), high.time.cpu().numpy())
+        self._state = ActivationState(entries.chosen(neuron < pivot))
+        return pivot, entries.chosen(neuron >= pivot)
 
     def entries(self) -> StateEntries:
         """Return all entries."""
@@ -98,22 +90,16 @@ class V1Part:
 
     def propagate(self, target: Integers, pulse: Pulse) -> None:
         """Take in the targets of a row that belong to the part."""
-        keys = as_tensor(target, self._device)
-        propagate(self._state, keys, pulse, layout=self._layout, options=self._options)
+        propagate(self._state, target, pulse, layout=self._layout, options=self._options)
 
     def deactivate(self, neuron: int) -> None:
         """Set the strongest branch of a neuron to 0."""
         deactivate(self._state, neuron, self._layout)
 
-    def score(self, connected: Integers, times: TokenTimes) -> tuple[Integers, npt.NDArray[np.float32]] | None:
+    def score(self, connected: Integers, times: TokenTimes) -> tuple[Integers, Floats] | None:
         """Return the neurons that can be predicted, and their values."""
-        keys = as_tensor(connected, self._device)
-        found = score_candidates(self._state, keys, times, layout=self._layout, options=self._options)
-        return None if found is None else found.arrays
-
-
-def _chosen(part: StateEntries, chosen: Tensor) -> StateEntries:
-    return StateEntries(part.key[chosen], part.value[chosen], part.time[chosen])
+        found = score_candidates(self._state, connected, times, layout=self._layout, options=self._options)
+        return None if found is None else (found.neuron, found.value)
 
 
 class ShardedSession(Stepper[HeldState]):
@@ -150,7 +136,7 @@ class ShardedSession(Stepper[HeldState]):
         self.sharded = ShardedState(client, new, self._row_of, state or StateOptions())
 
     def _row_of(self, source: int) -> tuple[Integers]:
-        return (self._targets(source).cpu().numpy(),)
+        return (self._targets(source),)
 
     def _begin(self) -> HeldState:
         return self.sharded.begin()
@@ -162,22 +148,21 @@ class ShardedSession(Stepper[HeldState]):
         (active,) = self.sharded.ask(state, "activity", {state.place(neuron): (neuron,)})
         return int(active)
 
-    def _propagate(self, state: HeldState, source: int, target: Tensor, pulse: Pulse) -> None:
+    def _propagate(self, state: HeldState, source: int, target: Integers, pulse: Pulse) -> None:
         operation = Operation(what="propagate", arguments=(pulse,), row=source)
-        self.sharded.change(state, operation, (target.cpu().numpy(),))
+        self.sharded.change(state, operation, (target,))
 
     def _deactivate(self, state: HeldState, neuron: int) -> None:
         self.sharded.change(state, Operation(what="deactivate", arguments=(neuron,), neurons=(neuron,)))
 
-    def _score(self, state: HeldState, connected: Tensor, times: TokenTimes) -> Candidates | None:
-        keys = connected.cpu().numpy()
-        place = by_part(state, keys)
-        wanted = {number: (keys[place == number], times) for number in np.unique(place).tolist()}
+    def _score(self, state: HeldState, connected: Integers, times: TokenTimes) -> Candidates | None:
+        place = by_part(state, connected)
+        wanted = {number: (connected[place == number], times) for number in np.unique(place).tolist()}
         found = [*filter(None, self.sharded.ask(state, "score", wanted))]
         if not found:
             return None
         neuron, value = (np.concatenate(each) for each in zip(*found, strict=True))
-        return Candidates(as_tensor(neuron, self.device), as_tensor(value, self.device))
+        return Candidates(neuron, value)
 
     def _entries(self, state: HeldState) -> StateEntries | None:
         return self.sharded.entries(state)
@@ -213,7 +198,7 @@ class V2Part:
     def divide(self) -> tuple[int, SavedNeurons] | None:
         """Take away and return the upper half of the neurons."""
         neuron = self._state.neuron
-        pivot = pivot_of(torch.from_numpy(neuron))
+        pivot = pivot_of(neuron)
         if pivot is None:
             return None
         low, high = self._state.save(neuron < pivot), self._state.save(neuron >= pivot)

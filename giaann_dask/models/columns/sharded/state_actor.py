@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from giaann_dask.device import without_gradients
+import numpy as np
+
 from giaann_dask.errors import ClusterError
+from giaann_dask.keys import Integers
 from giaann_dask.models.columns.state.activation import ActiveColumns, StateEntries
 from giaann_dask.spec import FEATURE_BITS
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class StateShard(Protocol):
@@ -70,7 +69,6 @@ class StateActor:
         self._new = new
         self._parts: dict[int, StateShard] = {}
 
-    @without_gradients
     def act(self, calls: Sequence[Call]) -> list[tuple[Any, int]]:
         """Execute calls; return the result of each, and the bytes of its part after it.
 
@@ -97,19 +95,19 @@ class StateActor:
         return found, part.nbytes
 
 
-def pivot_of(neuron: Tensor) -> int | None:
+def pivot_of(neuron: Integers) -> int | None:
     """Return the neuron from which on a part's entries belong to another, or None when it is one neuron.
 
     The begin of a column where there are two, for a column's entries change together.
 
     Parameters
     ----------
-    neuron : Tensor
+    neuron : ndarray
         Neuron keys of the entries, one or more, int64.
     """
-    lowest, middle, highest = int(neuron.min()), int(neuron.median()), int(neuron.max())
+    lowest, middle, highest = np.sort(neuron)[[0, (len(neuron) - 1) // 2, -1]].tolist()
     column = middle >> FEATURE_BITS
     for pivot in (column << FEATURE_BITS, (column + 1) << FEATURE_BITS, middle, highest):
         if lowest < pivot <= highest:
-            return pivot
+            return int(pivot)
     return None

@@ -1,12 +1,12 @@
 """Change the activation state of one sequence: burst, propagate and deactivate; sum it by column.
 
-Sections 7.4 and 8.1, 8.4 and 8.5 of the contract, in float32, on any device. The whole row of a source is pushed into
-the state, as the contract says; this is the plain reference path. The targets that can be predicted, and their values,
-are in `candidates`.
+Sections 7.4 and 8.1, 8.4 and 8.5 of the contract, in float32. The whole row of a source is pushed into the state, as
+the contract says; this is the plain reference path. The targets that can be predicted, and their values, are in
+`candidates`.
 
-The state is a sparse map that is changed in place: entries are appended, and found by an index of their keys. So the
-cost of a step depends on the length of its row, however many entries there are. What the contract does to all entries,
-booleanising, changes only those that the step reached or that were burst since the last one: all others are 0 or 1.
+The state is a sparse map that is changed in place: entries are appended, and found by their keys. So the cost of a step
+depends on the length of its row, however many entries there are. What the contract does to all entries, booleanising,
+changes only those that the step reached or that were burst since the last one: all others are 0 or 1.
 """
 
 from __future__ import annotations
@@ -14,43 +14,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.device import torch
-from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT
-from giaann_dask.models.columns.state.growing import GrowingTensor
+from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.key_index import KeyIndex
+from giaann_dask.models.columns.state.keyed_arrays import KeyedArrays
 from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Values = TypeVar("Values", "Tensor", npt.NDArray[np.float32])
+Floats = npt.NDArray[np.float32]
+Marks = npt.NDArray[np.bool_]
 NEVER = -1
-# For more branches torch computes the sigmoid with vector instructions, which round some of the values differently.
-_SCALAR_DRIVES = 32
 _ONE_SEGMENT = 1 << SEGMENT_SHIFT
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Values of a specification that the functions of this package read, as tensors on one device.
+    """Values of a specification that the functions of this package read.
 
     Attributes
     ----------
     column_segments, feature_segments, branches : int
         Sizes, as in the specification.
-    grid : Tensor
+    grid : ndarray
         Target key of column 0, feature 0 by (segment, branch), int64,
         shape ``(segments, branches)``; a neuron's entries are at ``grid + (neuron << 7)``.
-    starts : Tensor
-        Smallest target key of every segment, and of the one after the last, int64,
-        shape ``(segments + 1,)``.
+    starts : ndarray
+        Smallest target key of every segment, int64, shape ``(segments,)``.
     drives : tuple of float
         Drive of a connection by the source's activity (0 to ``branches``): the float32 value
         ``2 * (sigmoid(activity / 100) - 0.5)``.
@@ -59,20 +52,19 @@ class Layout:
     column_segments: int
     feature_segments: int
     branches: int
-    grid: Tensor
-    starts: Tensor
+    grid: Integers
+    starts: Integers
     drives: tuple[float, ...]
 
     @classmethod
-    def of(cls, specification: Specification, device: torch.device) -> Layout:
-        """Lay out a specification on a device."""
-        starts = torch.arange(specification.segments + 1, dtype=torch.int64, device=device) << SEGMENT_SHIFT
-        branch = torch.arange(specification.branches, dtype=torch.int64, device=device)
+    def of(cls, specification: Specification) -> Layout:
+        """Lay out a specification."""
+        starts = np.arange(specification.segments, dtype=np.int64) << SEGMENT_SHIFT
         return cls(
             specification.column_segments,
             specification.feature_segments,
             specification.branches,
-            starts[:-1, None] | branch[None, :],
+            starts[:, None] | np.arange(specification.branches, dtype=np.int64),
             starts,
             drives_of(specification.branches),
         )
@@ -82,26 +74,13 @@ class Layout:
         """Number of the last feature segment."""
         return self.column_segments + self.feature_segments - 1
 
-    def bounds(self, keys: Tensor) -> list[int]:
-        """Return where each segment begins in sorted target keys; the last bound is their number."""
-        bounds: list[int] = torch.searchsorted(keys, self.starts).tolist()
-        return bounds
-
-    def entries(self, neuron: int) -> Tensor:
+    def entries(self, neuron: int) -> Integers:
         """Return the target keys of a neuron, int64, shape ``(segments, branches)``."""
         return self.grid + (neuron << BRANCH_BITS)
 
 
 def drives_of(branches: int) -> tuple[float, ...]:
-    """Return the drive of a connection by the source's activity, 0 to a number of branches; see `Layout.drives`.
-
-    Computed on the CPU, so that every device gets the same float32 values.
-    """
-    if branches > _SCALAR_DRIVES:
-        activity = torch.arange(branches + 1, dtype=torch.float32)
-        found: list[float] = (2.0 * (torch.sigmoid(activity / 100.0) - 0.5)).tolist()
-        return tuple(found)
-    # The same values without importing torch.
+    """Return the drive of a connection by the source's activity, 0 to a number of branches; see `Layout.drives`."""
     one, half = np.float32(1), np.float32(0.5)
     power = np.exp(-(np.arange(branches + 1, dtype=np.float32) / np.float32(100)).astype(np.float64)).astype(np.float32)
     return tuple((np.float32(2) * (one / (one + power) - half)).tolist())
@@ -113,113 +92,116 @@ class StateEntries:
 
     Attributes
     ----------
-    key : Tensor
+    key : ndarray
         Target keys, strictly ascending, int64, shape ``(entries,)``.
-    value : Tensor
+    value : ndarray
         Activation, never negative, float32, shape ``(entries,)``.
-    time : Tensor
+    time : ndarray
         Time of the last connection that reached the entry, or `NEVER`; int32, shape
         ``(entries,)``. In columns for column segments, in tokens for feature segments.
     """
 
-    key: Tensor
-    value: Tensor
-    time: Tensor
+    key: Integers
+    value: Floats
+    time: npt.NDArray[np.int32]
 
     def __len__(self) -> int:
         """Return the number of entries."""
         return len(self.key)
 
+    def chosen(self, places: Marks) -> StateEntries:
+        """Return some of the entries."""
+        return StateEntries(self.key[places], self.value[places], self.time[places])
+
 
 class ActivationState:
     """Activation and time of the entries of one sequence, changed in place.
 
-    It grows a little with each step (`giaann_dask.models.columns.state.growing`,
-    `giaann_dask.models.columns.state.key_index`), so that no step waits for all entries. An entry and its place in the
-    index take 24 to 40 bytes.
+    An entry takes 24 to 48 bytes.
 
     Parameters
     ----------
-    device : torch.device
-        Where the entries are.
     entries : StateEntries, optional
-        The first entries, on the device; none by default.
+        The first entries; none by default.
     """
 
-    def __init__(self, device: torch.device, entries: StateEntries | None = None) -> None:
-        self._keys = GrowingTensor(torch.int64, device)
-        self._values = GrowingTensor(torch.float32, device)
-        self._times = GrowingTensor(torch.int32, device)
-        self._size, self._index = 0, KeyIndex()
+    def __init__(self, entries: StateEntries | None = None) -> None:
+        self._arrays = KeyedArrays(np.float32(0), np.int32(NEVER))
         # Positions of entries that are neither 0 nor 1, maybe, since they were last booleanised.
-        self._pending: list[Tensor] = []
+        self._pending: list[Integers] = []
         if entries is not None:
-            self._take(entries.key)
-            self._values.values[: self._size], self._times.values[: self._size] = entries.value, entries.time
-            self._pending.append((entries.value != entries.value.sign()).nonzero()[:, 0])
+            position = self._arrays.take(entries.key)
+            self._values[position], self._times[position] = entries.value, entries.time
+            self._pending.append(np.flatnonzero(entries.value != np.sign(entries.value)))
+
+    @property
+    def _values(self) -> Floats:
+        return self._arrays.columns[0]
+
+    @property
+    def _times(self) -> npt.NDArray[np.int32]:
+        return self._arrays.columns[1]
 
     def __len__(self) -> int:
         """Return the number of entries."""
-        return self._size
+        return len(self._arrays)
 
-    def copy(self) -> ActivationState:
+    def copy(self) -> Self:
         """Return a state with the same entries that is changed independently."""
-        other = ActivationState(self._keys.values.device)
-        other._keys, other._values, other._times = (
-            each.copy(self._size) for each in (self._keys, self._values, self._times)
-        )
-        other._size, other._index, other._pending = self._size, self._index.copy(), [*self._pending]
+        other = type(self)()
+        other._arrays, other._pending = self._arrays.copy(), [*self._pending]
         return other
 
     def entries(self) -> StateEntries:
         """Return a copy of all entries, sorted."""
-        key, order = self._keys.values[: self._size].sort()
-        return StateEntries(key, self._values.values[order], self._times.values[order])
+        key = self._arrays.keys[: len(self)]
+        order = np.argsort(key)
+        return StateEntries(key[order], self._values[order], self._times[order])
 
-    def find(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+    def find(self, keys: Integers) -> tuple[Integers, Marks]:
         """Look up target keys.
 
         Parameters
         ----------
-        keys : Tensor
+        keys : ndarray
             Target keys, int64, any shape.
 
         Returns
         -------
-        position, found : Tensor
+        position, found : ndarray
             Position of each key's entry, int64, and whether it has one; both of the shape of `keys`. The position of a
             key without an entry can be read, too.
         """
-        position = self._index.find(self._keys.values, keys.reshape(-1)).reshape(keys.shape)
-        return position.clamp_min(0), position >= 0
+        position = self._arrays.find(keys)
+        return np.maximum(position, 0), position >= 0
 
-    def values(self, position: Tensor, found: Tensor) -> Tensor:
+    def values(self, position: Integers, found: Marks) -> Floats:
         """Return the values of the entries that `find` found, 0 for missing entries."""
-        return torch.where(found, self._values.values[position], 0.0)
+        return np.where(found, self._values[position], np.float32(0))
 
-    def times(self, position: Tensor, found: Tensor) -> Tensor:
+    def times(self, position: Integers, found: Marks) -> npt.NDArray[np.int32]:
         """Return the times of the entries that `find` found, 0 for missing entries and missing times."""
-        return torch.where(found, self._times.values[position].clamp_min(0), 0)
+        return np.where(found, np.maximum(self._times[position], 0), np.int32(0))
 
-    def add(self, keys: Tensor, amount: float) -> Tensor:
+    def add(self, keys: Integers, amount: float) -> Integers:
         """Add an amount to the entries of distinct keys, making those that are missing; return their positions."""
-        position = self._take(keys)
-        self._values.values.index_add_(0, position, torch.full_like(position, amount, dtype=torch.float32))
+        position = self._arrays.take(keys)
+        self._values[position] += np.float32(amount)
         return position
 
-    def clear(self, position: Tensor) -> None:
+    def clear(self, position: Integers) -> None:
         """Set the values of entries to 0."""
-        self._values.values.index_fill_(0, position, 0.0)
+        self._values[position] = 0
 
-    def set_time(self, position: Tensor, time: int) -> None:
+    def set_time(self, position: Integers, time: int) -> None:
         """Set the times of entries."""
-        self._times.values.index_fill_(0, position, time)
+        self._times[position] = time
 
-    def mark_burst(self, position: Tensor) -> None:
+    def mark_burst(self, position: Integers) -> None:
         """Remember entries that have to be booleanised, though no connection may reach them."""
         self._pending.append(position)
 
-    def booleanise(self, position: Tensor, first_key: Tensor | None) -> None:
+    def booleanise(self, position: Integers, first_key: int | None) -> None:
         """Set the values of reached entries, and of burst ones from a key on, to 1 where positive, else to 0.
 
         Without a key only forget the burst ones.
@@ -227,20 +209,9 @@ class ActivationState:
         burst, self._pending = self._pending, []
         if first_key is None:
             return
-        some = [each[self._keys.values[each] >= first_key] for each in burst]
-        changed = torch.cat([position, *some])
-        value = self._values.values
-        value.index_copy_(0, changed, value[changed].sign())
-
-    def _take(self, keys: Tensor) -> Tensor:
-        """Return the positions of the entries of distinct keys, after appending those that are missing."""
-        before, needed = self._size, self._size + len(keys)
-        for each in (self._keys, self._values, self._times):
-            each.reserve(before, needed)
-        position, self._size = self._index.take(self._keys.values, before, keys)
-        self._values.values[before : self._size] = 0.0
-        self._times.values[before : self._size] = NEVER
-        return position
+        some = [each[self._arrays.keys[each] >= first_key] for each in burst]
+        changed = np.concatenate([position, *some])
+        self._values[changed] = np.sign(self._values[changed])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +262,7 @@ def deactivate(state: ActivationState, neuron: int, layout: Layout) -> None:
 
 
 def propagate(
-    state: ActivationState, target: Tensor, pulse: Pulse, *, layout: Layout, options: InferenceOptions
+    state: ActivationState, target: Integers, pulse: Pulse, *, layout: Layout, options: InferenceOptions
 ) -> None:
     """Push a source's row into the state (contract, section 8.4).
 
@@ -301,57 +272,55 @@ def propagate(
     ----------
     state : ActivationState
         Gating and timing read it, for all connections at once, as it was before the step.
-    target : Tensor
+    target : ndarray
         Target keys of the source's row, ascending, int64, shape ``(connections,)``.
     pulse : Pulse
         Drive and times of the source.
     layout : Layout
-        Of the network, on the state's device.
+        Of the network.
     options : InferenceOptions
         Timing, activations and sequential gating.
     """
     kept, columns = _kept(state, target, pulse, layout, options)
     touched = state.add(kept, pulse.drive)
     if options.activations == "boolf":
-        state.booleanise(touched[columns:], layout.starts[layout.column_segments])
+        state.booleanise(touched[columns:], int(layout.starts[layout.column_segments]))
     else:
-        state.booleanise(touched, layout.starts[0] if options.activations == "boolf+c" else None)
+        state.booleanise(touched, 0 if options.activations == "boolf+c" else None)
     if options.timing != "none":
         state.set_time(touched[:columns], pulse.column_time)
         state.set_time(touched[columns:], pulse.feature_time)
 
 
-def sum_segments(values: Values) -> Values:
+def sum_segments(values: Floats) -> Floats:
     """Sum float32 values over the first axis, in its order, as the contract's sums are defined."""
-    total: Values = values[0]
+    total: Floats = values[0]
     for row in values[1:]:
         total = total + row
     return total
 
 
 def _kept(
-    state: ActivationState, target: Tensor, pulse: Pulse, layout: Layout, options: InferenceOptions
-) -> tuple[Tensor, int]:
+    state: ActivationState, target: Integers, pulse: Pulse, layout: Layout, options: InferenceOptions
+) -> tuple[Integers, int]:
     """Return the target keys that pass timing and gating, and how many are in column segments."""
-    bounds = layout.bounds(target)
     columns = layout.column_segments
-    edges = (0, bounds[1], bounds[columns], bounds[columns + 1], bounds[-1])
+    bounds = [*np.searchsorted(target, layout.starts).tolist(), len(target)]
+    edges = (0, bounds[1], bounds[columns], bounds[columns + 1], len(target))
     if options.timing != "exact" and not options.sequential:
         return target, edges[2]
     first_column, next_columns, first_feature, next_features = (target[a:b] for a, b in pairwise(edges))
     # The first segment of either kind has no segment before it and is never held back.
     next_columns = _passing(state, next_columns, pulse.column_time, options)
     next_features = _passing(state, next_features, pulse.feature_time, options)
-    kept = torch.cat([first_column, next_columns, first_feature, next_features])
+    kept = np.concatenate([first_column, next_columns, first_feature, next_features])
     return kept, len(first_column) + len(next_columns)
 
 
-def _passing(state: ActivationState, target: Tensor, now: int, options: InferenceOptions) -> Tensor:
+def _passing(state: ActivationState, target: Integers, now: int, options: InferenceOptions) -> Integers:
     """Return the target keys whose entry in the segment before allows them."""
-    if not len(target):
-        return target
     position, found = state.find(target - _ONE_SEGMENT)
-    allowed = torch.ones_like(found)
+    allowed = np.ones_like(found)
     if options.sequential:
         allowed = state.values(position, found) > 0
     if options.timing == "exact":
@@ -379,8 +348,8 @@ class ActiveColumns:
         """Return all active columns of a state, ascending."""
         if not len(state):
             return cls(np.zeros(0, np.int64), np.zeros(0))
-        column = ((state.key.cpu().numpy() >> BRANCH_BITS) & NEURON_MASK) >> FEATURE_BITS
-        value = state.value.cpu().numpy().astype(np.float64)
+        column = ((state.key >> BRANCH_BITS) & NEURON_MASK) >> FEATURE_BITS
+        value = state.value.astype(np.float64)
         # Added up in an order that does not depend on how features are numbered.
         order = np.argsort(value)
         return cls._summed(column[order], value[order])

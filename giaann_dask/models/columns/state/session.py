@@ -14,7 +14,6 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from giaann_dask.device import torch
 from giaann_dask.keys import feature_of
 from giaann_dask.models.columns.state.activation import ActiveColumns, StateEntries
 from giaann_dask.models.columns.state.candidates import Candidates, TokenTimes
@@ -121,11 +120,6 @@ class SequenceSession(ABC, Generic[State, Rules]):
     ) -> None:
         self.specification, self.rows, self.flags = specification, rows, flags
         self.options = options or self._rules_type()
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the state of sequences. Asking for it imports torch."""
-        return torch.device("cpu")
 
     def run_sequence(
         self, sequence: PreparedSequence, *, observer: Observer | None = None, choose: Choice | None = None

@@ -11,13 +11,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic
+from typing import Generic
 
 import numpy as np
-import numpy.typing as npt
 
-from giaann_dask.device import torch, without_gradients
-from giaann_dask.keys import Integers, column_of, feature_of, pack_target, unpack_target
+from giaann_dask.keys import Integers, column_of, feature_of, unpack_target
 from giaann_dask.models.columns.state.activation import (
     ActivationState,
     Layout,
@@ -25,21 +23,17 @@ from giaann_dask.models.columns.state.activation import (
     StateEntries,
     burst,
     deactivate,
-    drives_of,
     propagate,
     source_activity,
-    sum_segments,
 )
 from giaann_dask.models.columns.state.candidates import Candidates, TokenTimes, connected_targets, score_candidates
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.sequence import Contribution, Mode, StepResult
 from giaann_dask.models.columns.state.session import DecodingStrategy, SequenceSession, State, Token
-from giaann_dask.rows.source import as_tensor
-from giaann_dask.runs.run import join_ranges
-from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
+from giaann_dask.runs.run import Row, join_ranges
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
-if TYPE_CHECKING:
-    from torch import Tensor
+_NO_ROW = Row(np.zeros(0, np.int64), np.zeros(0, np.int32))
 
 
 class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
@@ -49,7 +43,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
 
     @cached_property
     def _layout(self) -> Layout:
-        return Layout.of(self.specification, self.device)
+        return Layout.of(self.specification)
 
     @abstractmethod
     def _burst(self, state: State, neuron: int) -> None:
@@ -60,7 +54,7 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         """Return how many branches of a neuron are active."""
 
     @abstractmethod
-    def _propagate(self, state: State, source: int, target: Tensor, pulse: Pulse) -> None:
+    def _propagate(self, state: State, source: int, target: Integers, pulse: Pulse) -> None:
         """Push a source's row into the state."""
 
     @abstractmethod
@@ -68,17 +62,13 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         """Set the strongest branch of a neuron to 0."""
 
     @abstractmethod
-    def _score(self, state: State, connected: Tensor, times: TokenTimes) -> Candidates | None:
+    def _score(self, state: State, connected: Integers, times: TokenTimes) -> Candidates | None:
         """Return which connected neurons can be predicted, with their values."""
 
-    def _targets(self, source: int) -> Tensor:
+    def _targets(self, source: int) -> Integers:
         """Return the target keys of a source's row, ascending."""
-        row = self.rows.row(source)
-        if row is None:
-            return torch.zeros(0, dtype=torch.int64, device=self.device)
-        return as_tensor(row.target, self.device)
+        return (self.rows.row(source) or _NO_ROW).target
 
-    @without_gradients
     def _advance(
         self, state: State, source: int, token: Token, decoding: DecodingStrategy
     ) -> tuple[StepResult, Candidates | None]:
@@ -153,96 +143,34 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         neuron = steps[index].predicted
         if neuron is None:
             return ()
-        entries = _Entries(self.specification, self.options)
+        state, layout = ActivationState(), self._layout
         found: list[Contribution] = []
         for step in steps[: index + 1]:
             if step.index:
-                found.extend(self._replay(entries, neuron, step))
+                found.extend(self._replay(state, neuron, step))
             elif step.source == neuron:
-                entries.burst()
+                burst(state, neuron, layout)
             if step.source == neuron:
-                entries.deactivate()
-                found = [item for item in found if entries.value[item.segment, item.branch] > 0]
+                deactivate(state, neuron, layout)
+                values = state.values(*state.find(layout.entries(neuron)))
+                found = [item for item in found if values[item.segment, item.branch] > 0]
             if step.seed and step.next == neuron:
-                entries.burst()
+                burst(state, neuron, layout)
         return tuple(found)
 
-    def _replay(self, entries: _Entries, neuron: int, step: StepResult) -> list[Contribution]:
+    def _replay(self, state: ActivationState, neuron: int, step: StepResult) -> list[Contribution]:
         """Push the part of a step's row that ends at one neuron; return the contributions."""
-        row = self.rows.row(step.source)
-        if row is None or not len(row.target):
-            return []
-        first = pack_target(np.arange(len(entries.value)), neuron, 0)
+        row, first = self.rows.row(step.source) or _NO_ROW, self._layout.entries(neuron)[:, 0]
         begins, ends = row.target.searchsorted(first), row.target.searchsorted(first + (1 << BRANCH_BITS))
         at = join_ranges(begins, ends - begins)
-        segment, _, branch = unpack_target(row.target[at])
-        rise = entries.push(segment, branch, self._drives[step.activity or 0], (step.column_time, step.index - 1))
+        target = row.target[at]
+        before = state.values(*state.find(target))
+        propagate(state, target, self._pulse(step.activity or 0, step), layout=self._layout, options=self.options)
+        rise = state.values(*state.find(target)) - before
+        segment, _, branch = unpack_target(target)
         strength = self.specification.strengths(row.strength[at])
         columns = zip(segment.tolist(), branch.tolist(), strength.tolist(), rise.tolist(), strict=True)
         return [Contribution(step.index, step.source, *item) for item in columns if item[-1] > 0]
-
-    @cached_property
-    def _drives(self) -> tuple[float, ...]:
-        return drives_of(self.specification.branches)
-
-
-class _Entries:
-    """Activation state of the entries of one neuron in NumPy, changed by the rules of `propagate`; missing ones are 0.
-
-    Attributes
-    ----------
-    value : ndarray of float32
-        Shape ``(segments, branches)``.
-    """
-
-    def __init__(self, specification: Specification, options: InferenceOptions) -> None:
-        shape = specification.segments, specification.branches
-        self.value, self._time = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
-        self._columns, self._options = specification.column_segments, options
-        self._boolean_from = options.boolean_from(self._columns, len(self.value))
-        self._burst = False
-
-    def burst(self) -> None:
-        """Add 1 to branch 0 of the last segment."""
-        self.value[-1, 0] += np.float32(1)
-        self._burst = True
-
-    def deactivate(self) -> None:
-        """Set the strongest branch to 0."""
-        self.value[:, int(sum_segments(self.value).argmax())] = 0
-
-    def push(self, segment: Integers, branch: Integers, drive: float, now: tuple[int, int]) -> npt.NDArray[np.float32]:
-        """Propagate a signal along connections, in ascending order; return by how much each raised its entry.
-
-        Parameters
-        ----------
-        segment, branch : ndarray of int64
-            Where the connections end.
-        drive : float
-            Of the source.
-        now : tuple of (int, int)
-            Time of the source in columns and in tokens.
-        """
-        columns = segment < self._columns
-        times = np.where(columns, *now)
-        gated = (segment != 0) & (segment != self._columns)
-        kept, before = np.ones(len(segment), np.bool_), np.maximum(segment - 1, 0)
-        if self._options.sequential:
-            kept &= ~gated | (self.value[before, branch] > 0)
-        if self._options.timing == "exact":
-            kept &= ~gated | (self._time[before, branch] == times - 1)
-        earlier = self.value[segment, branch]
-        reached = segment[kept], branch[kept]
-        self.value[reached] += np.float32(drive)
-        boolean = reached[0] >= self._boolean_from
-        places = reached[0][boolean], reached[1][boolean]
-        self.value[places] = np.sign(self.value[places])
-        if self._burst and self._boolean_from < len(self.value):
-            self.value[-1, 0] = np.sign(self.value[-1, 0])
-        self._burst = False
-        if self._options.timing != "none":
-            self._time[reached] = times[kept]
-        return self.value[segment, branch] - earlier
 
 
 class Session(Stepper[ActivationState]):
@@ -264,7 +192,7 @@ class Session(Stepper[ActivationState]):
     """
 
     def _begin(self) -> ActivationState:
-        return ActivationState(self.device)
+        return ActivationState()
 
     def _burst(self, state: ActivationState, neuron: int) -> None:
         burst(state, neuron, self._layout)
@@ -272,13 +200,13 @@ class Session(Stepper[ActivationState]):
     def _activity(self, state: ActivationState, neuron: int) -> int:
         return source_activity(state, neuron, self._layout)
 
-    def _propagate(self, state: ActivationState, source: int, target: Tensor, pulse: Pulse) -> None:
+    def _propagate(self, state: ActivationState, source: int, target: Integers, pulse: Pulse) -> None:
         propagate(state, target, pulse, layout=self._layout, options=self.options)
 
     def _deactivate(self, state: ActivationState, neuron: int) -> None:
         deactivate(state, neuron, self._layout)
 
-    def _score(self, state: ActivationState, connected: Tensor, times: TokenTimes) -> Candidates | None:
+    def _score(self, state: ActivationState, connected: Integers, times: TokenTimes) -> Candidates | None:
         return score_candidates(state, connected, times, layout=self._layout, options=self.options)
 
     def _entries(self, state: ActivationState) -> StateEntries:

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.device import torch
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, pack_target
 from giaann_dask.models.columns.state.activation import StateEntries
-from giaann_dask.models.columns.state.growing import GrowingTensor
-from giaann_dask.models.columns.state.key_index import KeyIndex
+from giaann_dask.models.columns.state.keyed_arrays import KeyedArrays
 from giaann_dask.models.columns.v2 import dynamics
 from giaann_dask.models.columns.v2.tables import (
     ABSENT,
@@ -97,9 +95,6 @@ class AdvancingState(ABC):
 class SequenceState(AdvancingState):
     """Entries of one sequence in this process.
 
-    Memory grows a little with each step (`giaann_dask.models.columns.state.growing`,
-    `giaann_dask.models.columns.state.key_index`), so that no step waits for all entries.
-
     Parameters
     ----------
     layout : SegmentLayout
@@ -110,13 +105,12 @@ class SequenceState(AdvancingState):
 
     def __init__(self, layout: SegmentLayout, branches: int) -> None:
         self._layout, self._branches = layout, branches
-        row, cpu = (branches, layout.segments), torch.device("cpu")
-        self._neuron, self._stamp = GrowingTensor(torch.int64, cpu), GrowingTensor(torch.int64, cpu)
-        self._value = GrowingTensor(torch.float32, cpu, row)
-        self._columns = [self._neuron, self._stamp, self._value]
+        row = branches, layout.segments
+        # Stamps, values, and without a soma also marks of entries and times: the columns of an `EntryTable`.
+        first: list[npt.NDArray[Any] | np.generic] = [np.int64(0), np.zeros(row, np.float32)]
         if not layout.soma:
-            self._columns += [GrowingTensor(torch.bool, cpu, row), GrowingTensor(torch.int32, cpu, row)]
-        self._index, self._used, self._moment = KeyIndex(), 0, 1
+            first += [np.zeros(row, np.bool_), np.full(row, NEVER, np.int32)]
+        self._arrays, self._moment = KeyedArrays(*first), 1
         self._advanced = np.zeros(_FIRST_STEPS if layout.soma else 0, np.bool_)
 
     def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
@@ -143,66 +137,60 @@ class SequenceState(AdvancingState):
     @property
     def neurons(self) -> int:
         """Number of neurons with entries."""
-        return self._used
+        return len(self._arrays)
 
     @property
     def neuron(self) -> Integers:
         """Keys of these neurons, int64, in the order in which they were reached."""
-        keys: Integers = self._neuron.values[: self._used].numpy()
-        return keys
+        return self._columns[0]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the entries."""
-        return self._used * sum(each.values[0].nbytes for each in self._columns)
+        return sum(each.nbytes for each in self._columns)
+
+    @property
+    def _columns(self) -> list[npt.NDArray[Any]]:
+        """The used part of the arrays of the `EntryTable`."""
+        return [each[: self.neurons] for each in (self._arrays.keys, *self._arrays.columns)]
 
     def copy(self) -> Self:
         """Return a state with the same entries that is changed independently."""
         other = copy(self)
-        other._columns = [each.copy(self._used) for each in self._columns]
-        other._neuron, other._stamp, other._value = other._columns[:3]
-        other._index, other._advanced = self._index.copy(), self._advanced.copy()
+        other._arrays, other._advanced = self._arrays.copy(), self._advanced.copy()
         return other
 
     def save(self, chosen: npt.NDArray[np.bool_]) -> SavedNeurons:
         """Return a copy of some neurons; `chosen` is true for them, in the order of `neuron`."""
-        columns = tuple(each.values[: self._used].numpy()[chosen] for each in self._columns)
-        return SavedNeurons(columns, self._advanced.copy(), self._moment)
+        return SavedNeurons(tuple(each[chosen] for each in self._columns), self._advanced.copy(), self._moment)
 
     def restore(self, saved: SavedNeurons) -> None:
         """Add neurons to a state without any, and go on at their moment."""
         self._take(saved.columns[0].astype(np.int64))
         for column, values in zip(self._columns, saved.columns, strict=True):
-            column.values[: self._used].numpy()[...] = values
+            column[...] = values
         self._advanced, self._moment = saved.advanced.copy(), saved.moment
 
     @property
     def _table(self) -> EntryTable:
-        """The entries for compiled steps; memory can grow without a copy when no step has it any more."""
-        columns = [each.values.numpy() for each in self._columns]
+        """The entries for compiled steps."""
+        columns = [self._arrays.keys, *self._arrays.columns]
         if self._layout.soma:
             columns += [np.zeros((1, 1, 1), np.bool_), np.zeros((1, 1, 1), np.int32)]
         return EntryTable(*columns)
 
     def _find(self, neurons: Integers) -> Integers:
         """Return the places of neurons, `ABSENT` for those without entries."""
-        found: Integers = self._index.find(self._neuron.values, torch.from_numpy(neurons)).numpy()
-        return found
+        return self._arrays.find(neurons)
 
     def _place(self, neuron: int) -> int:
         return int(self._find(np.array([neuron], np.int64))[0])
 
     def _take(self, neurons: Integers) -> Integers:
         """Return the places of neurons, after appending those without entries, which begin at the present moment."""
-        before = self._used
-        for column in self._columns:
-            column.reserve(before, before + len(neurons))
-        place, self._used = self._index.take(self._neuron.values, before, torch.from_numpy(neurons))
-        self._stamp.values[before : self._used] = self._moment
-        for column, first in zip(self._columns[2:], (0, False, NEVER), strict=False):
-            column.values[before : self._used] = first
-        found: Integers = place.numpy()
-        return found
+        before, place = self.neurons, self._arrays.take(neurons)
+        self._columns[1][before:] = self._moment
+        return place
 
     def _take_one(self, neuron: int) -> int:
         return int(self._take(np.array([neuron], np.int64))[0])
@@ -219,8 +207,7 @@ class SequenceState(AdvancingState):
         key = pack_target(segment, self.neuron[slot], branch)
         order = np.argsort(key)
         taken = flat[order]
-        columns = (key[order], self._value.values.numpy().reshape(-1)[taken], time.reshape(-1)[taken])
-        return StateEntries(*(torch.from_numpy(column) for column in columns))
+        return StateEntries(key[order], self._columns[2].reshape(-1)[taken], time.reshape(-1)[taken])
 
 
 def _neurons_of(target: Integers) -> Integers:
@@ -288,8 +275,8 @@ class LifState(SequenceState):
 
     def entries(self) -> StateEntries:
         """Return the positive entries."""
-        dynamics.lif_catch_up_all(self._table, self._used, self._moment, self._advanced, self._rules)
-        positive = self._value.values[: self._used].numpy() > 0
+        dynamics.lif_catch_up_all(self._table, self.neurons, self._moment, self._advanced, self._rules)
+        positive = self._columns[2] > 0
         return self._sorted(positive, np.broadcast_to(np.int32(NEVER), positive.shape))
 
 
@@ -355,9 +342,8 @@ class LegacyState(SequenceState):
 
     def entries(self) -> StateEntries:
         """Return all entries, those of value 0 too."""
-        dynamics.legacy_catch_up_all(self._table, self._used, self._moment, self._rules)
-        there, time = (each.values[: self._used].numpy() for each in self._columns[3:])
-        return self._sorted(there, time)
+        dynamics.legacy_catch_up_all(self._table, self.neurons, self._moment, self._rules)
+        return self._sorted(*self._columns[3:])
 
 
 def new_state(layout: SegmentLayout, dynamics: LifOptions | LegacyOptions) -> SequenceState:
