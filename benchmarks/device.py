@@ -22,7 +22,7 @@ from giaann_dask.device import select_device
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.connections import connect_batch
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.rows.source import RunRows

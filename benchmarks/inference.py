@@ -33,13 +33,12 @@ from giaann_dask.keys import NEURON_MASK, Integers, pack_neuron, pack_target
 from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.predictor import ColumnsPredictor, open_columns
 from giaann_dask.models.columns.state.activation import ActivationState, Layout, Pulse, burst, deactivate, propagate
-from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.state.inference_options import InferenceOptions, LifOptions
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.models.columns.v2.dynamics import Clock, SegmentLayout
 from giaann_dask.models.columns.v2.states import LifState
-from giaann_dask.models.columns.v2.tables import Clock, SegmentLayout
-from giaann_dask.models.columns.v2.v2_options import LifOptions
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.regions import open_regions

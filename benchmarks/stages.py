@@ -25,7 +25,7 @@ import giaann_dask as gd
 from giaann_dask.models.columns.connections import connect_batch
 from giaann_dask.models.columns.evaluation.predicting import PredictionRule, infer
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable
+from giaann_dask.models.columns.state.session import FlagTable
 from giaann_dask.runs.packing import PackedRun, unpack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run

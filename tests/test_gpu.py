@@ -29,7 +29,7 @@ from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.connections import connect_batch
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.columns.v1 import device_steps
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.generation_options import BatchOptions

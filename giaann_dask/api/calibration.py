@@ -24,7 +24,7 @@ from giaann_dask.models.columns.connections import connect_batch
 from giaann_dask.models.columns.evaluation.evaluation import SEQUENCES_PER_TASK, TASKS_ON_DEVICE
 from giaann_dask.models.columns.evaluation.predicting import PredictionRule, infer
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable
+from giaann_dask.models.columns.state.session import FlagTable
 from giaann_dask.runs.device_sums import PairSums
 from giaann_dask.runs.pair_tables import PairTable, pair_run, sum_pairs
 from giaann_dask.runs.placement import Placement

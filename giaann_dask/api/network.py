@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from giaann_dask.diagnostics.pictures.gallery import Pictures
     from giaann_dask.models.base import Predictor
     from giaann_dask.models.columns.connection_table import ConnectionTable
-    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
-    from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
+    from giaann_dask.models.generation_options import BatchOptions, EvaluationOptions, GenerationOptions
     from giaann_dask.models.results import EvaluationReport
     from giaann_dask.models.words.score_report import Baseline, ScoreReport, ScoringOptions
     from giaann_dask.predict.claims import Claim, ClaimReport
@@ -328,7 +327,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         from giaann_dask.diagnostics.progress import Workload
         from giaann_dask.models import model_of
         from giaann_dask.models.base import EvaluatedText
-        from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
+        from giaann_dask.models.generation_options import EvaluationOptions
 
         chosen = options or EvaluationOptions()
         chosen = chosen if top_k is None else replace(chosen, top_k=tuple(top_k))

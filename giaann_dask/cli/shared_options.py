@@ -182,7 +182,7 @@ def _text_options(*names: str) -> Callable[[Command], Command]:
 def inference_options(command: Command) -> Command:
     """Add the rules of inference of profiles ``v1`` and ``v2``."""
     rules = {"without": ("feed",), "optional": True}
-    place, first = "giaann_dask.models.columns.v2.v2_options.V2Settings", ("settings",)
+    place, first = "giaann_dask.models.columns.state.inference_options.V2Settings", ("settings",)
     command = options_of("v2_rules", place, "Inference of profile v2", first=first, **rules)(command)
     place = "giaann_dask.models.columns.state.inference_options.InferenceOptions"
     return options_of("v1_rules", place, "Inference of profile v1", **rules)(command)
@@ -216,7 +216,7 @@ def generation_options(*names: str, **settings: Any) -> Callable[[Command], Comm
 
 def evaluation_options(*names: str) -> Callable[[Command], Command]:
     """Return a decorator that adds options of `EvaluationOptions`."""
-    place = "giaann_dask.models.columns.evaluation.evaluation_options.EvaluationOptions"
+    place = "giaann_dask.models.generation_options.EvaluationOptions"
     return options_of("evaluation", place, PLAIN, only=names, shared=("device",))
 
 

@@ -1,8 +1,8 @@
 """Open the runs of a commit in tasks whose keys depend on the run alone, and merge those of a region.
 
 A run that a training, a prediction or a table has in the memory of a worker is used there by all of them, also by those
-of another commit that has it. What no worker has is read from the store. `giaann_dask.models.columns.handle` opens all
-regions of a commit for prediction, `giaann_dask.training.committing` those of a training.
+of another commit that has it. What no worker has is read from the store. `giaann_dask.models.columns.predictor` opens
+all regions of a commit for prediction, `giaann_dask.training.committing` those of a training.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from giaann_dask.encoding.sources import SourceOptions
-    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
+    from giaann_dask.models.generation_options import EvaluationOptions
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
     from giaann_dask.rows.cache import RowStatistics
     from giaann_dask.rows.regions import RegionHandles

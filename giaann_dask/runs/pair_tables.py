@@ -6,7 +6,7 @@ pairs, are joined as pairs, and are summed once: where the runs of several round
 thousand rows at a time are gathered, sorted and summed in a processor's caches, directly into the packed order of
 connections (`target_sets`). Sums are 64-bit integers, so they do not depend on how pairs are divided among tables.
 
-`giaann_dask.models.columns.pairs` makes these tables from sequences, and `device_sums` sums them on a device.
+`giaann_dask.models.columns.connections` makes these tables from sequences, and `device_sums` sums them on a device.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def test_who_starts_workers_says_that_they_compile(tmp_path: Path, monkeypatch: 
 
 _THREADS_LOAD = """
 import sys, threading
-from giaann_dask.models.columns import own_strengths, pairs
+from giaann_dask.models.columns import connections
 from giaann_dask.lazy import _COMPILED
 from giaann_dask.runs import merging, summing
 from giaann_dask.text import english_tokenizer, splitting

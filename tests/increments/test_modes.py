@@ -23,8 +23,7 @@ import giaann_dask as gd
 from giaann_dask import cli
 from giaann_dask.errors import SpecificationError
 from giaann_dask.keys import unpack_neuron, unpack_target
-from giaann_dask.models.columns.connections import gather_batch
-from giaann_dask.models.columns.pairs import pair_rule
+from giaann_dask.models.columns.connections import gather_batch, pair_rule
 from giaann_dask.models.columns.scaling import (
     PUBLISHED_FACTORS,
     class_bits,

@@ -23,12 +23,11 @@ import giaann_dask as gd
 from giaann_dask.diagnostics.evaluation_report import accuracy_values, draw_evaluation, render
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, unpack_neuron
-from giaann_dask.models.columns.evaluation.accuracy import Predictions, StepCounts, match_ranks
-from giaann_dask.models.columns.evaluation.code_length import CodeLength
+from giaann_dask.models.columns.evaluation.accuracy import CodeLength, Predictions, StepCounts, match_ranks
 from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
 from giaann_dask.models.columns.evaluation.predicting import StepRecords
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.results import EvaluationReport
 from giaann_dask.models.words.score_report import ScoreReport
 from giaann_dask.models.words.scores import TextScores

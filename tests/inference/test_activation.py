@@ -20,11 +20,19 @@ from giaann_dask.device import select_device
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
 from giaann_dask.models.columns.state import activation
-from giaann_dask.models.columns.state.activation import NEVER, ActivationState, Layout, Pulse, StateEntries
-from giaann_dask.models.columns.state.candidates import TokenTimes, connected_targets, score_candidates
+from giaann_dask.models.columns.state.activation import (
+    NEVER,
+    ActivationState,
+    Layout,
+    Pulse,
+    StateEntries,
+    TokenTimes,
+    connected_targets,
+    score_candidates,
+)
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.keyed_arrays import KeyedArrays
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run

@@ -45,7 +45,7 @@ from giaann_dask.models.columns.evaluation.predicting import (
 )
 from giaann_dask.models.columns.flags import flags_of
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.session import V2Session

@@ -20,12 +20,11 @@ from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target, unpack_target
 from giaann_dask.models.columns.beam import BeamSession, BeamV2Session
 from giaann_dask.models.columns.prompts import best_candidates
-from giaann_dask.models.columns.state.candidates import Candidates
-from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
+from giaann_dask.models.columns.state.activation import Candidates
+from giaann_dask.models.columns.state.inference_options import InferenceOptions, V2Options, settings
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.session import V2Session
-from giaann_dask.models.columns.v2.v2_options import V2Options, settings
 from giaann_dask.models.generation_options import BeamOptions
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run

@@ -20,7 +20,7 @@ from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_sa
 import giaann_dask as gd
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import StepTrace
+from giaann_dask.models.columns.state.session import StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.rows.remote import RemoteRows

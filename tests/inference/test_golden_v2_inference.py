@@ -12,11 +12,10 @@ from support.conformance import inference_files, read_json, read_lines
 from support.v2_records import V2Dictionary, V2Network, native_first, v2_folder, v2_options, v2_prepared, v2_run
 
 from giaann_dask.keys import pack_neuron, unpack_neuron, unpack_target
-from giaann_dask.models.columns.state.activation import NEVER, StateEntries
-from giaann_dask.models.columns.state.candidates import Candidates
-from giaann_dask.models.columns.state.sequence import StepTrace
+from giaann_dask.models.columns.state.activation import NEVER, Candidates, StateEntries
+from giaann_dask.models.columns.state.inference_options import CandidateSelection
+from giaann_dask.models.columns.state.session import StepTrace
 from giaann_dask.models.columns.v2.session import V2Session, passing
-from giaann_dask.models.columns.v2.v2_options import CandidateSelection
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 

@@ -14,7 +14,7 @@ from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_sa
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.spec import Specification
 from giaann_dask.text.vocabulary import Vocabulary
 

@@ -33,8 +33,7 @@ from giaann_dask.events import SequencesEvaluated
 from giaann_dask.keys import SEGMENT_SHIFT, pack_neuron, pack_target
 from giaann_dask.models.columns.evaluation import evaluation
 from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
-from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
-from giaann_dask.models.generation_options import GenerationOptions
+from giaann_dask.models.generation_options import EvaluationOptions, GenerationOptions
 from giaann_dask.rows import service as row_service
 from giaann_dask.rows.cache import RowCache, RowStatistics
 from giaann_dask.rows.decoded import DecodedBlocks

@@ -24,8 +24,7 @@ from giaann_dask.events import SequencesEvaluated
 from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.columns.evaluation import evaluation
 from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
-from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
-from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
+from giaann_dask.models.generation_options import BatchOptions, EvaluationOptions, GenerationOptions
 from giaann_dask.predict.continuation import Continuation
 from giaann_dask.predict.sessions import ContinuationStream
 from giaann_dask.rows.messages import NAME, OPERATION

@@ -33,15 +33,12 @@ from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.columns.rules import open_whole_session
-from giaann_dask.models.columns.sharded.sessions import ShardedSession, V1Part
-from giaann_dask.models.columns.sharded.shard_actors import ShardActors
-from giaann_dask.models.columns.sharded.state_actor import StateActor
-from giaann_dask.models.columns.sharded.workers import HeldState, ShardedState
+from giaann_dask.models.columns.sharded_sessions import ShardedSession, V1Part
+from giaann_dask.models.columns.sharded_state import HeldState, ShardActors, ShardedState, StateActor
 from giaann_dask.models.columns.state.activation import ActiveColumns, StateEntries
-from giaann_dask.models.columns.state.inference_options import InferenceOptions
+from giaann_dask.models.columns.state.inference_options import InferenceOptions, V2Options, settings
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
-from giaann_dask.models.columns.v2.v2_options import V2Options, settings
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.generation_options import StateOptions
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
@@ -71,7 +68,7 @@ class WatchedStates(ShardedState):
 @pytest.fixture(autouse=True, scope="module")
 def watched() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("giaann_dask.models.columns.sharded.sessions.ShardedState", WatchedStates)
+        patch.setattr("giaann_dask.models.columns.sharded_sessions.ShardedState", WatchedStates)
         yield
 
 

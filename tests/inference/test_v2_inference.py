@@ -17,23 +17,22 @@ from support.v2_records import V2Dictionary, V2Network, native_first, v2_folder,
 from giaann_dask.cli.shared_options import inference_rules
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target
-from giaann_dask.models.columns.batch import Prompt
+from giaann_dask.models.columns.batch import Prompt, SessionBatch
 from giaann_dask.models.columns.evaluation.accuracy import Predictions, match_ranks
 from giaann_dask.models.columns.rules import fitting_rules, require_fit
-from giaann_dask.models.columns.session_batch import SessionBatch
-from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
-from giaann_dask.models.columns.v2.session import V2Session, passing, select
-from giaann_dask.models.columns.v2.tables import SegmentLayout
-from giaann_dask.models.columns.v2.v2_options import (
+from giaann_dask.models.columns.state.inference_options import (
     CandidateSelection,
+    InferenceOptions,
     LegacyOptions,
     LifOptions,
     V2Options,
     V2Settings,
     settings,
 )
+from giaann_dask.models.columns.state.name_order import NameOrder
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence
+from giaann_dask.models.columns.v2.dynamics import SegmentLayout
+from giaann_dask.models.columns.v2.session import V2Session, passing, select
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, PredictionRules
 from giaann_dask.registry import ModelTraits
 from giaann_dask.rows.source import RunRows

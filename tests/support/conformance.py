@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from giaann_dask.keys import pack_neuron, pack_target
-from giaann_dask.models.columns.state.activation import Pulse
-from giaann_dask.models.columns.state.candidates import TokenTimes
+from giaann_dask.models.columns.state.activation import Pulse, TokenTimes
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence
 from giaann_dask.runs.run import Run, narrow_strength
 from giaann_dask.spec import Specification
 

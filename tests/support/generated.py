@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from giaann_dask.models.columns.state.candidates import Candidates
-from giaann_dask.models.columns.state.sequence import Observer, PreparedSequence, StepResult, StopReason
-from giaann_dask.models.columns.state.session import Choice, SequenceSession
+from giaann_dask.models.columns.state.activation import Candidates
+from giaann_dask.models.columns.state.session import (
+    Choice,
+    Observer,
+    PreparedSequence,
+    SequenceSession,
+    StepResult,
+    StopReason,
+)
 
 
 @dataclass(frozen=True, eq=False)

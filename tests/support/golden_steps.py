@@ -13,10 +13,9 @@ import pytest
 
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.models.columns.batch import Advance, Prompt
-from giaann_dask.models.columns.state.activation import NEVER
-from giaann_dask.models.columns.state.candidates import Candidates
+from giaann_dask.models.columns.state.activation import NEVER, Candidates
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import StepTrace
+from giaann_dask.models.columns.state.session import StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.generation_options import BatchOptions

@@ -6,8 +6,14 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from giaann_dask.models.columns.batch import Prompt
-from giaann_dask.models.columns.state.sequence import PreparedSequence, SequenceResult, StepResult, StepTrace
-from giaann_dask.models.columns.state.session import Choice, Observer
+from giaann_dask.models.columns.state.session import (
+    Choice,
+    Observer,
+    PreparedSequence,
+    SequenceResult,
+    StepResult,
+    StepTrace,
+)
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.generation_options import BatchOptions

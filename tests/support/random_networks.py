@@ -10,7 +10,7 @@ import numpy as np
 from giaann_dask.keys import pack_target
 from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run

@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
-from giaann_dask.models.columns.v2.v2_options import V2Options, settings
+from giaann_dask.models.columns.state.inference_options import V2Options, settings
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from support.conformance import golden_run, prepared, read_json

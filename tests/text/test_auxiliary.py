@@ -17,9 +17,9 @@ from giaann_dask.cli.click_ext import read_items
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target
 from giaann_dask.models.columns.flags import flags_of, open_flags_with, submit_flags
-from giaann_dask.models.columns.state.sequence import FlagTable
+from giaann_dask.models.columns.state.inference_options import V2Options, V2Settings
+from giaann_dask.models.columns.state.session import FlagTable
 from giaann_dask.models.columns.v2.session import V2Session
-from giaann_dask.models.columns.v2.v2_options import V2Options, V2Settings
 from giaann_dask.rows.source import AuxiliaryRows, RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.text.attachments import Attachments, attach, similar_spellings

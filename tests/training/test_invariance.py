@@ -17,8 +17,7 @@ from support.summed_increments import connect_summed
 from support.tagged_tokens import EVER, OPTIONS
 
 from giaann_dask.keys import unpack_neuron, unpack_target
-from giaann_dask.models.columns.connections import gather_batch
-from giaann_dask.models.columns.pairs import Tokens, pair_rule, tabulate_pairs
+from giaann_dask.models.columns.connections import Tokens, gather_batch, pair_rule, tabulate_pairs
 from giaann_dask.runs.device_sums import sum_pairs_on
 from giaann_dask.runs.merging import merge_runs, plan_compaction
 from giaann_dask.runs.pair_tables import key_type

@@ -14,9 +14,9 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target
-from giaann_dask.models.columns.error_mask import missed
-from giaann_dask.models.columns.state.sequence import FlagTable
-from giaann_dask.models.columns.v2.v2_options import settings
+from giaann_dask.models.columns.evaluation.predicting import missed
+from giaann_dask.models.columns.state.inference_options import settings
+from giaann_dask.models.columns.state.session import FlagTable
 from giaann_dask.rows.source import RunRows
 from giaann_dask.runs.run import Run
 from giaann_dask.store.commits import CommitReader

@@ -27,9 +27,8 @@ from giaann_dask.models.columns.predictor import ColumnsPredictor, open_columns
 from giaann_dask.models.columns.prompts import word_and_column
 from giaann_dask.models.columns.rules import fitting_rules, open_whole_session
 from giaann_dask.models.columns.scanning import require_columns
-from giaann_dask.models.columns.state.activation import StateEntries
-from giaann_dask.models.columns.state.candidates import Candidates
-from giaann_dask.models.columns.state.sequence import StepTrace
+from giaann_dask.models.columns.state.activation import Candidates, StateEntries
+from giaann_dask.models.columns.state.session import StepTrace
 from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.runs.run import Run
 from giaann_dask.store.commits import CommitReader

@@ -1,22 +1,33 @@
-"""Define the protocol of a batch of sequences, its options, and the values that enter and leave it.
+"""Define the protocol of a batch of sequences, and the values that enter and leave it; advance sessions as a batch.
 
-Implementations: `giaann_dask.models.columns.v1.pull_batch` and `giaann_dask.models.columns.session_batch`;
-`giaann_dask.models.columns.rules` opens the one of a network's profile.
+`giaann_dask.models.columns.v1.pull_batch` is the batch of profile ``v1``. Others (`SessionBatch`) have a session for
+each sequence, with one fetch of the rows of a step: the steps of `giaann_dask.models.columns.v2.session` and
+`giaann_dask.models.columns.beam` cost as much as their rows are long, so that sharing them would gain nothing.
+`giaann_dask.models.columns.rules` opens the batch of a network's profile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.errors import OptionError
 from giaann_dask.keys import Integers
-from giaann_dask.models.columns.state.candidates import Candidates
+from giaann_dask.models.columns.state.activation import Candidates
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
+from giaann_dask.models.columns.state.session import (
+    FlagTable,
+    PreparedSequence,
+    SequenceSession,
+    StepResult,
+    StepTrace,
+)
+from giaann_dask.models.generation_options import BatchOptions
+from giaann_dask.rows.source import RowSource
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -109,3 +120,107 @@ class Batch(Protocol):
     def step(self) -> list[Advance]:
         """Do the next steps of all sequences; those of the prompt together with the first after them."""
         ...  # pragma: no cover
+
+
+@dataclass(eq=False)
+class _ActiveSequence:
+    """A sequence in progress: its remaining steps, and their number with those of the prompt."""
+
+    steps: Iterator[StepTrace]
+    seeds: int
+    end: int
+    source: int | None = None
+    done: int = 0
+
+
+class SessionBatch:
+    """Advances prompts over a network that does not change, each in a session.
+
+    Parameters
+    ----------
+    open_session : callable
+        Returns a session given the flags of a sequence.
+    rows : RowSource
+        The sessions' rows; prefetched where it can be.
+    batch : BatchOptions, optional
+        How many sequences advance together.
+    """
+
+    def __init__(
+        self,
+        open_session: Callable[[FlagTable], SequenceSession[Any, Any]],
+        rows: RowSource,
+        *,
+        batch: BatchOptions | None = None,
+    ) -> None:
+        self._open_session, self._rows = open_session, rows
+        self._slots = (batch or BatchOptions()).slots
+        self._active: dict[int, _ActiveSequence] = {}
+        self._entered = 0
+
+    def __len__(self) -> int:
+        """Return the number of sequences in progress."""
+        return len(self._active)
+
+    @property
+    def free_slots(self) -> int:
+        """Number of free slots."""
+        return self._slots - len(self._active)
+
+    def enter(self, prompt: Prompt) -> int:
+        """Let a prompt enter; return its number.
+
+        Raises
+        ------
+        OptionError
+            If all slots are taken, or nothing is to be generated after it.
+        """
+        if not self.free_slots:
+            raise OptionError("a sequence enters a full batch", "a free slot", "step until one has finished")
+        if prompt.tokens is None:
+            raise OptionError("a sequence without tokens to generate", "a prompt", "run sequences with a session")
+        session = self._open_session(prompt.flags)
+        self._rows.prefetch(prompt.sequence.neuron.tolist())
+        length, number = len(prompt.sequence), self._entered
+        self._active[number] = _ActiveSequence(
+            session.stream(prompt.sequence, prompt.tokens), length, length + prompt.tokens
+        )
+        self._entered += 1
+        return number
+
+    def leave(self, number: int) -> None:
+        """Let a sequence leave before its end; nothing happens when it is not there any more."""
+        self._active.pop(number, None)
+
+    def step(self) -> list[Advance]:
+        """Do the next steps of all sequences: those of the prompt together with the first after them."""
+        self._rows.prefetch([active.source for active in self._active.values() if active.source is not None])
+        found = []
+        for number, active in list(self._active.items()):
+            traces: list[StepTrace] = []
+            while not traces or traces[-1].result.seed:
+                traces.append(next(active.steps))
+            last = traces[-1].result
+            begin, active.done, active.source = active.done, active.done + len(traces), last.next
+            finished = last.next is None or active.done == active.end
+            found.append(_advance(number, range(begin, active.done), finished, traces))
+            if finished:
+                self.leave(number)
+        return found
+
+
+def _advance(number: int, steps: range, finished: bool, traces: list[StepTrace]) -> Advance:
+    counts = [0 if trace.candidates is None else len(trace.candidates) for trace in traces]
+    parts = [trace.candidates for trace in traces if trace.candidates is not None]
+    neuron = [part.neuron for part in parts] or [np.zeros(0, np.int64)]
+    value = [part.value for part in parts] or [np.zeros(0, np.float32)]
+    return Advance(
+        number,
+        steps,
+        finished,
+        tuple(trace.result for trace in traces),
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        np.concatenate(neuron),
+        np.concatenate(value),
+        next((trace.candidates.order for trace in traces if trace.candidates is not None), NameOrder()),
+    )

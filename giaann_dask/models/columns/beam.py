@@ -32,14 +32,13 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import FEATURE_MASK, NEURON_MASK, SEGMENT_SHIFT, Integers, feature_of
-from giaann_dask.models.columns.state.candidates import Candidates, TokenTimes
+from giaann_dask.models.columns.state.activation import Candidates, TokenTimes
+from giaann_dask.models.columns.state.inference_options import CandidateSelection
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.sequence import FlagTable, StepResult
-from giaann_dask.models.columns.state.session import DecodingStrategy, SequenceSession, Token
+from giaann_dask.models.columns.state.session import DecodingStrategy, FlagTable, SequenceSession, StepResult, Token
 from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.models.columns.v2.dynamics import Clock
 from giaann_dask.models.columns.v2.session import V2Session, passing
-from giaann_dask.models.columns.v2.tables import Clock
-from giaann_dask.models.columns.v2.v2_options import CandidateSelection
 from giaann_dask.models.generation_options import BeamOptions
 from giaann_dask.rows.source import RowSource
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification

@@ -16,9 +16,8 @@ import numpy as np
 from giaann_dask.device import one_thread, torch
 from giaann_dask.keys import Integers, pack_neuron, pack_target, unpack_neuron
 from giaann_dask.models.columns.connections import SequenceBatch, gather_batch
-from giaann_dask.models.columns.pairs import feature_reach
 from giaann_dask.models.columns.places import index_neurons
-from giaann_dask.models.columns.scaling import distance_bits, increment_table, token_classes
+from giaann_dask.models.columns.scaling import distance_bits, feature_reach, increment_table, token_classes
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run, divide_rows, narrow_strength
 from giaann_dask.spec import Specification
@@ -139,7 +138,7 @@ def _pair_entries(tokens: _Tokens, batch: SequenceBatch, specification: Specific
 
 
 def _own_entries(tokens: _Tokens, specification: Specification) -> _Entries:
-    """Return what every token adds to segments of its own neuron (`giaann_dask.models.columns.own_strengths`)."""
+    """Return what every token adds to segments of its own neuron (`giaann_dask.models.columns.connections`)."""
     columns, device = specification.column_segments, tokens.column.device
     if specification.own_strengths == "tokens":
         token = torch.arange(len(tokens.column), device=device)

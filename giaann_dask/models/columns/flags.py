@@ -1,6 +1,6 @@
 """Read the stored delimiter flags of a commit, change them by a prompt's words, and attach auxiliary source neurons.
 
-Flags decide how a step predicts (`giaann_dask.models.columns.state.sequence.FlagTable`).
+Flags decide how a step predicts (`giaann_dask.models.columns.state.session.FlagTable`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from giaann_dask.cluster import task_key
 from giaann_dask.cluster.regions import merge_region, open_region, region_places, submit_by_region
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.sequence import FlagTable
+from giaann_dask.models.columns.state.session import FlagTable
 from giaann_dask.runs.minhash import MinHashes, merge_minhashes, minhash_neighbours, similar_by_neighbours
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.store.commits import CommitReader

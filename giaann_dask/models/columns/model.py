@@ -13,9 +13,8 @@ from giaann_dask.keys import Integers, unpack_neuron
 from giaann_dask.models.base import EvaluatedText, Model, UsedNames, WorkerOpening
 from giaann_dask.models.columns.connections import connect_batch
 from giaann_dask.models.columns.dense import count_dense
-from giaann_dask.models.columns.error_mask import ColumnsErrorMask
-from giaann_dask.models.columns.export import connection_columns, export_contents
-from giaann_dask.models.columns.naming import NeuronNames
+from giaann_dask.models.columns.evaluation.predicting import ColumnsErrorMask
+from giaann_dask.models.columns.export import NeuronNames, connection_columns, export_contents
 from giaann_dask.models.columns.places import TokenPlaces, pair_increments
 from giaann_dask.models.columns.predictor import (
     ColumnsPredictor,
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
-    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
+    from giaann_dask.models.generation_options import EvaluationOptions
 
 
 class ColumnsModel(Model):

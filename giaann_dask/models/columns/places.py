@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import Integers, pack_neuron
-from giaann_dask.models.columns.pairs import feature_reach
-from giaann_dask.models.columns.scaling import class_bits, distance_bits, increment_table, token_classes
+from giaann_dask.models.columns.scaling import class_bits, distance_bits, feature_reach, increment_table, token_classes
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import Postings, divide_postings
 from giaann_dask.runs.run import Run, join_ranges

@@ -6,10 +6,10 @@ together (`giaann_dask.models.columns.batch`) and the rules of a step (`giaann_d
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import result, results
@@ -18,8 +18,7 @@ from giaann_dask.device import torch
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.models.base import ActiveColumn, PreparedText, TokenEvent, WorkerOpening
 from giaann_dask.models.columns.batch import Batch, Prompt
-from giaann_dask.models.columns.flags import changed_flags, flags_of, open_flags_with, submit_flags
-from giaann_dask.models.columns.handle import CommitHandle
+from giaann_dask.models.columns.flags import FlagChange, changed_flags, flags_of, open_flags_with, submit_flags
 from giaann_dask.models.columns.prompts import PreparedPrompt, best_candidates, in_words, prepare_prompt
 from giaann_dask.models.columns.rules import (
     InferenceRules,
@@ -29,9 +28,9 @@ from giaann_dask.models.columns.rules import (
     prompt_device,
     require_fit,
 )
-from giaann_dask.models.columns.sharded.sessions import ShardedSession
+from giaann_dask.models.columns.sharded_sessions import ShardedSession
 from giaann_dask.models.columns.state.activation import ActiveColumns
-from giaann_dask.models.columns.state.sequence import Contribution, FlagTable, PreparedSequence, StepResult, StepTrace
+from giaann_dask.models.columns.state.session import Contribution, FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.generation_options import BatchOptions, BeamOptions, GenerationOptions, StateOptions
@@ -39,7 +38,7 @@ from giaann_dask.models.results import GeneratedToken, largest_contributions
 from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.opening import OpeningRows
-from giaann_dask.rows.regions import RegionHandles, open_prompt_regions, open_regions
+from giaann_dask.rows.regions import RegionHandles, open_prompt_regions, open_regions, submit_placement
 from giaann_dask.rows.remote import RegionKeys, RemoteRows, row_source
 from giaann_dask.rows.source import RunRows
 from giaann_dask.rows.stored import KEPT_BYTES, StoredRows
@@ -179,6 +178,68 @@ class ColumnsPredictor:
             prompt, vocabulary, self.lexicon, specification=self.specification, tagger=tagger, flags=self.flags
         )
         return prepared, vocabulary
+
+
+class CommitHandle:
+    """A commit opened on a cluster for prediction: its regions, flags, placement and dictionaries.
+
+    Everything is kept on the workers as long as this value exists.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    reader : CommitReader
+        The commit.
+    regions : RegionHandles
+        Its regions on the cluster.
+    """
+
+    def __init__(self, client: Client, reader: CommitReader, regions: RegionHandles) -> None:
+        self._client, self._reader, self.regions = client, reader, regions
+        self.specification = reader.manifest().specification
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The saved dictionaries, from which inference starts; a copy of them may be expanded."""
+        return self._reader.saved_vocabulary()
+
+    @cached_property
+    def _saved(self) -> FlagTable:
+        return flags_of(self.vocabulary)
+
+    def change(self, expanded: Vocabulary) -> FlagChange:
+        """Return the difference of an expanded vocabulary's flags from the saved ones."""
+        return FlagChange.between(self._saved, expanded)
+
+    @cached_property
+    def placement(self) -> Future:
+        """Future of the `Placement`."""
+        return submit_placement(self._client, self._reader, **self.regions.submit_kwargs)
+
+    def flags(self, auxiliary: tuple[str, ...] = ()) -> Future:
+        """Return the future of the stored flags, with the auxiliary source neurons of these kinds."""
+        return submit_flags(self._client, self._reader, auxiliary, **self.regions.submit_kwargs)
+
+    def submit(
+        self, task: Callable[..., object], *arguments: object, key: str, where: Mapping[str, Any] | None = None
+    ) -> Future:
+        """Submit a task that predicts, to a worker that can get at the rows.
+
+        Parameters
+        ----------
+        task : callable
+            Called with the arguments.
+        *arguments
+            Of the task; futures stand for their results.
+        key : str
+            Of the task.
+        where : mapping, optional
+            Arguments of `Client.submit` that name other workers, such as those with a GPU.
+        """
+        return self._client.submit(
+            task, *arguments, key=key, **(self.regions.submit_kwargs if where is None else where)
+        )
 
 
 def open_columns(

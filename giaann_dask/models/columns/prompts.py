@@ -14,7 +14,7 @@ from giaann_dask.errors import PromptError
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.local_files import BYTE_ORDER_MARK
 from giaann_dask.models.columns.flags import FlagChange, flags_of
-from giaann_dask.models.columns.state.sequence import Contribution, FlagTable, PreparedSequence, StepResult, StepTrace
+from giaann_dask.models.columns.state.session import Contribution, FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.models.generation_options import require_prompt
 from giaann_dask.models.results import Candidate, ConnectionKey, GeneratedToken, Reason
 from giaann_dask.spec import MAXIMUM_TOKENS, Specification

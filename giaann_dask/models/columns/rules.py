@@ -1,7 +1,7 @@
 """Choose the rules of inference, the session and the batch of a network of columns by its profile.
 
 Does not cover: the rules themselves (`giaann_dask.models.columns.state.inference_options`,
-`giaann_dask.models.columns.v2.v2_options`).
+`giaann_dask.models.columns.state.inference_options`).
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from giaann_dask.device import DeviceName, require_kernels, select_device, torch
 from giaann_dask.errors import OptionError
-from giaann_dask.models.columns.batch import Batch
+from giaann_dask.models.columns.batch import Batch, SessionBatch
 from giaann_dask.models.columns.beam import BeamSession, BeamV2Session
-from giaann_dask.models.columns.session_batch import SessionBatch
-from giaann_dask.models.columns.sharded.sessions import ShardedSession, ShardedV2Session
-from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable
+from giaann_dask.models.columns.sharded_sessions import ShardedSession, ShardedV2Session
+from giaann_dask.models.columns.state.inference_options import InferenceOptions, V2Options, V2Settings
+from giaann_dask.models.columns.state.session import FlagTable
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.models.columns.v2.dynamics import SegmentLayout
 from giaann_dask.models.columns.v2.session import V2Session
-from giaann_dask.models.columns.v2.tables import SegmentLayout
-from giaann_dask.models.columns.v2.v2_options import V2Options, V2Settings
 from giaann_dask.models.generation_options import (
     BatchOptions,
     BeamOptions,

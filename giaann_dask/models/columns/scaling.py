@@ -66,6 +66,12 @@ def increment_table(specification: Specification) -> Integers:
     return table.reshape(-1)
 
 
+def feature_reach(specification: Specification) -> tuple[int, int]:
+    """Return the number of segments after the column segments and the largest distance that they take."""
+    reach = specification.reach
+    return reach, specification.longest_sequence if specification.feature_catch_all else reach
+
+
 def token_classes(blocks: Sequence[EncodedBlock], specification: Specification) -> Integers:
     """Return the class of every trained token of some blocks, in their order.
 

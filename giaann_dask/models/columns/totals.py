@@ -14,8 +14,7 @@ import numpy as np
 
 from giaann_dask.keys import unpack_neuron, unpack_target
 from giaann_dask.models.columns.connections import gather_batch
-from giaann_dask.models.columns.pairs import feature_reach
-from giaann_dask.models.columns.scaling import class_bits, distance_bits, increment_table, token_classes
+from giaann_dask.models.columns.scaling import class_bits, distance_bits, feature_reach, increment_table, token_classes
 from giaann_dask.models.totals import GroupCounts, Totals, require, totals_of
 from giaann_dask.runs.packed_rows import among
 from giaann_dask.runs.run import RegionRun

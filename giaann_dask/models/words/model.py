@@ -27,7 +27,7 @@ from giaann_dask.store.export import ColumnArray, ExportContents
 from giaann_dask.text.segmentation import EncodedBlock
 
 if TYPE_CHECKING:
-    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
+    from giaann_dask.models.generation_options import EvaluationOptions
     from giaann_dask.models.words.score_report import ScoreReport
 
 

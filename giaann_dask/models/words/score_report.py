@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from giaann_dask.models.base import EvaluatedText
-    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
+    from giaann_dask.models.generation_options import EvaluationOptions
 
 # The more, the fewer rows are read for several tasks.
 TOKENS_PER_TASK = 1 << 16

@@ -26,18 +26,19 @@ from giaann_dask.models.base import EvaluatedText
 from giaann_dask.models.columns.evaluation.accuracy import (
     NO_PREDICTION,
     Accuracy,
+    CodeLength,
     Predictions,
     StepCounts,
     match_ranks,
     target_names,
+    token_bytes,
 )
-from giaann_dask.models.columns.evaluation.code_length import CodeLength, token_bytes
-from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
 from giaann_dask.models.columns.evaluation.predicting import PredictionRule, infer
 from giaann_dask.models.columns.flags import changed_flags
-from giaann_dask.models.columns.handle import CommitHandle
+from giaann_dask.models.columns.predictor import CommitHandle
 from giaann_dask.models.columns.rules import InferenceRules, fitting_rules
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
+from giaann_dask.models.generation_options import EvaluationOptions
 from giaann_dask.models.results import EvaluationReport
 from giaann_dask.representations import Summary, format_count
 from giaann_dask.rows.cache import RowStatistics

@@ -1,42 +1,56 @@
-"""Predict the tokens of the sequences of a block, as a task of an evaluation, and record the predictions.
+"""Predict the tokens of the sequences of a block, as a task, and record the predictions or mark the tokens missed.
 
 Sequences of profile `v1` advance in batches: on the CPU by compiled steps, on a device all together by one kernel.
 Others follow one another in a session. Rows of given sources are requested ahead. `evaluation.evaluation` submits the
-tasks.
+tasks of an evaluation, `giaann_dask.training.error_driven` those that mark what a commit misses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.cluster import task_key
 from giaann_dask.device import DeviceName
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.models.columns.batch import Prompt
-from giaann_dask.models.columns.evaluation.accuracy import NO_PREDICTION, Predictions
-from giaann_dask.models.columns.evaluation.code_length import token_probability
-from giaann_dask.models.columns.rules import InferenceRules, prompt_device, require_cpu
-from giaann_dask.models.columns.state.candidates import Candidates
+from giaann_dask.models.columns.evaluation.accuracy import NO_PREDICTION, Predictions, token_probability
+from giaann_dask.models.columns.flags import FlagChange, changed_flags
+from giaann_dask.models.columns.predictor import CommitHandle
+from giaann_dask.models.columns.rules import InferenceRules, fitting_rules, prompt_device, require_cpu
+from giaann_dask.models.columns.state.activation import Candidates
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence, StepResult, StepTrace
+from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullBatch, StepTable
 from giaann_dask.models.columns.v1.tables import GOES_ON, NONE
 from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.messages import RowProjection
+from giaann_dask.rows.regions import open_regions
 from giaann_dask.rows.remote import RegionKeys, row_source
+from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.rows.source import RowSource
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.blocks import CANDIDATE, POS_SHIFT
 from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+# So many sequences' rows are asked for at once, while those before them are predicted.
+SEQUENCES_AHEAD = 8
+Marks = npt.NDArray[np.bool_]
 
 
 class StepRecords:
@@ -162,10 +176,6 @@ class StepRecords:
 def _neuron(block: EncodedBlock, token: int) -> int:
     """Return the neuron key of a token of a block."""
     return int(pack_neuron(block.column[token : token + 1], block.feature[token : token + 1])[0])
-
-
-# So many sequences' rows are asked for at once, while those before them are predicted.
-SEQUENCES_AHEAD = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,3 +305,80 @@ def _fetch_ahead(rows: RowSource, block: EncodedBlock, first: int, last: int) ->
             if block.status[place] == CANDIDATE
         ]
         rows.prefetch(n for part in given for n in pack_neuron(block.column[part], block.feature[part]).tolist())
+
+
+def missed(
+    block: EncodedBlock, rows: RowSource, flags: FlagTable, *, rules: InferenceRules, network: Specification
+) -> Marks:
+    """Return which tokens of a block are not predicted when every token is fed.
+
+    Parameters
+    ----------
+    block : EncodedBlock
+        Sequences to predict.
+    rows : RowSource
+        Connections of the network.
+    flags : FlagTable
+        Stored flags, with what the block's own text added.
+    rules : InferenceOptions or V2Options
+        Options of prediction; targets must be fed.
+    network : Specification
+        Of the network.
+
+    Returns
+    -------
+    ndarray of bool
+        For each token of the block whether another neuron than its own was predicted, or none. Seed
+        tokens, which nothing predicts, are missed, and so are those of sequences without columns.
+    """
+    rule = PredictionRule(specification=network, options=rules)
+    found = predict_span(block, (0, len(block)), flags, rows, rule)
+    marks: Marks = np.ones(len(block.column), np.bool_)
+    token = block.offsets[found.sequence - block.first_sequence] + found.position
+    marks[token] = found.predicted != found.target
+    return marks
+
+
+def mark_missed(
+    block: EncodedBlock,
+    flags: FlagTable,
+    change: FlagChange,
+    placement: Placement,
+    regions: Sequence[Run] | RegionKeys,
+    specification: Specification,
+    rules: InferenceRules,
+) -> EncodedBlock:
+    """Return a block in which only the tokens that a commit misses are marked for training, as a task."""
+    rows = row_source(placement, regions, projection=RowProjection(strengths=rules.sends_strengths))
+    return replace(
+        block, train_mask=missed(block, rows, changed_flags(flags, change), rules=rules, network=specification)
+    )
+
+
+class ColumnsErrorMask:
+    """See `giaann_dask.models.base.ErrorMask`; a commit predicts by the defaults of its profile.
+
+    Parameters
+    ----------
+    client : Client
+        Where tasks run.
+    reader : CommitReader
+        The commit.
+    """
+
+    def __init__(self, client: Client, reader: CommitReader) -> None:
+        self._rules = fitting_rules(reader.manifest().specification, InferenceOptions())
+        self._handle = CommitHandle(client, reader, open_regions(client, reader, RowOptions()))
+        self._flags = self._handle.flags()
+
+    def submit(self, block: Future, vocabulary: Vocabulary) -> Future:
+        """See `giaann_dask.models.base.ErrorMask.submit`."""
+        handle, flags = self._handle, self._flags
+        change = handle.change(vocabulary)
+        identity = (block.key, flags.key, *astuple(change), self._rules, handle.regions.identity)
+        return handle.submit(
+            mark_missed,
+            *(block, flags, change, handle.placement, handle.regions.argument),
+            *(handle.specification, self._rules),
+            key=task_key("predict", identity),
+        )

@@ -1,37 +1,282 @@
-"""Run sequences and continue prompts token by token: the loop that the sessions of the profiles share.
+"""Run sequences and continue prompts token by token: the loop that the sessions of the profiles share, and its values.
 
-A profile defines the state of a sequence and one step of it (`giaann_dask.models.columns.v1.session`,
-`giaann_dask.models.columns.v2.session`). Does not cover: many prompts at once (`giaann_dask.models.columns.batch`).
+The values are prepared sequences, stored flags, steps, traces and results. A profile defines the state of a sequence
+and one step of it (`giaann_dask.models.columns.v1.session`, `giaann_dask.models.columns.v2.session`). Does not cover:
+many prompts at once (`giaann_dask.models.columns.batch`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
+from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.keys import feature_of
-from giaann_dask.models.columns.state.activation import ActiveColumns, StateEntries
-from giaann_dask.models.columns.state.candidates import Candidates, TokenTimes
-from giaann_dask.models.columns.state.sequence import (
-    Contribution,
-    FlagTable,
-    Observer,
-    PreparedSequence,
-    SequenceResult,
-    StateSnapshot,
-    StepResult,
-    StepTrace,
-)
+from giaann_dask.models.columns.state.activation import ActiveColumns, Candidates, StateEntries, TokenTimes
+from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.generation_options import Feed
 from giaann_dask.rows.source import RowSource
 from giaann_dask.spec import Specification
+from giaann_dask.text.attachments import Attachments
 
+Mode = Literal["delimiter", "internal"]
+StopReason = Literal["no connections", "no candidates", "rejected"]
 Choice = Callable[[int, Candidates], int]
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PreparedSequence:
+    """The tokens of one sentence or prompt, segmented into concept columns.
+
+    Attributes
+    ----------
+    neuron : ndarray
+        Target neuron key of each token, int64, shape ``(tokens,)``.
+    noun : ndarray
+        Whether each token is a noun, bool, shape ``(tokens,)``.
+    number : int
+        Sequence number, which decides the flags that hold (see `FlagTable`).
+
+    Raises
+    ------
+    PromptError
+        If there is no token, or the two arrays differ in length.
+    """
+
+    neuron: npt.NDArray[np.int64]
+    noun: npt.NDArray[np.bool_]
+    number: int
+
+    def __post_init__(self) -> None:
+        if len(self.neuron) == 0 or len(self.neuron) != len(self.noun):
+            raise PromptError(
+                f"a prepared sequence with {len(self.neuron)} neurons and {len(self.noun)} noun marks",
+                "one of each per token and at least one token",
+                "prepare it with the text layer",
+            )
+
+    def __len__(self) -> int:
+        """Return the number of tokens."""
+        return len(self.neuron)
+
+
+@dataclass(frozen=True, eq=False)
+class FlagTable:
+    """The stored delimiter flags of all features, and since when they hold.
+
+    Attributes
+    ----------
+    delimiter : ndarray
+        D flag, fixed by a feature's first occurrence; bool, shape ``(features,)``.
+    probable_since : ndarray
+        Number of the first sequence for which the P flag is set, -1 for never; int64, shape
+        ``(features,)``.
+    delimiter_since : ndarray, optional
+        The same of the D flag, where it can be set later than at the first occurrence, as that of
+        subwords; then `delimiter` is not read.
+    auxiliary : Attachments, optional
+        Auxiliary source neurons of the features, where rules of inference ask for them.
+    order : NameOrder
+        Which of equally active neurons is the first: by name where the network does not depend on the order of its
+        text.
+    """
+
+    delimiter: npt.NDArray[np.bool_]
+    probable_since: npt.NDArray[np.int64]
+    delimiter_since: npt.NDArray[np.int64] | None = None
+    auxiliary: Attachments | None = None
+    order: NameOrder = field(default_factory=NameOrder)
+
+    def mode(self, feature: int, number: int) -> Mode | None:
+        """Return the mode that a source's feature sets in a sequence (contract, section 8.2).
+
+        Examples
+        --------
+        >>> FlagTable(np.array([False, False]), np.array([-1, 3])).mode(1, 2)
+        'internal'
+        """
+        since = self.delimiter_since
+        if self.delimiter[feature] if since is None else 0 <= since[feature] <= number:
+            return "delimiter"
+        return None if 0 <= self.probable_since[feature] <= number else "internal"
+
+    def delimit(self, features: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.bool_]:
+        """Return which features have either flag in a sequence, bool, of the shape of `features`.
+
+        Examples
+        --------
+        >>> FlagTable(np.array([False, False, True]), np.array([-1, 3, -1])).delimit(np.array([0, 1, 2]), 3)
+        array([False,  True,  True])
+        """
+        since = self.probable_since[features]
+        flagged: npt.NDArray[np.bool_] = (since >= 0) & (since <= number)
+        if self.delimiter_since is None:
+            return flagged | self.delimiter[features]
+        since = self.delimiter_since[features]
+        return flagged | ((since >= 0) & (since <= number))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """Record of one step.
+
+    Attributes
+    ----------
+    index : int
+        Index of the token that the step predicts.
+    seed : bool
+        Whether the step belongs to the seed phase, which predicts nothing.
+    source : int
+        Neuron key of the source.
+    column_time : int
+        Number of noun tokens up to and including the source's token.
+    activity : int or None
+        Number of active branches of the source; None in the first step.
+    mode : {"delimiter", "internal"} or None
+        Of the prediction phase; None also when the step stopped before.
+    candidates, ties : int
+        Number of candidates, and of those with the largest value.
+    value : float or None
+        The largest value.
+    predicted : int or None
+        Neuron key that was predicted.
+    stop : {"no connections", "no candidates", "rejected"} or None
+        Why nothing was predicted. With fed predictions the sequence ends there.
+    next : int or None
+        Neuron key of the next source; None when the sequence ends at this step for lack of a
+        prediction.
+    """
+
+    index: int
+    seed: bool
+    source: int
+    column_time: int
+    activity: int | None = None
+    mode: Mode | None = None
+    candidates: int = 0
+    ties: int = 0
+    value: float | None = None
+    predicted: int | None = None
+    stop: StopReason | None = None
+    next: int | None = None
+
+    @property
+    def end(self) -> StopReason | None:
+        """Why the sequence ends at this step; None where it goes on or is complete."""
+        return self.stop if self.next is None else None
+
+
+class StateSnapshot:
+    """Copies the state of a sequence when it is asked for, until the next step changes the state.
+
+    Parameters
+    ----------
+    take : callable
+        Returns a copy of the state's entries, or None where not all of them are in this process.
+    """
+
+    def __init__(self, take: Callable[[], StateEntries | None]) -> None:
+        self._take: Callable[[], StateEntries | None] | None = take
+
+    def __call__(self) -> StateEntries | None:
+        """Return a copy of the entries; see `StepTrace.state` for errors."""
+        if self._take is None:
+            raise OptionError(
+                "the state of a step that others have followed",
+                "a trace whose state is read before the next step",
+                "read it in the observer, or before the next step is drawn",
+            )
+        return self._take()
+
+    def expire(self) -> None:
+        """Refuse all later requests."""
+        self._take = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StepTrace:
+    """A step with its tensors: the candidates, if any, and on request the state after the step.
+
+    Attributes
+    ----------
+    result : StepResult
+        Record of the step.
+    candidates : Candidates or None
+        The neurons that could be predicted.
+    snapshot : StateSnapshot or None
+        Copies the state. None where no more of it is known than the step needed
+        (`giaann_dask.models.columns.v1.pull_batch`).
+    active_columns : ActiveColumns or None
+        The strongest columns, where the state is divided over workers, who were asked for them.
+    """
+
+    result: StepResult
+    candidates: Candidates | None
+    snapshot: StateSnapshot | None = None
+    active_columns: ActiveColumns | None = None
+
+    @property
+    def state(self) -> StateEntries | None:
+        """Copy of the state after the step, made at every request; None where not all of it is in this process.
+
+        Raises
+        ------
+        OptionError
+            If the next step was begun already: it changes the state in place.
+        """
+        return None if self.snapshot is None else self.snapshot()
+
+
+Observer: TypeAlias = Callable[[StepTrace], None]
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceResult:
+    """All steps of one sequence; the last one may have ended it early.
+
+    Attributes
+    ----------
+    steps : tuple of StepResult
+        In order, the seed phase included.
+    stop : {"no connections", "no candidates", "rejected"} or None
+        Why the sequence ended before its last token; None when it did not.
+    """
+
+    steps: tuple[StepResult, ...]
+    stop: StopReason | None
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """A connection that raised a neuron's value.
+
+    Attributes
+    ----------
+    step : int
+        Index of the step in which it did.
+    source : int
+        Neuron key of the step's source.
+    segment, branch : int
+        Where the connection ends.
+    strength : float
+        Its trained strength, which inference does not weigh.
+    contribution : float
+        By how much it raised the entry there, before any penalty for time.
+    """
+
+    step: int
+    source: int
+    segment: int
+    branch: int
+    strength: float
+    contribution: float
 
 
 class FeedRules(Protocol):
@@ -42,7 +287,6 @@ class FeedRules(Protocol):
         """Source of the next step of a given sequence: its own token or the prediction."""
 
 
-State = TypeVar("State")
 Rules = TypeVar("Rules", bound=FeedRules)
 
 

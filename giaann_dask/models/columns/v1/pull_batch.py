@@ -23,18 +23,18 @@ from giaann_dask.keys import FEATURE_MASK, Integers
 from giaann_dask.models.columns.batch import Advance, Prompt
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.sequence import (
+from giaann_dask.models.columns.state.session import (
     FlagTable,
     Mode,
     StepResult,
     StopReason,
 )
-from giaann_dask.models.columns.v1.cached_rows import BatchRows
 from giaann_dask.models.columns.v1.kernels import advance
 from giaann_dask.models.columns.v1.tables import (
     INTERNAL,
     NO_CONNECTIONS,
     NONE,
+    BatchRows,
     KernelRules,
     empty_slots,
     step_pairs,

@@ -2,7 +2,7 @@
 
 Follows section 8 of the contract: the order of the sub-steps, the modes, the selection and what is fed to the next
 step. `Session`, the reference implementation, pushes whole rows into one state, and
-`giaann_dask.models.columns.sharded.sessions` into a state on several workers; `giaann_dask.models.columns.v1.kernels`
+`giaann_dask.models.columns.sharded_sessions` into a state on several workers; `giaann_dask.models.columns.v1.kernels`
 follows the same rules in compiled code.
 """
 
@@ -18,18 +18,28 @@ import numpy as np
 from giaann_dask.keys import Integers, column_of, feature_of, unpack_target
 from giaann_dask.models.columns.state.activation import (
     ActivationState,
+    Candidates,
     Layout,
     Pulse,
     StateEntries,
+    TokenTimes,
     burst,
+    connected_targets,
     deactivate,
     propagate,
+    score_candidates,
     source_activity,
 )
-from giaann_dask.models.columns.state.candidates import Candidates, TokenTimes, connected_targets, score_candidates
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import Contribution, Mode, StepResult
-from giaann_dask.models.columns.state.session import DecodingStrategy, SequenceSession, State, Token
+from giaann_dask.models.columns.state.session import (
+    Contribution,
+    DecodingStrategy,
+    Mode,
+    SequenceSession,
+    State,
+    StepResult,
+    Token,
+)
 from giaann_dask.runs.run import Row, join_ranges
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
@@ -181,7 +191,7 @@ class Session(Stepper[ActivationState]):
     Examples
     --------
     >>> from giaann_dask.rows.source import RunRows
-    >>> from giaann_dask.models.columns.state.sequence import FlagTable, PreparedSequence
+    >>> from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence
     >>> from giaann_dask.runs.run import Run
     >>> from giaann_dask.spec import Specification
     >>> flags = FlagTable(np.zeros(1, bool), np.full(1, -1))

@@ -17,20 +17,20 @@ import numpy.typing as npt
 
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import Integers, feature_of, unpack_neuron, unpack_target
-from giaann_dask.models.columns.state.activation import StateEntries
-from giaann_dask.models.columns.state.candidates import Candidates
+from giaann_dask.models.columns.state.activation import Candidates, StateEntries
+from giaann_dask.models.columns.state.inference_options import CandidateSelection, LegacyOptions, LifOptions, V2Options
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.sequence import (
+from giaann_dask.models.columns.state.session import (
     Contribution,
+    DecodingStrategy,
     FlagTable,
     Mode,
+    SequenceSession,
     StepResult,
+    Token,
 )
-from giaann_dask.models.columns.state.session import DecodingStrategy, SequenceSession, Token
-from giaann_dask.models.columns.v2.dynamics import squashed
+from giaann_dask.models.columns.v2.dynamics import NEVER, Clock, Floats, SegmentLayout, squashed
 from giaann_dask.models.columns.v2.states import AdvancingState, new_state
-from giaann_dask.models.columns.v2.tables import NEVER, Clock, Floats, SegmentLayout
-from giaann_dask.models.columns.v2.v2_options import CandidateSelection, LegacyOptions, LifOptions, V2Options
 from giaann_dask.rows.source import AuxiliaryRows, RowSource, require_layout
 from giaann_dask.runs.run import Row
 from giaann_dask.spec import FEATURE_BITS, Specification

@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, pack_target
 from giaann_dask.models.columns.state.activation import StateEntries
+from giaann_dask.models.columns.state.inference_options import LegacyOptions, LifOptions
 from giaann_dask.models.columns.state.keyed_arrays import KeyedArrays
 from giaann_dask.models.columns.v2 import dynamics
-from giaann_dask.models.columns.v2.tables import (
+from giaann_dask.models.columns.v2.dynamics import (
     ABSENT,
     NEVER,
     Clock,
@@ -29,7 +30,6 @@ from giaann_dask.models.columns.v2.tables import (
     LifRules,
     SegmentLayout,
 )
-from giaann_dask.models.columns.v2.v2_options import LegacyOptions, LifOptions
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
 _FIRST_STEPS = 1 << 8

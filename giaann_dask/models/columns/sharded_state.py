@@ -2,44 +2,274 @@
 
 The pushed state of a sequence is divided by target column as soon as it exceeds the budget, the upper parts are given
 to workers in turn, and the candidates are joined over the parts, which are in the order of their columns.
-`giaann_dask.models.columns.sharded.state_actor` changes a part, and says why the results are those of the undivided
-state; `giaann_dask.models.columns.sharded.sessions` has the sessions of the profiles.
+`giaann_dask.models.columns.sharded_sessions` has the sessions of the profiles.
+
+All that a step does to an entry depends on the step's source and on other entries of the same neuron, and these are in
+one part. So each part does the step by itself, in a Dask actor, with the targets that lie in it, and the parts together
+have the entries and values of the undivided state.
 
 For the same reason a part can be made again by itself: when a worker is lost, another one is sent the operations of the
-sequence so far, with the part's targets of the rows, and the sequence goes on with the same values.
+sequence so far, with the part's targets of the rows, and the sequence goes on with the same values. A worker that is
+gone, or that does not respond in time, is asked nothing any more; workers that join are found when a part has to be
+placed.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
+import time
+import uuid
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.cluster import roles_of
 from giaann_dask.errors import ClusterError
-from giaann_dask.keys import NEURON_MASK
-from giaann_dask.models.columns.sharded.shard_actors import HERE, ShardActors, by_actor
-from giaann_dask.models.columns.sharded.state_actor import Call, StateActor, StateShard
+from giaann_dask.keys import NEURON_MASK, Integers
 from giaann_dask.models.columns.state.activation import ActiveColumns, StateEntries
 from giaann_dask.models.generation_options import StateOptions
-from giaann_dask.spec import BRANCH_BITS
+from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 # How often parts are asked in one step, and made again on other workers before the next time.
 _ATTEMPTS = 4
 # Targets that are sent together to make a part again.
 _CALLED_AT_ONCE = 1 << 20
 _numbers = itertools.count()
-
 # A source's target keys, ascending, and other arrays with a value of each, or without any.
 RowArrays = tuple[npt.NDArray[Any], ...]
+# The holder in this process.
+HERE = 0
+_LOOK_S = 0.2
+# For an actor to be created on a worker that has imported nothing yet.
+_OPEN_S = 60.0
+_LOG = logging.getLogger(__name__)
+
+
+class StateShard(Protocol):
+    """State of some neurons; its methods for the operations of a step are called by name."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its entries."""
+
+    def put(self, content: Any) -> None:
+        """Take in what `divide` of another part has returned; called once, of a part without entries."""
+
+    def divide(self) -> tuple[int, Any] | None:
+        """Take away and return the upper half of the entries, with the neuron it begins with; None for one neuron."""
+
+    def entries(self) -> StateEntries:
+        """Return a copy of all entries, sorted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """Operation on a part of the state.
+
+    Attributes
+    ----------
+    what : str
+        ``"begin"``, ``"drop"``, ``"columns"``, or a method of the `StateShard`.
+    part : int
+        Number of the part, chosen by who asks; different for every part of every sequence.
+    arguments : tuple
+        Of the method.
+    """
+
+    what: str
+    part: int
+    arguments: tuple[Any, ...] = ()
+
+
+class StateActor:
+    """Holds parts of states and changes them in the order of the requests.
+
+    Parameters
+    ----------
+    new : callable
+        Returns a part without entries.
+    """
+
+    def __init__(self, new: Callable[[], StateShard]) -> None:
+        self._new = new
+        self._parts: dict[int, StateShard] = {}
+
+    def act(self, calls: Sequence[Call]) -> list[tuple[Any, int]]:
+        """Execute calls; return the result of each, and the bytes of its part after it.
+
+        Raises
+        ------
+        ClusterError
+            If a part is not here, as after this process was started again.
+        """
+        return [self._answer(call) for call in calls]
+
+    def _answer(self, call: Call) -> tuple[Any, int]:
+        if call.what == "drop":
+            self._parts.pop(call.part, None)
+            return None, 0
+        if call.what == "begin":
+            self._parts[call.part] = self._new()
+        if call.part not in self._parts:
+            raise ClusterError("a part of a state is lost", "workers that stay alive", "make the part again")
+        part, found = self._parts[call.part], None
+        if call.what == "columns":
+            found = ActiveColumns.of(part.entries()).needed(*call.arguments)
+        elif call.what != "begin":
+            found = getattr(part, call.what)(*call.arguments)
+        return found, part.nbytes
+
+
+def pivot_of(neuron: Integers) -> int | None:
+    """Return the neuron from which on a part's entries belong to another, or None when it is one neuron.
+
+    The begin of a column where there are two, for a column's entries change together.
+
+    Parameters
+    ----------
+    neuron : ndarray
+        Neuron keys of the entries, one or more, int64.
+    """
+    lowest, middle, highest = np.sort(neuron)[[0, (len(neuron) - 1) // 2, -1]].tolist()
+    column = middle >> FEATURE_BITS
+    for pivot in (column << FEATURE_BITS, (column + 1) << FEATURE_BITS, middle, highest):
+        if lowest < pivot <= highest:
+            return int(pivot)
+    return None
+
+
+class ShardActors:
+    """Actors that hold parts, by number; the one in this process has the number `HERE`.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster whose computing workers may hold parts.
+    here : StateActor
+        Holder in this process.
+    arguments : tuple
+        Of the `StateActor` of each worker.
+    timeout_s : float
+        Seconds after which a worker that does not respond is lost.
+    """
+
+    def __init__(self, client: Client, here: StateActor, arguments: tuple[Any, ...], timeout_s: float) -> None:
+        self._client, self._arguments, self._timeout_s = client, arguments, timeout_s
+        self._actors: list[Any] = [here]
+        # By the address of the worker; a process that is started again has another address.
+        self._numbers: dict[str, int] = {}
+        self._lost: set[int] = set()
+        self._futures: list[Future] = []
+        # Nobody else, in this process or another, may find these actors by their keys.
+        self._name = f"part-holder-{uuid.uuid4().hex}"
+
+    @property
+    def on_workers(self) -> bool:
+        """Whether any worker has been asked to hold parts."""
+        return len(self._actors) > 1
+
+    def choose(self, place: int) -> int:
+        """Return the holder for a part, in turn by its place.
+
+        Raises
+        ------
+        ClusterError
+            If no computing worker responds in time.
+        """
+        usable = self._usable()
+        if not usable:
+            self._look()
+            usable = self._usable()
+        deadline = time.monotonic() + self._timeout_s
+        while not usable and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+            self._look()
+            usable = self._usable()
+        if not usable:
+            raise ClusterError(
+                f"no worker holds parts of a state within {self._timeout_s:g} seconds",
+                "computing workers that stay alive",
+                "look at the workers' logs and memory, then begin the sequence again",
+            )
+        return usable[place % len(usable)]
+
+    def ask(self, calls: dict[int, list[Call]]) -> dict[int, list[Any] | None]:
+        """Send each holder its calls, all at once; return their results.
+
+        None stands for a holder that is lost, or that has lost any of the parts, whatever it has done with the others.
+        """
+        found: dict[int, list[Any] | None] = dict.fromkeys(calls)
+        sent = {}
+        for number, its in calls.items():
+            if number not in self._lost and number != HERE:
+                try:
+                    sent[number] = self._actors[number].act(its)
+                except (OSError, RuntimeError) as error:
+                    self._lose(number, error)
+        if HERE in calls:
+            found[HERE] = self._actors[HERE].act(calls[HERE])
+        for number, answer in sent.items():
+            try:
+                found[number] = answer.result(timeout=self._timeout_s)
+            except ClusterError:
+                # The worker is there and does not have the part.
+                _LOG.warning("a worker does not hold a part of a state any more")
+            except (OSError, RuntimeError) as error:
+                self._lose(number, error)
+        return found
+
+    def drop(self, parts: Iterable[tuple[int, int]]) -> None:
+        """Let actors forget parts, without waiting; those of a lost cluster have forgotten them."""
+        for number, part in parts:
+            with suppress(Exception):
+                self._actors[number].act([Call("drop", part)])
+
+    def _usable(self) -> list[int]:
+        return [number for number in range(1, len(self._actors)) if number not in self._lost]
+
+    def _lose(self, number: int, error: Exception) -> None:
+        _LOG.warning("a worker that holds parts of a state does not respond (%s)", error or type(error).__name__)
+        self._lost.add(number)
+
+    def _look(self) -> None:
+        """Create an actor on each computing worker that has none."""
+        new = [address for address in roles_of(self._client).compute if address not in self._numbers]
+        futures = [
+            self._client.submit(
+                StateActor, *self._arguments, actor=True, workers=[address], key=f"{self._name}-{uuid.uuid4().hex}"
+            )
+            for address in new
+        ]
+        for address, future in zip(new, futures, strict=True):
+            number = self._numbers[address] = len(self._actors)
+            self._futures.append(future)
+            self._actors.append(None)
+            limit_s = max(self._timeout_s, _OPEN_S)
+            try:
+                actor = future.result(timeout=limit_s)
+                # The first part imports what parts need; later calls are answered at once, or the worker is lost.
+                actor.act([Call("begin", HERE), Call("drop", HERE)]).result(timeout=limit_s)
+                self._actors[number] = actor
+            except Exception as error:  # Dask has several for a worker that is lost meanwhile.
+                self._lose(number, error)
+
+
+def by_actor(calls: Sequence[tuple[int, Call]]) -> dict[int, list[Call]]:
+    """Return calls by the actors that have their parts, in order."""
+    found: dict[int, list[Call]] = {}
+    for number, call in calls:
+        found.setdefault(number, []).append(call)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +404,7 @@ class ShardedState:
         state : HeldState
             Where the parts are.
         what : str
-            See `giaann_dask.models.columns.sharded.state_actor.Call`.
+            See `Call`.
         wanted : mapping of int to tuple
             The arguments, by the place of the part.
 

@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from giaann_dask.keys import NEURON_MASK, Integers
-from giaann_dask.models.columns.sharded.state_actor import pivot_of
-from giaann_dask.models.columns.sharded.workers import HeldState, Operation, ShardedState, by_part
+from giaann_dask.models.columns.sharded_state import HeldState, Operation, ShardedState, by_part, pivot_of
 from giaann_dask.models.columns.state.activation import (
     ActivationState,
     ActiveColumns,
+    Candidates,
     Layout,
     Pulse,
     StateEntries,
+    TokenTimes,
     burst,
     deactivate,
     propagate,
+    score_candidates,
     source_activity,
 )
-from giaann_dask.models.columns.state.candidates import Candidates, TokenTimes, score_candidates
-from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.columns.state.sequence import FlagTable
+from giaann_dask.models.columns.state.inference_options import InferenceOptions, LegacyOptions, LifOptions, V2Options
+from giaann_dask.models.columns.state.session import FlagTable
 from giaann_dask.models.columns.v1.session import Stepper
+from giaann_dask.models.columns.v2.dynamics import Clock, Floats, SegmentLayout
 from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.columns.v2.states import AdvancingState, SavedNeurons, new_state
-from giaann_dask.models.columns.v2.tables import Clock, Floats, SegmentLayout
-from giaann_dask.models.columns.v2.v2_options import LegacyOptions, LifOptions, V2Options
 from giaann_dask.models.generation_options import ENTRY_BYTES, StateOptions
 from giaann_dask.rows.source import RowSource
 from giaann_dask.spec import BRANCH_BITS, Specification
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class V1Part:
-    """Part of a state of profile ``v1``; see `giaann_dask.models.columns.sharded.state_actor.StateShard`.
+    """Part of a state of profile ``v1``; see `giaann_dask.models.columns.sharded_state.StateShard`.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class ShardedSession(Stepper[HeldState]):
 
 
 class V2Part:
-    """Part of a state of profile ``v2``; see `giaann_dask.models.columns.sharded.state_actor.StateShard`.
+    """Part of a state of profile ``v2``; see `giaann_dask.models.columns.sharded_state.StateShard`.
 
     Parameters
     ----------

@@ -1,1 +1,0 @@
-"""An activation state in parts over workers."""
