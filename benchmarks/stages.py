@@ -39,8 +39,7 @@ from giaann_dask.text.splitting import split_text
 from giaann_dask.text.tagging import make_tagger, tag_text
 from giaann_dask.text.tokens import TaggedText
 from giaann_dask.text.vocabulary import Vocabulary, summarise
-from giaann_dask.training.run_tables import Increment
-from giaann_dask.training.tasks import compact
+from giaann_dask.training.tasks import Increment, compact
 
 Value = TypeVar("Value")
 BOOK = Path(__file__).resolve().parents[2] / "shared" / "data" / "books" / "war-and-peace.txt.gz"

@@ -15,7 +15,7 @@ import threading
 import dask
 from distributed import Worker
 
-from giaann_dask.cluster.heartbeat import report_device_memory
+from giaann_dask.cluster.locality import report_device_memory
 from giaann_dask.cluster.memory_budget import adopt_allocator, spill_within_budget, trim_near_limit
 
 # False by default; None turns it off.

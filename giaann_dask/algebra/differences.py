@@ -26,10 +26,9 @@ from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training import tasks
-from giaann_dask.training.committing import open_regions
-from giaann_dask.training.region_counts import known_counts
+from giaann_dask.training.committing import known_counts, open_regions
 from giaann_dask.training.regions import LastRuns, Regions
-from giaann_dask.training.run_tables import Increment, RunTable
+from giaann_dask.training.tasks import Increment, RunTable
 
 # Connections of the latest runs of a region that counts are subtracted from in one task for all regions.
 _RECENT = 1 << 20

@@ -50,8 +50,8 @@ from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.committing import CommitContents, commit_regions, open_regions
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.run_tables import takes_runs
 from giaann_dask.training.target import NetworkTarget
+from giaann_dask.training.tasks import takes_runs
 from giaann_dask.training.trainer import Trainer
 from giaann_dask.training.training_options import TrainingOptions
 

@@ -1,7 +1,7 @@
 """Measure once which stages a cluster's devices compute faster than the processor's workers (``device`` auto).
 
 Each stage is tried with a task like those of real work, whose data are on a worker of the processor before and after.
-The result is kept in the user's cache (`giaann_dask.cluster.device_speeds`).
+The result is kept in the user's cache (`giaann_dask.cluster.devices`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from giaann_dask.cluster import result, task_key, wait_all
-from giaann_dask.cluster.device_speeds import read_speeds, write_speeds
-from giaann_dask.cluster.devices import declare_roles, machine_of
+from giaann_dask.cluster.devices import declare_roles, machine_of, read_speeds, write_speeds
 from giaann_dask.cluster.stages import INFER_TOGETHER, SUM
 from giaann_dask.device import DeviceName
 from giaann_dask.models.columns.connections import connect_batch

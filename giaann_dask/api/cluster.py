@@ -142,7 +142,7 @@ def _provided(client: ClientLike | None) -> Iterator[Client]:
     """Provide a client as `use_client` does."""
     from distributed import Client
 
-    from giaann_dask.cluster.versions import require_versions
+    from giaann_dask.cluster.connecting import require_versions
 
     if client is None:
         current = find_client()

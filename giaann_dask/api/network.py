@@ -703,7 +703,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         StoreUnsharedError
             If a worker cannot access the network.
         """
-        from giaann_dask.training.persisting import persist_commit
+        from giaann_dask.training.committing import persist_commit
 
         with use_client(client) as used, attempt():
             persist_commit(used, self._reader)
@@ -711,7 +711,7 @@ class Network(Summarised, Mapping[str, "Column"]):
 
     def unpersist(self, client: ClientLike | None = None) -> bool:
         """Let workers release the runs that `persist` keeps; return whether any commit of the network was kept."""
-        from giaann_dask.training.persisting import unpersist_network
+        from giaann_dask.training.committing import unpersist_network
 
         self._prompt_opening = None
         with use_client(client) as used:

@@ -12,10 +12,10 @@ from giaann_dask.lazy import lazy_exports
 if TYPE_CHECKING:
     from giaann_dask.cluster.cluster_options import ClusterOptions
     from giaann_dask.cluster.connecting import connect, prepare, start_cluster
-    from giaann_dask.cluster.lost import attempt
     from giaann_dask.cluster.memory_budget import data_budget, driver_allocator, region_budget, trim_memory
     from giaann_dask.cluster.roles import Roles, WorkerMemory, assign_regions, directed, roles_of
     from giaann_dask.cluster.waiting import (
+        attempt,
         beside_tasks,
         current_client,
         find_client,
@@ -34,7 +34,7 @@ _MODULES = {
     "Roles": "giaann_dask.cluster.roles",
     "WorkerMemory": "giaann_dask.cluster.roles",
     "assign_regions": "giaann_dask.cluster.roles",
-    "attempt": "giaann_dask.cluster.lost",
+    "attempt": "giaann_dask.cluster.waiting",
     "connect": "giaann_dask.cluster.connecting",
     "beside_tasks": "giaann_dask.cluster.waiting",
     "current_client": "giaann_dask.cluster.waiting",

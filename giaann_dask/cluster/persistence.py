@@ -1,7 +1,7 @@
 """Publish the runs of a commit on a scheduler, so that they stay in memory beyond the client that opened them.
 
 Dask keeps the futures of a published dataset, and computes again what is lost with a worker. A policy of Dask's active
-memory manager moves runs when workers join or leave. Does not cover: opening runs (`giaann_dask.training.persisting`).
+memory manager moves runs when workers join or leave. Does not cover: opening runs (`giaann_dask.training.committing`).
 """
 
 from __future__ import annotations

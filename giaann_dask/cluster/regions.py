@@ -3,12 +3,19 @@
 A run that a training, a prediction or a table has in the memory of a worker is used there by all of them, also by those
 of another commit that has it. What no worker has is read from the store. `giaann_dask.models.columns.predictor` opens
 all regions of a commit for prediction, `giaann_dask.training.committing` those of a training.
+
+After a commit, the lineage of a run begins at the store, so that it can be computed again without the text. The task
+that stands for it would read it from the store, though its bytes are still in the memory of its region's owner. So
+the task that writes a run leaves it in `WRITTEN`, and the task that opens it on the same worker takes it. What is not
+there, as on another worker or after a restart, is read.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -16,9 +23,9 @@ from giaann_dask.cluster.locality import count_read, count_used
 from giaann_dask.cluster.sharing import naming_worker, open_commit
 from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.cluster.waiting import current_client, query_scheduler, task_key
-from giaann_dask.cluster.written_runs import WRITTEN
 from giaann_dask.dask_types import register
 from giaann_dask.errors import StoreDamagedError, StoreMissingError
+from giaann_dask.lazy import LazyModule
 from giaann_dask.runs.merging import merge_encoded, plan_compaction
 from giaann_dask.runs.packing import PackedRegionRun, pack_targets, unpack
 from giaann_dask.runs.run import Run
@@ -29,16 +36,76 @@ from giaann_dask.store.network_store import NetworkStore
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+    from giaann_dask.cluster import memory_budget
+else:
+    # Opening regions in a process without a cluster does not import Dask's scheduler.
+    memory_budget = LazyModule("giaann_dask.cluster.memory_budget")
+
 # Workers have imported Dask when tasks are loaded there; a client registers what it submits.
 if "dask" in sys.modules:
     register()
-
 
 Found = TypeVar("Found")
 # Stored runs of a rank that a training adds up into one.
 STORED_TOGETHER = 2
 # Commits that a process remembers between tasks that open their runs; a sum of networks opens those of several.
 _OPENED_COMMITS = 4
+# Of the data budget of a worker: runs that are kept here cannot be spilled.
+WRITTEN_SHARE = 1 / 4
+
+
+@dataclass
+class WrittenRunCache:
+    """Runs that were written in one attempt to commit.
+
+    Attributes
+    ----------
+    taken, missed : int
+        Runs that were taken over from memory since the process began, and runs that were not here.
+    """
+
+    taken: int = 0
+    missed: int = 0
+    _attempt: str = ""
+    _runs: dict[str, PackedRegionRun] = field(default_factory=dict)
+    _nbytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def keep(self, attempt: str, identity: str, packed: PackedRegionRun) -> None:
+        """Keep a run that was written, if there is memory for it; forget those of other attempts.
+
+        Parameters
+        ----------
+        attempt : str
+            Name of the attempt to commit; no two are the same. Empty if nothing will be opened after it.
+        identity : str
+            Name of the run.
+        packed : PackedRegionRun
+            The run.
+        """
+        limit = memory_budget.worker_memory_limit()
+        nbytes = packed.nbytes
+        with self._lock:
+            if attempt != self._attempt:
+                self._attempt, self._runs, self._nbytes = attempt, {}, 0
+            if attempt and (not limit or self._nbytes + nbytes <= WRITTEN_SHARE * memory_budget.data_budget(limit)):
+                self._runs[identity] = packed
+                self._nbytes += nbytes
+
+    def take(self, attempt: str, identity: str) -> PackedRegionRun | None:
+        """Return a run of an attempt and forget it; None if it is not here."""
+        with self._lock:
+            found = self._runs.pop(identity, None) if attempt and attempt == self._attempt else None
+            if found is None:
+                self.missed += 1
+            else:
+                self.taken += 1
+                self._nbytes -= found.nbytes
+        return found
+
+
+WRITTEN = WrittenRunCache()
+"""The runs that this process keeps."""
 
 
 class RunPlace(NamedTuple):
@@ -67,7 +134,7 @@ def open_run(
     path, commit, identity : str
         See `RunPlace`.
     attempt : str
-        Name of the attempt to commit that wrote it in this cluster; see `giaann_dask.cluster.written_runs`.
+        Name of the attempt to commit that wrote it in this cluster; see `giaann_dask.cluster.regions`.
     owner_anchor : int, optional
         Value that a worker has, on which the task shall run.
     """

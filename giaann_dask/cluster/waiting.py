@@ -1,23 +1,32 @@
 """Make deterministic task keys, find the current client, and wait for results with a timeout.
 
-`connecting` connects to clusters, `lost` translates errors of Dask.
+Dask's errors of lost schedulers and workers are translated here. Results that workers have are also fetched past the
+scheduler (`fetch`), without making them dependencies of a task: Dask keeps the dependencies of a task in the memory of
+its worker, all of them at once, and beyond its end where others need them. `connecting` connects to clusters. Nothing
+of Dask is imported before it is used.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from giaann_dask.cluster.lost import closed_client, lost_cluster
-from giaann_dask.errors import ClusterError, LostPartsError, OptionError
+from giaann_dask.cluster.locality import count_fetched
+from giaann_dask.errors import ClusterError, GiaannError, LostPartsError, OptionError
+from giaann_dask.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    import distributed
+    from distributed import Client, Future, Worker
+else:
+    distributed = LazyModule("distributed")
 
 DEFAULT_TIMEOUT_S = 1800.0
 _LOG = logging.getLogger(__name__)
@@ -25,9 +34,94 @@ _LOG = logging.getLogger(__name__)
 _RESTARTED_S, _LOOK_S = 2.0, 0.01
 # After a timeout, the request for the state of the workers may take so much longer.
 _LAST_LOOK_S = 10.0
-
-
 AnyClient = TypeVar("AnyClient")
+# Reasons that Dask gives for cancelled tasks.
+_CONNECTION_LOST, _RESTARTED, _UNKNOWN = "scheduler-connection-lost", "scheduler-restart", "unknown"
+# A worker that answers nothing for so long is taken to be lost.
+_ANSWER_S = 60.0
+
+
+@contextmanager
+def lost_cluster() -> Iterator[None]:
+    """Translate Dask's errors of lost schedulers and workers; other errors pass unchanged.
+
+    Raises
+    ------
+    ClusterError
+        If the client is closed, the scheduler is lost, workers died while running a task, or there is no worker.
+    """
+    try:
+        yield
+    except BaseException as error:
+        translated = _translated(error) if "distributed" in sys.modules else None
+        if translated is None:
+            raise
+        raise translated from error
+
+
+def _translated(error: BaseException) -> ClusterError | None:
+    """Return the error for a lost cluster, None for any other error."""
+    from distributed import CancelledError
+    from distributed.client import ClosedClientError
+    from distributed.comm import CommClosedError
+    from distributed.scheduler import KilledWorker, NoValidWorkerError
+
+    match error:
+        case ClosedClientError():
+            return closed_client()
+        case CancelledError() if reasons := _reasons(error) - {_CONNECTION_LOST, _UNKNOWN}:
+            return ClusterError(
+                f"{'' if _RESTARTED in reasons else 'tasks were cancelled, as where '}the workers were restarted",
+                "workers that keep their results, and no client.restart() or client.cancel() meanwhile",
+                "what was committed is kept; run the same command again to go on",
+            )
+        case CancelledError() | CommClosedError():
+            return ClusterError(
+                "the connection to the scheduler is lost",
+                "a scheduler that stays alive",
+                "what was committed is kept; start a scheduler and run the same command again to go on",
+            )
+        case KilledWorker():
+            return ClusterError(
+                f"the cluster lost a task: {str(error).splitlines()[0]}",
+                "workers that stay alive",
+                "look at the workers' logs and memory, then run the same command again",
+            )
+        case NoValidWorkerError():
+            return ClusterError(
+                "no worker was there for too long", "workers", "start workers and run the same command again to go on"
+            )
+    return None
+
+
+def _reasons(error: BaseException) -> set[str]:
+    """Return the reasons that Dask gives for cancelled futures; none where it gives none."""
+    groups = getattr(error, "error_groups", [error])
+    return {reason for each in groups if (reason := getattr(each, "reason", None))}
+
+
+def closed_client() -> ClusterError:
+    """Return the error for a client that was closed, or that closed itself when it lost its scheduler."""
+    return ClusterError(
+        "the client is closed",
+        "one that is connected to a scheduler",
+        "connect again (if the scheduler has ended, start one first); what was committed is kept",
+    )
+
+
+@contextmanager
+def attempt() -> Iterator[None]:
+    """Release the futures of failed tasks after an error, so that a retry is possible; translate as `lost_cluster`.
+
+    The traceback of an error references futures of tasks that failed. The scheduler would keep
+    these, and a retry, whose tasks have the same keys, would get the old failure.
+    """
+    try:
+        with lost_cluster():
+            yield
+    except GiaannError as error:
+        traceback.clear_frames(error.__traceback__)
+        raise
 
 
 def task_key(name: str, *identity: Any) -> str:
@@ -198,6 +292,50 @@ def ask_workers(
             "what was committed is kept; run the same command again to go on",
         ) from error
     return responses
+
+
+def fetch(keys: Sequence[str]) -> dict[str, Any]:
+    """Return the results of tasks that workers have in memory, by key; what none has, or sends in time, is left out.
+
+    Parameters
+    ----------
+    keys : sequence of str
+        Keys of tasks; nothing keeps their results meanwhile but the futures that exist already.
+    """
+    home = _home()
+    if home is None or not keys:
+        return {}
+    answer = asyncio.run_coroutine_threadsafe(_fetch(home, keys), home.loop.asyncio_loop)
+    try:
+        found, received = answer.result()
+    # Also where the time is over.
+    except OSError:
+        return {}
+    count_fetched(received)
+    return found
+
+
+def _home() -> Worker | Client | None:
+    """Return the worker that runs this task, else the client of this process; None if there is neither."""
+    try:
+        return distributed.get_worker()
+    except ValueError:
+        return current_client()
+
+
+async def _fetch(home: Worker | Client, keys: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:
+    """Return the results, and those of them that other workers have sent."""
+    from distributed.utils_comm import gather_from_workers
+
+    own = home.data if isinstance(home, distributed.Worker) else {}
+    found = {key: own[key] for key in keys if key in own}
+    others = [key for key in keys if key not in found]
+    if not others:
+        return found, []
+    holders = await asyncio.wait_for(home.scheduler.who_has(keys=others), _ANSWER_S)
+    having = {key: addresses for key in others if (addresses := holders.get(key))}
+    received, *_ = await asyncio.wait_for(gather_from_workers(having, home.rpc), _ANSWER_S)
+    return found | received, list(received.values())
 
 
 def send(client: Client, key: str, value: Any) -> Future:

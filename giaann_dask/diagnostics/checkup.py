@@ -25,11 +25,10 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from giaann_dask.cluster import ClusterOptions, connect
-from giaann_dask.cluster.lost import lost_cluster
+from giaann_dask.cluster.connecting import compare_versions
 from giaann_dask.cluster.roles import roles_of
 from giaann_dask.cluster.sharing import look_from_workers
-from giaann_dask.cluster.versions import compare_versions
-from giaann_dask.cluster.waiting import ask_workers
+from giaann_dask.cluster.waiting import ask_workers, lost_cluster
 from giaann_dask.device import select_device
 from giaann_dask.errors import ClusterError, GiaannError
 from giaann_dask.local_files import code_cache, is_temporary

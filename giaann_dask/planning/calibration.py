@@ -1,6 +1,6 @@
 """Measure the rates of a cluster and of its links, describe it as hardware, and keep the rates in the user's cache.
 
-What is counted and packed are sequences of the corpus. `giaann_dask.cluster.device_speeds` keeps the rates of
+What is counted and packed are sequences of the corpus. `giaann_dask.cluster.devices` keeps the rates of
 devices.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from giaann_dask.cluster import query_scheduler, result, roles_of, task_key, wait_all
-from giaann_dask.cluster.device_speeds import describe_machine, read_measured, write_measured
+from giaann_dask.cluster.devices import describe_machine, read_measured, write_measured
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.encoding.stream import first_sequences

@@ -20,8 +20,15 @@ from giaann_dask.planning.growth import Growth
 from giaann_dask.planning.hardware import COMPRESSED, TIERS, Hardware, Tier, WorkerKind
 from giaann_dask.runs.placement import FIRST_REGIONS
 from giaann_dask.spec import PLACEMENTS, PlacementKind, Specification
-from giaann_dask.training.exchange_rule import EXCHANGES, Exchange, RoundShape, choose_exchange, expected_tasks
-from giaann_dask.training.training_options import Order, TrainingOptions
+from giaann_dask.training.training_options import (
+    EXCHANGES,
+    Exchange,
+    Order,
+    RoundShape,
+    TrainingOptions,
+    choose_exchange,
+    expected_tasks,
+)
 
 # Runs of rounds that become one (`giaann_dask.training.regions`): as many increments of a region wait unpacked.
 _TOGETHER = 8

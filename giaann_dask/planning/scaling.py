@@ -16,8 +16,7 @@ from giaann_dask.planning.hardware import Hardware
 from giaann_dask.planning.simulation import SimulatedTraining, SimulationOptions, simulate_training
 from giaann_dask.planning.workloads import SequenceSample
 from giaann_dask.representations import Summarised, Summary
-from giaann_dask.training.exchange_rule import Exchange
-from giaann_dask.training.training_options import Order
+from giaann_dask.training.training_options import Exchange, Order
 
 # Efficiency at the knee.
 _KNEE = 0.5

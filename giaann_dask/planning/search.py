@@ -18,8 +18,7 @@ from giaann_dask.planning.growth import Growth, PowerLaw
 from giaann_dask.planning.hardware import Hardware
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
 from giaann_dask.spec import PLACEMENTS, Specification
-from giaann_dask.training.exchange_rule import Exchange
-from giaann_dask.training.training_options import Order, TrainingOptions
+from giaann_dask.training.training_options import Exchange, Order, TrainingOptions
 
 _BATCH_SIZES = (16, 256, 2048, 8192, 32_768, 131_072)
 _ACCUMULATED = (1, 4)

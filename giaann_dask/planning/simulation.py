@@ -32,7 +32,7 @@ from giaann_dask.planning.simulated_cluster import (
     traffic_of,
 )
 from giaann_dask.planning.workloads import ComposedRound, Floats, SequenceSample, SimulatedRegions, owners_of
-from giaann_dask.training.exchange_rule import RoundShape, choose_exchange
+from giaann_dask.training.training_options import RoundShape, choose_exchange
 
 if TYPE_CHECKING:
     from simpy import Environment, Event

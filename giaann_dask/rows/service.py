@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from distributed import Client, Worker
 
-from giaann_dask.cluster.heartbeat import ROWS_METRIC, RowServiceMetrics
+from giaann_dask.cluster.locality import ROWS_METRIC, RowServiceMetrics
 from giaann_dask.cluster.memory_budget import RELEASE_FRACTION
 from giaann_dask.cluster.worker_services import WorkerService, install_service
 from giaann_dask.keys import SEGMENT_SHIFT, Integers

@@ -1,10 +1,14 @@
-"""Commit the regions of a cluster to a network's store, and load them from it.
+"""Commit the regions of a cluster to a network's store, load them from it, and keep them in memory for every client.
 
 A commit has three steps: `Regions.snapshot` when its last round is submitted, `commit_regions` when that round is
 integrated, and `Regions.on_committed`, with which regions continue from the store.
 
 Runs that are not stored yet are packed and written on the workers that have them in memory; afterwards the lineage of
 later runs begins at the store. The format is in `giaann_dask.store.commits`.
+
+The last commit of a training counts the distinct neurons and connections of each region. If the count of some stored
+runs of a region is known, as that of a single run is, only entries that its other runs add are counted, which reads no
+more of the store than the rows that both have. `giaann_dask.runs.counting` counts runs.
 """
 
 from __future__ import annotations
@@ -20,12 +24,15 @@ from typing import NamedTuple
 import numpy as np
 from distributed import Client, Future
 
-from giaann_dask.cluster import result, results, task_key
-from giaann_dask.cluster.persistence import is_published
-from giaann_dask.cluster.regions import RunPlace, open_run, run_key
+from giaann_dask.cluster import result, results, task_key, wait_all
+from giaann_dask.cluster.persistence import is_published, publish_runs, unpublish_runs
+from giaann_dask.cluster.regions import RunPlace, open_run, run_key, run_places
+from giaann_dask.cluster.worker_services import remove_service
 from giaann_dask.events import RegionMeasured
 from giaann_dask.models import model_of
 from giaann_dask.models.base import DerivedTables
+from giaann_dask.rows.messages import NAME
+from giaann_dask.rows.service import install
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RunSize
 from giaann_dask.spec import Specification
@@ -36,10 +43,8 @@ from giaann_dask.store.origins import Origins
 from giaann_dask.store.stored_repeats import StoredRepeats
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.training import table_tasks, tasks
-from giaann_dask.training.persisting import persist_commit
-from giaann_dask.training.region_counts import counts_of, known_counts, submit_counts
-from giaann_dask.training.region_tasks import tables_of
+from giaann_dask.training import tasks
+from giaann_dask.training.region_tasks import RegionTasks, tables_of
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_references import RunReference, Snapshot, StoredRuns, sizes_of
 
@@ -108,6 +113,26 @@ class _Attempt(NamedTuple):
     before: str
     name: str
     kept_for: str
+
+
+@dataclass(frozen=True, eq=False)
+class Counting:
+    """Count of a region that is being computed.
+
+    Attributes
+    ----------
+    region : int
+        Which.
+    neurons, connections : int
+        Known counts.
+    more : Future or None
+        A `RunSize` of what is added to it.
+    """
+
+    region: int
+    neurons: int
+    connections: int
+    more: Future | None = None
 
 
 def load_regions(reader: CommitReader, regions: Regions) -> None:
@@ -286,7 +311,7 @@ def _write(regions: Regions, fork: bytes, attempt: _Attempt, new: Sequence[tuple
         identities, table = {region: run.identity for region, run in group}, group[0][1].future
         arguments = (fork, identities, attempt.kept_for, table)
         key = (*attempt, identities, table.key)
-        written.append(regions.tasks.submit("commit", table_tasks.write, *arguments, key_of=key))
+        written.append(regions.tasks.submit("commit", tasks.write_table, *arguments, key_of=key))
     return written
 
 
@@ -396,7 +421,7 @@ def _open_table(regions: Regions, commit: str, attempt: _Attempt, identities: Ma
     """Submit the task that has runs of a commit, by region, on the owner of the first of these."""
     place = (attempt.path, commit, dict(identities), attempt.kept_for)
     key = task_key("open_run", "table", *place)
-    return regions.tasks.submit_at_owner(min(identities), key, table_tasks.open_stored, *place)
+    return regions.tasks.submit_at_owner(min(identities), key, tasks.open_table, *place)
 
 
 def _open_columns(regions: Regions, path: Path, commit: str, specification: Specification) -> None:
@@ -405,3 +430,136 @@ def _open_columns(regions: Regions, path: Path, commit: str, specification: Spec
         place = (str(path), commit)
         columns = regions.tasks.submit("open", tasks.open_columns, *place, key_of=(*place, "columns"))
         regions.place_columns(columns)
+
+
+def known_counts(manifest: Manifest) -> dict[int, tuple[frozenset[str], RunSize]]:
+    """Return the runs of each region of a commit and their joint counts, where these are known."""
+    names: dict[int, list[str]] = {}
+    for run in manifest.runs:
+        names.setdefault(run.region, []).append(run.identity)
+    alone = {run.region: RunSize(run.neurons, run.connections) for run in manifest.runs if len(names[run.region]) == 1}
+    known = {**manifest.counts, **alone}
+    return {region: (frozenset(names[region]), known[region]) for region in names if region in known}
+
+
+def submit_counts(
+    regions: Regions,
+    runs: Sequence[tuple[int, RunReference]],
+    sizes: Mapping[str, RunSize],
+    place: tuple[str, str],
+) -> list[Counting]:
+    """Submit the tasks that count the distinct neurons and connections of every region.
+
+    Parameters
+    ----------
+    regions : Regions
+        The regions, with the counts of their first stored runs.
+    runs : sequence of (int, RunReference)
+        Packed runs, by region.
+    sizes : mapping of str to RunSize
+        Of each, by identity.
+    place : tuple of (str, str)
+        Path of the store and a commit that has all runs that are stored.
+    """
+    by_region: dict[int, list[RunReference]] = {}
+    for region, run in runs:
+        by_region.setdefault(region, []).append(run)
+    return [_counting(regions, region, every, sizes, place) for region, every in by_region.items()]
+
+
+def counts_of(countings: Sequence[Counting]) -> dict[int, RunSize]:
+    """Wait for the counts of regions."""
+    found = iter(results([counting.more for counting in countings if counting.more is not None]))
+    none = RunSize(0, 0)
+    more = [none if counting.more is None else next(found) for counting in countings]
+    return {
+        known.region: RunSize(known.neurons + size.neurons, known.connections + size.connections)
+        for known, size in zip(countings, more, strict=True)
+    }
+
+
+def _counting(
+    regions: Regions,
+    region: int,
+    runs: Sequence[RunReference],
+    sizes: Mapping[str, RunSize],
+    place: tuple[str, str],
+) -> Counting:
+    """Begin to count one region."""
+    if len(runs) == 1:
+        size = sizes[runs[0].identity]
+        return Counting(region, size.neurons, size.connections)
+    identities, known = _known(regions, region, runs, sizes)
+    more = [run for run in runs if run.identity not in identities]
+    values, keys = [run.argument for run in more], [run.key for run in more]
+    if not identities:
+        return Counting(region, 0, 0, regions.tasks.submit("count", tasks.count_region, *values, key_of=keys))
+    if not more:
+        return Counting(region, known.neurons, known.connections)
+    stored = sorted(identities)
+    added = regions.tasks.submit("count", tasks.count_more, *place, stored, *values, key_of=(*place, stored, keys))
+    return Counting(region, known.neurons, known.connections, added)
+
+
+def _known(
+    regions: Regions, region: int, runs: Sequence[RunReference], sizes: Mapping[str, RunSize]
+) -> tuple[frozenset[str], RunSize]:
+    """Return stored runs of a region that need not be counted, with their counts: its first ones, or the largest."""
+    began = regions.counts.get(region)
+    if began is not None and began[0] <= {run.identity for run in runs}:
+        return began
+    stored = [(sizes[run.identity], run.identity) for run in runs if run.stored]
+    if not stored:
+        return frozenset(), RunSize(0, 0)
+    size, identity = max(stored, key=lambda pair: (pair[0].connections, pair[1]))
+    return frozenset([identity]), size
+
+
+def persist_commit(client: Client, reader: CommitReader) -> None:
+    """Keep the runs of a commit in the memory of the workers that own its regions, until they are unpublished.
+
+    Runs that workers have are used; the others are read from the store, by the owner of their region. An earlier commit
+    of the network is let go.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    reader : CommitReader
+        The commit.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster does not respond in time.
+    StoreUnsharedError
+        If a worker cannot access the network.
+    """
+    places = dict(run_places(reader))
+    nbytes = dict.fromkeys(places, 0)
+    for run in reader.manifest().runs:
+        nbytes[run.region] += run.nbytes
+    tasks = RegionTasks(client)
+    tasks.begin_with(reader, list(places))
+    tasks.assign(nbytes)
+    with tasks.submitter.together():
+        runs: dict[int, list[Future]] = {
+            region: [tasks.submit_at_owner(region, key, open_run, *place) for key, place in its.items()]
+            for region, its in places.items()
+        }
+    wait_all([future for its in runs.values() for future in its])
+    # Rows that workers have decoded stay there between prompts.
+    install(client, str(reader.path))
+    publish_runs(client, str(reader.path), reader.commit, runs)
+
+
+def unpersist_network(client: Client, path: str) -> bool:
+    """Let workers release the runs of a network that `persist_commit` keeps; return whether there were any.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler does not answer.
+    """
+    remove_service(client, f"{NAME}-{path}")
+    return unpublish_runs(client, path)

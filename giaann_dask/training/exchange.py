@@ -28,8 +28,8 @@ from giaann_dask.cluster.locality import count_increments
 from giaann_dask.cluster.waiting import beside_tasks, want
 from giaann_dask.cluster.worker_services import WorkerService, send_message
 from giaann_dask.errors import LostPartsError
-from giaann_dask.training import table_tasks
-from giaann_dask.training.run_tables import Increment, RunTable
+from giaann_dask.training import tasks
+from giaann_dask.training.tasks import Increment, RunTable
 
 Parts = dict[int, Increment]
 
@@ -121,7 +121,7 @@ def collect(regions: Sequence[int], *offers: Offer, owner_anchor: int | None = N
     except TimeoutError:
         with beside_tasks():
             parts = fetching.result(LOST_AFTER_S + 2 * _ANSWER_S)
-    return table_tasks.integrate(regions, *parts)
+    return tasks.integrate_table(regions, *parts)
 
 
 async def _fetch(worker: Worker, offers: Sequence[Offer], regions: Sequence[int]) -> list[Parts]:

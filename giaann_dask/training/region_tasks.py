@@ -20,10 +20,10 @@ from giaann_dask.cluster.stages import SUM
 from giaann_dask.cluster.submitting import Submitted, TaskSubmitter
 from giaann_dask.cluster.worker_services import install_service, remove_service
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.training import exchange, table_tasks, tasks
-from giaann_dask.training.exchange_rule import Exchange, RoundShape
+from giaann_dask.training import exchange, tasks
 from giaann_dask.training.run_references import PendingSize, RunReference, Runs, TablePlace, inputs_of, run_identity
-from giaann_dask.training.run_tables import RunTable
+from giaann_dask.training.tasks import RunTable
+from giaann_dask.training.training_options import Exchange, RoundShape
 
 # Bytes of the runs that one task adds up for several regions.
 _TABLE_BYTES = 64 << 20
@@ -146,7 +146,7 @@ class RegionTasks:
         for group in tables_of((region, run) for region, run in runs if not run.packed):
             regions = [region for region, _ in group]
             table = group[0][1].future
-            future = self.submit("pack", table_tasks.pack, regions, table, key_of=(table.key, regions))
+            future = self.submit("pack", tasks.pack_table, regions, table, key_of=(table.key, regions))
             for size, (region, run) in zip(self.measured_table(future, regions), group, strict=True):
                 place = TablePlace(region, len(group))
                 packed[run.identity] = replace(run, value=future, size=size, packed=True, place=place)
@@ -195,7 +195,7 @@ class RegionTasks:
         found: dict[int, RunReference] = {}
         if choose(shape) == "workers":
             offered = self._offered([part for part, _ in increments])
-            add = exchange.collect if offered else table_tasks.integrate
+            add = exchange.collect if offered else tasks.integrate_table
             for (group, _), its in zip(owned, parts, strict=True):
                 found |= self._integrate_together(group, add, [offered.get(part.key, part) for part, _ in its], number)
         else:
@@ -247,7 +247,7 @@ class RegionTasks:
         """Submit the task that adds up a round's increments, or offers of these, for all regions of one owner."""
         key = task_key("integrate", group, _keys(parts))
         table = self.submit_at_owner(group[0], key, add, group, *parts)
-        measured = self.submit_at_owner(group[0], task_key("measure", key), table_tasks.measure, group, table)
+        measured = self.submit_at_owner(group[0], task_key("measure", key), tasks.measure_table, group, table)
         return {
             region: RunReference(
                 run_identity(region, number, number),
@@ -293,7 +293,7 @@ class RegionTasks:
         at = {key: number for number, key in enumerate(values)}
         places = {region: [at[run.future.key] for run in runs] for region, (runs, _) in wanted.items()}
         regions, identity = list(places), (list(values), places)
-        table = self.submit("compact", table_tasks.compact, places, *values.values(), key_of=identity)
+        table = self.submit("compact", tasks.compact_table, places, *values.values(), key_of=identity)
         sizes = self.measured_table(table, regions)
         return {
             region: RunReference(
@@ -342,7 +342,7 @@ class RegionTasks:
 
     def measured_table(self, future: Future, regions: Sequence[int]) -> list[PendingSize]:
         """Submit the task that measures the runs of some regions of a table."""
-        sizes = self.submit("measure", table_tasks.measure, list(regions), future, key_of=(future.key, list(regions)))
+        sizes = self.submit("measure", tasks.measure_table, list(regions), future, key_of=(future.key, list(regions)))
         return [PendingSize(sizes, at) for at in range(len(regions))]
 
     def part(self, run: RunReference, region: int, place: tuple[int, int, bool]) -> RunReference:

@@ -24,7 +24,6 @@ from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
 from giaann_dask.runs.run import RunSize
 from giaann_dask.store.manifest import StoredRun
-from giaann_dask.training.exchange_rule import Exchange, choose_exchange
 from giaann_dask.training.region_tasks import RegionTasks
 from giaann_dask.training.run_references import (
     PendingSize,
@@ -36,6 +35,7 @@ from giaann_dask.training.run_references import (
     TablePlace,
     run_identity,
 )
+from giaann_dask.training.training_options import Exchange, choose_exchange
 from giaann_dask.training.training_report import RoundReport
 
 _LOG = logging.getLogger(__name__)

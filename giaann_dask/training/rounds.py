@@ -1,12 +1,23 @@
-"""Submit the tasks of rounds that select and count batches of sequences.
+"""Compose blocks into rounds of batches, and submit the tasks that select and count them.
 
-`regions` adds their increments up, and `trainer` provides the blocks and decides when to commit.
+Blocks are joined into batches, and batches into rounds, by the shares of the workers that count them. `regions` adds
+the increments up, and `trainer` provides the blocks and decides when to commit.
+
+Where sequences train one by one, as published, the concept columns of those that train at the same time are locked.
+Increments are sums of integers, so no lock is needed for an exact network: locks are kept to measure what they cost.
+They belong to the process that submits the tasks, and are held from before a sequence is counted until its increments
+are in their regions. So a lock spans several tasks of several workers, and the loss of any of these neither releases
+it early nor leaves it behind: Dask runs the lost tasks again, then it is released. `distributed.MultiLock` is held by
+one task, and for ever where its worker is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from distributed import Future
@@ -16,14 +27,132 @@ from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
-from giaann_dask.training.column_locks import ColumnLocks
-from giaann_dask.training.composing import PlacedBatch
 from giaann_dask.training.regions import CountedRound, Regions
 from giaann_dask.training.selection import join_touches
-from giaann_dask.training.slow_workers import SlowWorkers, at
+from giaann_dask.training.slow_workers import Places, SlowWorkers, at
 from giaann_dask.training.tasks import RoundPlan
 from giaann_dask.training.training_options import TrainingOptions
 from giaann_dask.training.training_report import measure_touches, report_round
+
+
+class PlacedBatch(NamedTuple):
+    """Whole blocks that one task counts.
+
+    Attributes
+    ----------
+    blocks : list of StreamedBlock
+        In order.
+    worker : str
+        Address of the worker that counts it; empty for any.
+    """
+
+    blocks: list[StreamedBlock]
+    worker: str = ""
+
+
+def compose(
+    blocks: Iterable[StreamedBlock], batch_sequences: int, places: Callable[[], Places]
+) -> Iterator[list[PlacedBatch]]:
+    """Yield the batches of one round after another, each as near to its wanted size as whole blocks allow.
+
+    Parameters
+    ----------
+    blocks : iterable of StreamedBlock
+        In order.
+    batch_sequences : int
+        Wanted sequences of a batch of a worker with the share 1.
+    places : callable
+        Called at the beginning of each round, as workers may have joined, left, or become slower. A worker with a
+        smaller share gets smaller batches, or, where a block is larger than these, one of them in some rounds.
+    """
+    credit: dict[str, float] = {}
+    turns: deque[tuple[str, float]] = deque()
+    batches: list[PlacedBatch] = []
+    batch: list[StreamedBlock] = []
+    full = float(batch_sequences)
+    for block in blocks:
+        if not turns:
+            turns = _turns(places(), credit, batch_sequences, full)
+        batch.append(block)
+        worker, wanted = turns[0]
+        size, last = sum(each.mapping.sequences for each in batch), block.mapping.sequences
+        if size + last / 2 < wanted:
+            continue
+        batches.append(PlacedBatch(batch, worker))
+        turns.popleft()
+        if worker in credit:
+            credit[worker] -= size
+        else:
+            full = size
+        batch = []
+        while turns and turns[0][0] in credit and turns[0][1] < last / 2:
+            turns.popleft()
+        if not turns:
+            yield batches
+            batches = []
+    if batch:
+        batches.append(PlacedBatch(batch, turns[0][0]))
+    if batches:
+        yield batches
+
+
+def _turns(places: Places, credit: dict[str, float], batch_sequences: int, full: float) -> deque[tuple[str, float]]:
+    """Return workers with the sequences that each is to count in a round; those of smaller shares are credited."""
+    turns: deque[tuple[str, float]] = deque()
+    for worker in credit.keys() - places.keys():
+        del credit[worker]
+    for worker, (count, share) in sorted(places.items(), key=lambda place: -place[1][1]):
+        if share == 1:
+            credit.pop(worker, None)
+            turns.extend([(worker, batch_sequences)] * count)
+        else:
+            credit[worker] = credit.get(worker, 0.0) + share * count * full
+            turns.append((worker, credit[worker]))
+    return turns
+
+
+class ColumnLocks:
+    """Locks of concept columns, each held by one sequence at a time.
+
+    Attributes
+    ----------
+    waits : int
+        Sequences that had to wait for a column.
+    seconds : float
+        How long they waited, together.
+    """
+
+    def __init__(self) -> None:
+        self._held: set[int] = set()
+        self.waits = 0
+        self.seconds = 0.0
+
+    def __len__(self) -> int:
+        """Return the number of columns that are locked."""
+        return len(self._held)
+
+    def acquire(self, columns: Iterable[int], finish_oldest: Callable[[], None]) -> None:
+        """Lock all columns of a sequence at once, so that no two sequences can wait for each other.
+
+        Parameters
+        ----------
+        columns : iterable of int
+            Its concept columns.
+        finish_oldest : callable
+            Waits, with a timeout, for the oldest sequence that trains, and releases its columns.
+        """
+        wanted, started = frozenset(columns), time.perf_counter()
+        waits = not self._held.isdisjoint(wanted)
+        while not self._held.isdisjoint(wanted):
+            finish_oldest()
+        if waits:
+            self.waits += 1
+            self.seconds += time.perf_counter() - started
+        self._held |= wanted
+
+    def release(self, columns: Iterable[int]) -> None:
+        """Release columns that a sequence has locked."""
+        self._held.difference_update(columns)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from distributed import Future
 from giaann_dask.cluster import results
 from giaann_dask.runs.placement import Split
 from giaann_dask.runs.run import RunSize
-from giaann_dask.training.run_tables import InTable, RunTable
+from giaann_dask.training.tasks import InTable, RunTable
 
 Runs: TypeAlias = "tuple[RunReference, ...]"
 
@@ -36,7 +36,7 @@ class PendingSize:
 
 
 class TablePlace(NamedTuple):
-    """Place of a run in a `giaann_dask.training.run_tables.RunTable`.
+    """Place of a run in a `giaann_dask.training.tasks.RunTable`.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class RunReference:
 
     @property
     def argument(self) -> Future | InTable:
-        """Future or place in a table, for tasks that take both (`giaann_dask.training.run_tables.takes_runs`)."""
+        """Future or place in a table, for tasks that take both (`giaann_dask.training.tasks.takes_runs`)."""
         # Of a table that is being submitted, there is a future only.
         return self.future if self.place is None else InTable(cast(RunTable, self.future), self.place.region)
 

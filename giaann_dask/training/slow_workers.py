@@ -13,11 +13,13 @@ from giaann_dask.cluster import directed, query_scheduler
 from giaann_dask.cluster.worker_speeds import ROUNDS, STEPS, Reaction, Verdict, Work, WorkerSpeeds
 from giaann_dask.errors import ClusterError
 from giaann_dask.events import WorkerJudged
-from giaann_dask.training.composing import Places
 
 _LOG = logging.getLogger(__name__)
 # How long the other workers may take to receive what a retired one holds, until training goes on meanwhile.
 _RETIRING_S = 60.0
+
+Places = Mapping[str, tuple[int, float]]
+"""Batches of a round for each worker, and its share; worker "" for any."""
 
 
 class Measurement(Protocol):

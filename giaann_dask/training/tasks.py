@@ -2,23 +2,26 @@
 
 Each may run more than once and then returns the same bytes. `rounds` and `regions` submit them. The sequences of
 blocks are divided into the batches of rounds here, as tasks, too.
+
+Runs of many regions may be in one value (`RunTable`), so that a stage has a task for each owner, not for each region:
+tasks about one run take runs of tables as well, and there is a task about whole tables for each of those about one run.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.cluster.locality import count_used, count_work
-from giaann_dask.cluster.regions import open_any_commit, read_commit, sum_runs
+from giaann_dask.cluster.regions import WRITTEN, open_any_commit, open_run, read_commit, sum_runs
 from giaann_dask.cluster.sharing import naming_worker
-from giaann_dask.cluster.written_runs import WRITTEN
-from giaann_dask.dask_types import register
+from giaann_dask.dask_types import register, register_arrays
 from giaann_dask.device import DeviceName, select_device
 from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.models import model_of
@@ -44,13 +47,69 @@ from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.spec import PlacementKind, Specification
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.run_io import write_run, write_tables
+from giaann_dask.store.run_io import write_run, write_runs, write_tables
 from giaann_dask.store.stored_repeats import TABLE as REPEATS
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.training.run_tables import AnyRun, Increment, takes_runs
 from giaann_dask.training.selection import ColumnTouches, assign_batches, choose_rounds, join_touches, touches_of
 from giaann_dask.training.training_options import SelectionOptions
+
+# Increments of a region, or sums of these that are not packed yet.
+Increment: TypeAlias = RegionRun | PairRegionRun
+AnyRun: TypeAlias = Increment | PackedRegionRun
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+_Form = TypeVar("_Form", bound=AnyRun)
+
+
+@register_arrays
+@dataclass(frozen=True, slots=True, eq=False)
+class RunTable:
+    """Runs of several regions.
+
+    Attributes
+    ----------
+    runs : dict of int to RegionRun, PairRegionRun or PackedRegionRun
+        By region.
+    """
+
+    runs: dict[int, AnyRun]
+
+
+class InTable(NamedTuple):
+    """Run of a region in a table, as an argument of a task.
+
+    Attributes
+    ----------
+    table : RunTable
+        The table; a future of it where the task is submitted.
+    region : int
+        The region.
+    """
+
+    table: RunTable
+    region: int
+
+    def run(self) -> AnyRun:
+        """Return the run."""
+        return self.table.runs[self.region]
+
+
+def takes_runs(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Let a task take runs of tables (`InTable`) in place of runs; use it as a decorator.
+
+    Examples
+    --------
+    >>> takes_runs(lambda *runs: runs)(InTable(RunTable({3: "a run"}), 3), "another")
+    ('a run', 'another')
+    """
+
+    @wraps(function)
+    def called(*arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
+        found = (each.run() if isinstance(each, InTable) else each for each in arguments)
+        return function(*found, **named)  # type: ignore[arg-type]
+
+    return called
 
 
 @dataclass(frozen=True)
@@ -145,9 +204,6 @@ def count_batch(
 
 def receive(increments: dict[int, Increment]) -> None:
     """Receive increments that are not used, so that the link they come over is measured."""
-
-
-_Form = TypeVar("_Form", bound=AnyRun)
 
 
 def divide_at_targets(runs: dict[int, _Form], placement: Placement) -> dict[int, _Form]:
@@ -485,3 +541,63 @@ def write_derived(
 def open_columns(path: str, commit: str) -> Placement:
     """Read where columns belong, without splits of regions."""
     return replace(open_any_commit(path, commit).placement(), splits=())
+
+
+def integrate_table(
+    regions: Sequence[int], *increments: dict[int, Increment], owner_anchor: int | None = None
+) -> RunTable:
+    """Add up the increments for the regions of one owner."""
+    return RunTable({region: integrate(region, *increments) for region in regions})
+
+
+def measure_table(regions: Sequence[int], table: RunTable, owner_anchor: int | None = None) -> tuple[RunSize, ...]:
+    """Return the sizes of the runs of some regions of a table."""
+    return tuple(measure_run(table.runs[region]) for region in regions)
+
+
+def compact_table(places: Mapping[int, Sequence[int]], *values: AnyRun | RunTable) -> RunTable:
+    """Add up runs of several regions, in encoded form.
+
+    Parameters
+    ----------
+    places : mapping of int to sequence of int
+        By region, which of the values have its runs.
+    *values
+        Tables, and runs.
+    """
+
+    def run_of(place: int, region: int) -> AnyRun:
+        value = values[place]
+        return value.runs[region] if isinstance(value, RunTable) else value
+
+    return RunTable({region: compact(*(run_of(at, region) for at in its)) for region, its in places.items()})
+
+
+def pack_table(regions: Sequence[int], table: RunTable) -> RunTable:
+    """Return the encoded form of the runs of some regions of a table."""
+    return RunTable({region: pack_run(table.runs[region]) for region in regions})
+
+
+def write_table(fork: bytes, identities: Mapping[int, str], attempt: str, table: RunTable) -> bytes:
+    """Write the runs of some regions of a table that are not empty, in one go, as `write_stored` writes one."""
+    found: dict[str, PackedRegionRun] = {}
+    for region, identity in identities.items():
+        run = table.runs[region]
+        assert isinstance(run, PackedRegionRun), "runs are written in their packed form"
+        if not measure_run(run).empty:
+            found[identity] = run
+    if not found:
+        return b""
+    count_used(list(found.values()))
+    with naming_worker():
+        written = write_runs(fork, found)
+    for identity, packed in found.items():
+        WRITTEN.keep(attempt, identity, packed)
+    return written
+
+
+def open_table(
+    path: str, commit: str, identities: Mapping[int, str], attempt: str, owner_anchor: int | None = None
+) -> RunTable:
+    """Read runs of a commit, or take over what this process has written; see `giaann_dask.cluster.regions.open_run`."""
+    return RunTable({region: open_run(path, commit, name, attempt) for region, name in identities.items()})

@@ -20,8 +20,9 @@ from distributed.spans import span
 
 from giaann_dask.cluster import Roles, data_budget, driver_allocator, results, roles_of, trim_memory, wait_all
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
+from giaann_dask.cluster.regions import WRITTEN_SHARE
 from giaann_dask.cluster.stages import SUM, StageClock
-from giaann_dask.cluster.written_runs import WRITTEN_SHARE
+from giaann_dask.cluster.regions import WRITTEN_SHARE
 from giaann_dask.encoding.input_sizes import estimate_characters
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import JOINED, BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
@@ -40,13 +41,12 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import SequenceRange
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.committing import CommitContents, commit_regions, load_regions, stored_regions
-from giaann_dask.training.composing import PlacedBatch, Places, compose
 from giaann_dask.training.data_moves import DataMoves
 from giaann_dask.training.region_budgets import BudgetPolicy
 from giaann_dask.training.regions import Regions
-from giaann_dask.training.rounds import Round, Rounds
+from giaann_dask.training.rounds import PlacedBatch, Round, Rounds, compose
 from giaann_dask.training.run_references import Snapshot
-from giaann_dask.training.slow_workers import SlowWorkers, describe, retire_worker
+from giaann_dask.training.slow_workers import Places, SlowWorkers, describe, retire_worker
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.tasks import RoundPlan, plan_rounds
 from giaann_dask.training.training_options import TrainingOptions

@@ -19,7 +19,7 @@ import giaann_dask as gd
 from giaann_dask.api import cluster as api_cluster
 from giaann_dask.api.cluster import use_client
 from giaann_dask.cluster import current_client
-from giaann_dask.cluster.lost import lost_cluster
+from giaann_dask.cluster.waiting import lost_cluster
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import ClusterError, EmptyInputError, OptionError, ReportMissingError
 from giaann_dask.events import Committed, Event

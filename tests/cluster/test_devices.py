@@ -20,8 +20,7 @@ import giaann_dask as gd
 from giaann_dask.api import calibration
 from giaann_dask.cluster import connecting
 from giaann_dask.cluster.connecting import wants_cuda
-from giaann_dask.cluster.device_speeds import describe_machine, read_speeds, write_speeds
-from giaann_dask.cluster.devices import DeviceShare
+from giaann_dask.cluster.devices import DeviceShare, describe_machine, read_speeds, write_speeds
 from giaann_dask.cluster.roles import BOTH_ROLES, GPU, Roles
 from giaann_dask.data import sample_test_text
 from giaann_dask.errors import OptionError

@@ -16,8 +16,8 @@ from distributed import Client, LocalCluster
 
 import giaann_dask as gd
 from giaann_dask import local_files
-from giaann_dask.cluster import versions
-from giaann_dask.cluster.versions import require_versions
+from giaann_dask.cluster import connecting
+from giaann_dask.cluster.connecting import require_versions
 from giaann_dask.errors import ClusterError
 
 OURS = {
@@ -62,7 +62,7 @@ def test_what_differs_is_named_with_its_place() -> None:
 
 def test_similar_packages_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(versions._LOG, "warning", lambda form, *given: said.append(form % given))
+    monkeypatch.setattr(connecting._LOG, "warning", lambda form, *given: said.append(form % given))
     require_versions(Cluster({}, {"numpy": "1"}))  # type: ignore[arg-type]
     assert said == ["worker tcp://a:2 has numpy 1, not 2"]
 

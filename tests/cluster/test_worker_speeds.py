@@ -17,7 +17,7 @@ from support.worker_faults import Fault, Kind, detect, judged
 from giaann_dask.cluster import Roles, assign_regions
 from giaann_dask.cluster.roles import WorkerMemory, roles_among
 from giaann_dask.cluster.worker_speeds import LEAST_SHARE, REACTIONS, Reaction, Verdict, Work, WorkerSpeeds
-from giaann_dask.training.composing import compose
+from giaann_dask.training.rounds import compose
 from giaann_dask.training.slow_workers import SlowWorkers
 
 amounts = st.floats(0, 1e9) | st.just(0.0)

@@ -24,7 +24,7 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.cluster import resilience
-from giaann_dask.cluster.heartbeat import (
+from giaann_dask.cluster.locality import (
     DEVICE_METRIC,
     ROW_BOUNDS_S,
     ROWS_METRIC,

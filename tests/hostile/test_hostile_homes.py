@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from giaann_dask import local_files
-from giaann_dask.cluster.device_speeds import read_speeds, write_speeds
+from giaann_dask.cluster.devices import read_speeds, write_speeds
 from giaann_dask.diagnostics import checkup
 
 LONG = "a" * 300

@@ -21,8 +21,8 @@ from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store import manifest as manifests
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.training import exchange
-from giaann_dask.training.exchange_rule import Exchange, RoundShape, choose_exchange, expected_tasks
 from giaann_dask.training.region_tasks import divide
+from giaann_dask.training.training_options import Exchange, RoundShape, choose_exchange, expected_tasks
 from giaann_dask.training.training_report import TrainingReport
 
 REGIONS = 16

@@ -12,7 +12,7 @@ from support.village import SENTENCES, SMALL_PARTS, Undisturbed
 import giaann_dask as gd
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.spec import PLACEMENTS
-from giaann_dask.training.exchange_rule import Exchange
+from giaann_dask.training.training_options import Exchange
 
 PLANS = 20
 # Together these hold every action.

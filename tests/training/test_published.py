@@ -19,7 +19,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.events import RoundIntegrated
 from giaann_dask.store.corpus import EncodedCorpus
 from giaann_dask.training import rounds
-from giaann_dask.training.column_locks import ColumnLocks
+from giaann_dask.training.rounds import ColumnLocks
 from giaann_dask.training.selection import choose_rounds, touches_of
 from giaann_dask.training.training_options import Order, SelectionOptions, TrainingOptions
 

@@ -20,9 +20,9 @@ from support.stored_networks import reader_of
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.cluster import Roles, roles_of, written_runs
+from giaann_dask.cluster import Roles, regions, roles_of
 from giaann_dask.cluster.locality import COUNTS, locality_of
-from giaann_dask.cluster.written_runs import WrittenRunCache
+from giaann_dask.cluster.regions import WrittenRunCache
 from giaann_dask.events import Committed, DataMoved, Event, RoundIntegrated, SequencesEvaluated
 from giaann_dask.models.contexts.commit_tables import place_of, read_tables
 from giaann_dask.runs.packing import PackedRegionRun
@@ -71,8 +71,8 @@ def test_a_run_is_taken_over_once_and_only_in_the_attempt_that_wrote_it() -> Non
 def test_no_more_is_kept_than_the_memory_limit_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     kept, run = WrittenRunCache(), small_run(1)
     nbytes = run.connections.nbytes + run.neurons.nbytes
-    monkeypatch.setattr(written_runs.memory_budget, "worker_memory_limit", lambda: 1)
-    monkeypatch.setattr(written_runs.memory_budget, "data_budget", lambda _: 4 * nbytes * 2)
+    monkeypatch.setattr(regions.memory_budget, "worker_memory_limit", lambda: 1)
+    monkeypatch.setattr(regions.memory_budget, "data_budget", lambda _: 4 * nbytes * 2)
     for name in ("1", "2", "3"):
         kept.keep("a", name, run)
     assert [kept.take("a", name) is run for name in ("1", "2", "3")] == [True, True, False]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Scheduler
 
-from giaann_dask.cluster.heartbeat import DEVICE_METRIC, ROWS_METRIC
+from giaann_dask.cluster.locality import DEVICE_METRIC, ROWS_METRIC
 from giaann_dask.cluster.stages import STAGES
 
 COMMITS_KEPT = 64

@@ -14,7 +14,7 @@ import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from giaann_dask.cluster.heartbeat import ROW_BOUNDS_S, bucket_names
+from giaann_dask.cluster.locality import ROW_BOUNDS_S, bucket_names
 from giaann_dask.diagnostics.monitoring.board import Board
 
 Metric = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily

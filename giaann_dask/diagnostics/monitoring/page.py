@@ -21,7 +21,7 @@ from distributed.dashboard.core import BokehApplication
 from distributed.dashboard.scheduler import template_variables
 from tornado.ioloop import IOLoop
 
-from giaann_dask.cluster.heartbeat import ROW_BOUNDS_S, bucket_names
+from giaann_dask.cluster.locality import ROW_BOUNDS_S, bucket_names
 from giaann_dask.diagnostics.monitoring import plots
 from giaann_dask.diagnostics.monitoring.board import SPANS, Board, RegionState, Sample, quantile, rates, ratios
 from giaann_dask.diagnostics.monitoring.plots import Look, Series

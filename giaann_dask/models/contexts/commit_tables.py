@@ -15,10 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from giaann_dask.cluster import task_key
-from giaann_dask.cluster.fetching import fetch
 from giaann_dask.cluster.regions import held_runs, merge_region, open_region, region_places
 from giaann_dask.cluster.sharing import open_commit
-from giaann_dask.cluster.waiting import ask_workers
+from giaann_dask.cluster.waiting import ask_workers, fetch
 from giaann_dask.dask_types import measure
 from giaann_dask.errors import StoreRefusedError
 from giaann_dask.models.contexts.table_files import has_tables, open_tables, remove_tables, tables_folder
