@@ -32,7 +32,7 @@ from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.keys import NEURON_MASK, Integers, pack_neuron, pack_target
 from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.predictor import ColumnsPredictor, open_columns
-from giaann_dask.models.columns.state.activation import ActivationState, Layout, Pulse, burst, deactivate, propagate
+from giaann_dask.models.columns.state.activation import ActivationState, Layout, Pulse
 from giaann_dask.models.columns.state.inference_options import InferenceOptions, LifOptions
 from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
@@ -247,14 +247,14 @@ def fill_state(push: Callable[[Integers], int], sizes: Sequence[int], row: int) 
 
 def push_v1() -> Callable[[Integers], int]:
     """Return a function that pushes a row of random targets into a new state of profile v1; see `fill_state`."""
-    layout, state, steps = Layout.of(Specification()), ActivationState(), itertools.count(1)
+    layout, steps = Layout.of(Specification()), itertools.count(1)
+    state = ActivationState(layout, OPTIONS)
 
     def push(target: Integers) -> int:
-        pulse = Pulse(drive=layout.drives[1], column_time=1, feature_time=next(steps))
-        propagate(state, target, pulse, layout=layout, options=OPTIONS)
         source = int(target[0] >> BRANCH_BITS) & NEURON_MASK
-        deactivate(state, source, layout)
-        burst(state, source, layout)
+        state.propagate(target, Pulse(source=source, drive=layout.drives[1], column_time=1, feature_time=next(steps)))
+        state.deactivate(source)
+        state.burst(source)
         return len(state)
 
     return push

@@ -19,7 +19,6 @@ from support.generated import generate
 from giaann_dask.device import select_device
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_target
-from giaann_dask.models.columns.state import activation
 from giaann_dask.models.columns.state.activation import (
     NEVER,
     ActivationState,
@@ -28,7 +27,6 @@ from giaann_dask.models.columns.state.activation import (
     StateEntries,
     TokenTimes,
     connected_targets,
-    score_candidates,
 )
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.keyed_arrays import KeyedArrays
@@ -61,6 +59,10 @@ def targets(row: list[Entry]) -> npt.NDArray[np.int64]:
     return pack_target(segment, neuron, branch)
 
 
+def new_state(options: InferenceOptions | None = None) -> ActivationState:
+    return ActivationState(LAYOUT, options or InferenceOptions())
+
+
 def contents(state: StateEntries) -> tuple[dict[Entry, float], dict[Entry, int]]:
     """The state as the oracle keeps it."""
     segment, neuron, branch = unpack_target(state.key)
@@ -75,31 +77,31 @@ def contents(state: StateEntries) -> tuple[dict[Entry, float], dict[Entry, int]]
 def test_random_steps_agree_with_a_dictionary(options: InferenceOptions, seed: int) -> None:
     rng = np.random.default_rng(seed)
     neurons = pack_neuron(rng.integers(0, 4, 9), rng.integers(0, 3, 9)).tolist()
-    oracle, state = Oracle(options), ActivationState()
+    oracle, state = Oracle(options), new_state(options)
     candidates_seen = 0
     for now in range(1, 16):
         source = int(rng.choice(neurons))
         if now < 6 or rng.random() < 0.3:
             oracle.burst(source)
-            activation.burst(state, source, LAYOUT)
+            state.burst(source)
         row = random_row(rng, neurons, int(rng.integers(0, 90)))
-        active = activation.source_activity(state, source, LAYOUT)
+        active = state.activity(source)
         assert active == oracle.activity(source)
-        pulse = Pulse(drive=LAYOUT.drives[active], column_time=now // 3, feature_time=now - 1)
-        # Whatever is done with a copy, or with a state of the same entries, is not done with the other.
-        other = state.copy() if now % 3 else ActivationState(state.entries())
+        pulse = Pulse(source=0, drive=LAYOUT.drives[active], column_time=now // 3, feature_time=now - 1)
+        # Whatever is done with a copy is not done with the other.
+        other = state.copy()
         state, other = (state, other) if now % 2 else (other, state)
         before = contents(other.entries())
-        activation.propagate(state, targets(row), pulse, layout=LAYOUT, options=options)
+        state.propagate(targets(row), pulse)
         assert contents(other.entries()) == before
         oracle.propagate(row, pulse)
-        activation.deactivate(state, source, LAYOUT)
+        state.deactivate(source)
         oracle.deactivate(source)
         entries = state.entries()
         assert np.array_equal(entries.key, np.unique(entries.key))
         assert contents(entries) == ({e: float(v) for e, v in oracle.value.items()}, oracle.time)
         times = TokenTimes(feature_time=now, column_time=(now + 1) // 3, open_noun=bool(now % 2))
-        found = score_candidates(state, connected_targets(targets(row), LAYOUT), times, layout=LAYOUT, options=options)
+        found = state.score(connected_targets(targets(row), LAYOUT), times)
         expected = oracle.scores(row, times)
         got = {} if found is None else dict(zip(found.neuron.tolist(), found.value.tolist(), strict=True))
         assert got == expected
@@ -122,44 +124,41 @@ def test_drives_are_the_contract_s_float32_values() -> None:
 
 def test_burst_on_an_active_entry_reads_two_until_the_next_step() -> None:
     neuron = int(pack_neuron(1, 2))
-    state = ActivationState()
-    activation.burst(state, neuron, LAYOUT)
-    activation.burst(state, neuron, LAYOUT)
+    state = new_state(InferenceOptions(sequential=True))
+    state.burst(neuron)
+    state.burst(neuron)
     entries = state.entries()
     assert entries.value.tolist() == [2.0]
-    pulse = Pulse(drive=0.0, column_time=0, feature_time=0)
-    options = InferenceOptions(sequential=True)
-    activation.propagate(state, targets([]), pulse, layout=LAYOUT, options=options)
+    pulse = Pulse(source=0, drive=0.0, column_time=0, feature_time=0)
+    state.propagate(targets([]), pulse)
     assert state.entries().value.tolist() == [1.0]
     assert entries.value.tolist() == [2.0]
 
 
 def test_a_drive_of_zero_makes_entries() -> None:
     row = [(0, 5, 0), (C, 5, 1), (L, 5, 0)]
-    pulse = Pulse(drive=0.0, column_time=2, feature_time=4)
-    options = InferenceOptions(timing="biased", sequential=True)
-    state = ActivationState()
-    activation.propagate(state, targets(row), pulse, layout=LAYOUT, options=options)
+    pulse = Pulse(source=0, drive=0.0, column_time=2, feature_time=4)
+    state = new_state(InferenceOptions(timing="biased", sequential=True))
+    state.propagate(targets(row), pulse)
     assert contents(state.entries()) == ({(0, 5, 0): 0.0, (C, 5, 1): 0.0}, {(0, 5, 0): 2, (C, 5, 1): 4})
 
 
 def test_deactivating_an_unknown_neuron_changes_nothing() -> None:
-    state = ActivationState()
-    activation.burst(state, 3, LAYOUT)
+    state = new_state()
+    state.burst(3)
     before = contents(state.entries())
-    activation.deactivate(state, 4, LAYOUT)
+    state.deactivate(4)
     assert contents(state.entries()) == before
 
 
 def test_ties_go_to_the_first_column_and_feature() -> None:
     row = [(C, n, 0) for n in (9, 4, 7)] + [(L, n, 0) for n in (9, 4, 7)]
-    options = InferenceOptions(sequential=False)
-    pulse = Pulse(drive=LAYOUT.drives[1], column_time=0, feature_time=0)
+    pulse = Pulse(source=0, drive=LAYOUT.drives[1], column_time=0, feature_time=0)
     target = targets(sorted(row))
-    state = ActivationState()
-    activation.propagate(state, target, pulse, layout=LAYOUT, options=options)
+    state = new_state(InferenceOptions(sequential=False))
+    state.propagate(target, pulse)
     times = TokenTimes(feature_time=1, column_time=0)
-    found = score_candidates(state, connected_targets(target, LAYOUT), times, layout=LAYOUT, options=options)
+    found = state.score(connected_targets(target, LAYOUT), times)
     assert found is not None
     assert found.ties.tolist() == [4, 7, 9]
     assert found.best == 0
@@ -384,7 +383,7 @@ def test_a_prepared_sequence_has_tokens() -> None:
 
 
 def test_values_are_frozen() -> None:
-    state = ActivationState().entries()
+    state = new_state().entries()
     with pytest.raises(dataclasses.FrozenInstanceError):
         state.key = state.key  # type: ignore[misc]
 

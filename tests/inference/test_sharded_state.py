@@ -33,9 +33,9 @@ from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.columns.rules import open_whole_session
-from giaann_dask.models.columns.sharded_sessions import ShardedSession, V1Part
+from giaann_dask.models.columns.sharded_sessions import ShardedSession
 from giaann_dask.models.columns.sharded_state import HeldState, ShardActors, ShardedState, StateActor
-from giaann_dask.models.columns.state.activation import ActiveColumns, StateEntries
+from giaann_dask.models.columns.state.activation import ActivationState, ActiveColumns, Layout, StateEntries
 from giaann_dask.models.columns.state.inference_options import InferenceOptions, V2Options, settings
 from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepTrace
@@ -194,11 +194,11 @@ def test_parts_of_sequences_that_nobody_follows_are_dropped(workers: Client) -> 
             StateOptions(**wrong)  # type: ignore[arg-type]
 
 
-MADE: list[V1Part] = []
+MADE: list[ActivationState] = []
 
 
-def made_part() -> V1Part:
-    MADE.append(V1Part(SPECIFICATIONS[0], InferenceOptions()))
+def made_part() -> ActivationState:
+    MADE.append(ActivationState(Layout.of(SPECIFICATIONS[0]), InferenceOptions()))
     return MADE[-1]
 
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import result, results
 from giaann_dask.cluster.sharing import open_commit
-from giaann_dask.device import torch
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.models.base import ActiveColumn, PreparedText, TokenEvent, WorkerOpening
-from giaann_dask.models.columns.batch import Batch, Prompt
+from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.flags import FlagChange, changed_flags, flags_of, open_flags_with, submit_flags
 from giaann_dask.models.columns.prompts import PreparedPrompt, best_candidates, in_words, prepare_prompt
 from giaann_dask.models.columns.rules import (
@@ -28,12 +27,9 @@ from giaann_dask.models.columns.rules import (
     prompt_device,
     require_fit,
 )
-from giaann_dask.models.columns.sharded_sessions import ShardedSession
 from giaann_dask.models.columns.state.activation import ActiveColumns
 from giaann_dask.models.columns.state.session import Contribution, FlagTable, PreparedSequence, StepResult, StepTrace
-from giaann_dask.models.columns.v1.session import Session
-from giaann_dask.models.columns.v2.session import V2Session
-from giaann_dask.models.generation_options import BatchOptions, BeamOptions, GenerationOptions, StateOptions
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, StateOptions
 from giaann_dask.models.results import GeneratedToken, largest_contributions
 from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.messages import RowProjection
@@ -86,7 +82,7 @@ class ColumnsPredictor:
         self.vocabulary = reader.saved_vocabulary()
         self.flags = flags_of(self.vocabulary, self.specification.is_order_free)
         self._flags: dict[tuple[str, ...], FlagTable] = {(): self.flags}
-        self._client, self._reader, self._handle = client, reader, handle
+        self.client, self._reader, self._handle = client, reader, handle
 
     @property
     def profile(self) -> str:
@@ -125,26 +121,12 @@ class ColumnsPredictor:
     def over(self, rows: Rows, client: Client) -> ColumnsPredictor:
         """Return the commit with its rows from elsewhere; the parameters are those of the class."""
         other = copy(self)
-        other.rows, other._client = rows, client
+        other.rows, other.client = rows, client
         return other
 
     def keep_flags(self, kinds: tuple[str, ...], flags: FlagTable) -> None:
         """Keep the stored flags with these kinds of auxiliary source neurons, which were computed elsewhere."""
         self._flags[kinds] = flags
-
-    def open_whole_session(
-        self, flags: FlagTable, rules: InferenceRules, state: StateOptions
-    ) -> ShardedSession | Session | V2Session:
-        """Return a session for one prompt whose traces have the whole activation, or its strongest columns."""
-        network = (self.specification, self.rows, flags)
-        return open_whole_session(*network, options=rules, client=self._client, state=state)
-
-    def open_sequences(
-        self, rules: InferenceRules, beam: BeamOptions, batch: BatchOptions | None, device: torch.device | None
-    ) -> Batch:
-        """Return an empty batch of sequences that follow some rules."""
-        network = (self.specification, self.rows)
-        return open_batch(*network, options=rules, beam=beam, batch=batch, device=device, client=self._client)
 
     def release(self) -> None:
         """Let go of rows beyond those that are kept between prompts."""
@@ -385,7 +367,14 @@ class ColumnBatch:
     def __init__(self, opened: ColumnsPredictor, options: GenerationOptions, batch: BatchOptions | None = None) -> None:
         self._opened, self._tagger = opened, options.tagger
         self._rules = require_fit(opened.specification, options)
-        self._batch = opened.open_sequences(self._rules, options.beam, batch, prompt_device(options.device))
+        self._batch = open_batch(
+            *(opened.specification, opened.rows),
+            options=self._rules,
+            beam=options.beam,
+            batch=batch,
+            device=prompt_device(options.device),
+            client=opened.client,
+        )
         self._texts: dict[int, _Text] = {}
 
     def __len__(self) -> int:
@@ -413,7 +402,8 @@ class ColumnBatch:
     def _with_columns(self, text: _Text, state: StateOptions) -> Generator[TokenEvent | None, None, None]:
         """Continue a prompt with the whole activation, or beyond its budget with the strongest columns."""
         observe = self._opened.observer
-        session = self._opened.open_whole_session(text.flags, self._rules, state)
+        network = self._opened.specification, self._opened.rows, text.flags
+        session = open_whole_session(*network, options=self._rules, client=self._opened.client, state=state)
         observe(PromptsAdvanced(entered=1))
         try:
             length = len(text.sequence) + text.options.max_tokens

@@ -7,103 +7,97 @@ undivided sessions (`giaann_dask.models.columns.v1.session.Session`, `giaann_das
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from giaann_dask.keys import NEURON_MASK, Integers
-from giaann_dask.models.columns.sharded_state import HeldState, Operation, ShardedState, by_part, pivot_of
-from giaann_dask.models.columns.state.activation import (
-    ActivationState,
-    ActiveColumns,
-    Candidates,
-    Layout,
-    Pulse,
-    StateEntries,
-    TokenTimes,
-    burst,
-    deactivate,
-    propagate,
-    score_candidates,
-    source_activity,
-)
-from giaann_dask.models.columns.state.inference_options import InferenceOptions, LegacyOptions, LifOptions, V2Options
-from giaann_dask.models.columns.state.session import FlagTable
-from giaann_dask.models.columns.v1.session import Stepper
-from giaann_dask.models.columns.v2.dynamics import Clock, Floats, SegmentLayout
+from giaann_dask.keys import Integers
+from giaann_dask.models.columns.sharded_state import HeldState, Operation, ShardedState, by_part
+from giaann_dask.models.columns.state.activation import ActiveColumns, Candidates, Pulse, StateEntries, TokenTimes
+from giaann_dask.models.columns.state.session import FlagTable, SequenceSession
+from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.models.columns.v2.dynamics import Clock, Floats
 from giaann_dask.models.columns.v2.session import V2Session
-from giaann_dask.models.columns.v2.states import AdvancingState, SavedNeurons, new_state
-from giaann_dask.models.generation_options import ENTRY_BYTES, StateOptions
+from giaann_dask.models.generation_options import StateOptions
 from giaann_dask.rows.source import RowSource
-from giaann_dask.spec import BRANCH_BITS, Specification
+from giaann_dask.spec import Specification
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
-class V1Part:
-    """Part of a state of profile ``v1``; see `giaann_dask.models.columns.sharded_state.StateShard`.
+@dataclass(eq=False)
+class _DividedState:
+    """State of a sequence in parts.
 
-    Parameters
+    Attributes
     ----------
-    specification : Specification
-        Of the network.
-    options : InferenceOptions
-        Rules of inference.
+    sharded : ShardedState
+        The states in parts, of which it is one.
+    held : HeldState
+        Locations of its parts.
     """
 
-    def __init__(self, specification: Specification, options: InferenceOptions) -> None:
-        self._options, self._layout = options, Layout.of(specification)
-        self._state = ActivationState()
+    sharded: ShardedState
+    held: HeldState
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the entries."""
-        return ENTRY_BYTES * len(self._state)
+    def entries(self) -> StateEntries | None:
+        """Return a copy of the entries, sorted, where all of them are in this process."""
+        return self.sharded.entries(self.held)
 
-    def put(self, content: StateEntries) -> None:
-        """Take in what another part has given away."""
-        self._state = ActivationState(content)
 
-    def divide(self) -> tuple[int, StateEntries] | None:
-        """Take away and return the upper half of the entries."""
-        entries = self._state.entries()
-        neuron = (entries.key >> BRANCH_BITS) & NEURON_MASK
-        pivot = pivot_of(neuron)
-        if pivot is None:
-            return None
-        self._state = ActivationState(entries.chosen(neuron < pivot))
-        return pivot, entries.chosen(neuron >= pivot)
-
-    def entries(self) -> StateEntries:
-        """Return all entries."""
-        return self._state.entries()
+class _ColumnState(_DividedState):
+    """See `giaann_dask.models.columns.v1.session.ColumnState`."""
 
     def burst(self, neuron: int) -> None:
         """Burst a neuron."""
-        burst(self._state, neuron, self._layout)
+        self.sharded.change(self.held, Operation(what="burst", arguments=(neuron,), neurons=(neuron,)))
 
     def activity(self, neuron: int) -> int:
         """Return how many branches of a neuron are active."""
-        return source_activity(self._state, neuron, self._layout)
+        (active,) = self.sharded.ask(self.held, "activity", {self.held.place(neuron): (neuron,)})
+        return int(active)
 
     def propagate(self, target: Integers, pulse: Pulse) -> None:
-        """Take in the targets of a row that belong to the part."""
-        propagate(self._state, target, pulse, layout=self._layout, options=self._options)
+        """Push a source's row into the parts."""
+        self.sharded.change(self.held, Operation(what="propagate", arguments=(pulse,), row=pulse.source), (target,))
 
     def deactivate(self, neuron: int) -> None:
         """Set the strongest branch of a neuron to 0."""
-        deactivate(self._state, neuron, self._layout)
+        self.sharded.change(self.held, Operation(what="deactivate", arguments=(neuron,), neurons=(neuron,)))
 
-    def score(self, connected: Integers, times: TokenTimes) -> tuple[Integers, Floats] | None:
-        """Return the neurons that can be predicted, and their values."""
-        found = score_candidates(self._state, connected, times, layout=self._layout, options=self._options)
-        return None if found is None else (found.neuron, found.value)
+    def score(self, connected: Integers, times: TokenTimes) -> Candidates | None:
+        """Return which connected neurons can be predicted, with their values."""
+        place = by_part(self.held, connected)
+        wanted = {number: (connected[place == number], times) for number in np.unique(place).tolist()}
+        found = [part for part in self.sharded.ask(self.held, "score", wanted) if part is not None]
+        if not found:
+            return None
+        return Candidates(
+            np.concatenate([part.neuron for part in found]), np.concatenate([part.value for part in found])
+        )
 
 
-class ShardedSession(Stepper[HeldState]):
-    """Advances one sequence of profile ``v1`` at a time, with the state beyond a budget on workers.
+class _AdvancingState(_DividedState):
+    """See `giaann_dask.models.columns.v2.states.AdvancingState`."""
+
+    def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
+        """Send along a source's row; return the gate and the candidates."""
+        own = Operation(what="gate", arguments=(source, clock), neurons=(source,))
+        (gate,) = self.sharded.change(self.held, own)
+        found = self.sharded.change(self.held, Operation(what="send", arguments=(source, gate, clock), row=source), row)
+        neuron, score = (np.concatenate(each) for each in zip(*found, strict=True))
+        return gate, neuron, score
+
+    def settle(self, source: int, following: int, clock: Clock) -> None:
+        """End a step."""
+        neurons = source, following
+        end = Operation(what="settle", arguments=(*neurons, clock), neurons=neurons, everywhere=True)
+        self.sharded.change(self.held, end)
+
+
+class _Sharded(SequenceSession[Any, Any]):
+    """Session whose state is in parts, those beyond a budget on workers; the other base is that of its profile.
 
     Parameters
     ----------
@@ -115,162 +109,14 @@ class ShardedSession(Stepper[HeldState]):
         Stored delimiter flags of every feature that the rows or the sequences name.
     client : Client
         Of the cluster whose computing workers may hold parts.
-    options : InferenceOptions, optional
+    options : InferenceOptions or V2Options, optional
         Rules of inference.
     state : StateOptions, optional
         When the state is divided.
     """
 
-    def __init__(
-        self,
-        specification: Specification,
-        rows: RowSource,
-        flags: FlagTable,
-        *,
-        client: Client,
-        options: InferenceOptions | None = None,
-        state: StateOptions | None = None,
-    ) -> None:
-        super().__init__(specification, rows, flags, options=options)
-        new = partial(V1Part, specification, self.options)
-        self.sharded = ShardedState(client, new, self._row_of, state or StateOptions())
-
-    def _row_of(self, source: int) -> tuple[Integers]:
-        return (self._targets(source),)
-
-    def _begin(self) -> HeldState:
-        return self.sharded.begin()
-
-    def _burst(self, state: HeldState, neuron: int) -> None:
-        self.sharded.change(state, Operation(what="burst", arguments=(neuron,), neurons=(neuron,)))
-
-    def _activity(self, state: HeldState, neuron: int) -> int:
-        (active,) = self.sharded.ask(state, "activity", {state.place(neuron): (neuron,)})
-        return int(active)
-
-    def _propagate(self, state: HeldState, source: int, target: Integers, pulse: Pulse) -> None:
-        operation = Operation(what="propagate", arguments=(pulse,), row=source)
-        self.sharded.change(state, operation, (target,))
-
-    def _deactivate(self, state: HeldState, neuron: int) -> None:
-        self.sharded.change(state, Operation(what="deactivate", arguments=(neuron,), neurons=(neuron,)))
-
-    def _score(self, state: HeldState, connected: Integers, times: TokenTimes) -> Candidates | None:
-        place = by_part(state, connected)
-        wanted = {number: (connected[place == number], times) for number in np.unique(place).tolist()}
-        found = [*filter(None, self.sharded.ask(state, "score", wanted))]
-        if not found:
-            return None
-        neuron, value = (np.concatenate(each) for each in zip(*found, strict=True))
-        return Candidates(neuron, value)
-
-    def _entries(self, state: HeldState) -> StateEntries | None:
-        return self.sharded.entries(state)
-
-    def _active_columns(self, state: HeldState) -> ActiveColumns | None:
-        return self.sharded.active_columns(state)
-
-
-class V2Part:
-    """Part of a state of profile ``v2``; see `giaann_dask.models.columns.sharded_state.StateShard`.
-
-    Parameters
-    ----------
-    layout : SegmentLayout
-        Of the network.
-    dynamics : LifOptions or LegacyOptions
-        Constants.
-    """
-
-    def __init__(self, layout: SegmentLayout, dynamics: LifOptions | LegacyOptions) -> None:
-        self._new = partial(new_state, layout, dynamics)
-        self._state = self._new()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the entries."""
-        return self._state.nbytes
-
-    def put(self, content: SavedNeurons) -> None:
-        """Take in what another part has given away."""
-        self._state.restore(content)
-
-    def divide(self) -> tuple[int, SavedNeurons] | None:
-        """Take away and return the upper half of the neurons."""
-        neuron = self._state.neuron
-        pivot = pivot_of(neuron)
-        if pivot is None:
-            return None
-        low, high = self._state.save(neuron < pivot), self._state.save(neuron >= pivot)
-        self._state = self._new()
-        self._state.restore(low)
-        return pivot, high
-
-    def entries(self) -> StateEntries:
-        """Return all entries."""
-        return self._state.entries()
-
-    def gate(self, source: int, clock: Clock) -> int:
-        """Return whether a source sends."""
-        return self._state.gate(source, clock)
-
-    def send(self, target: Integers, strength: Floats, source: int, gate: int, clock: Clock) -> tuple[Integers, Floats]:
-        """Take in the targets of a row that belong to the part; return the candidates among its neurons."""
-        # Arrays from Dask may be read-only, for which steps are not compiled.
-        target, strength = np.require(target, requirements="W"), np.require(strength, requirements="W")
-        return self._state.send(target, strength, source, gate, clock)
-
-    def settle(self, source: int, following: int, clock: Clock, here: tuple[bool, bool]) -> None:
-        """End a step."""
-        self._state.settle(source, following, clock, here)
-
-
-@dataclass(eq=False)
-class V2HeldState(AdvancingState):
-    """State of profile ``v2`` in parts.
-
-    Attributes
-    ----------
-    sharded : ShardedState
-        The states in parts, of which it is one.
-    held : HeldState
-        Locations of its parts.
-    empty : AdvancingState
-        One of the same rules.
-    """
-
-    sharded: ShardedState
-    held: HeldState
-    empty: AdvancingState
-
-    def can_send(self, target: Integers) -> bool:
-        """See `AdvancingState.can_send`."""
-        return self.empty.can_send(target)
-
-    def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
-        """See `AdvancingState.advance`."""
-        own = Operation(what="gate", arguments=(source, clock), neurons=(source,))
-        (gate,) = self.sharded.change(self.held, own)
-        found = self.sharded.change(self.held, Operation(what="send", arguments=(source, gate, clock), row=source), row)
-        neuron, score = (np.concatenate(each) for each in zip(*found, strict=True))
-        return gate, neuron, score
-
-    def settle(self, source: int, following: int, clock: Clock) -> None:
-        """See `AdvancingState.settle`."""
-        neurons = source, following
-        end = Operation(what="settle", arguments=(*neurons, clock), neurons=neurons, everywhere=True)
-        self.sharded.change(self.held, end)
-
-    def entries(self) -> StateEntries | None:
-        """Return a copy of the entries, sorted, where all of them are in this process."""
-        return self.sharded.entries(self.held)
-
-
-class ShardedV2Session(V2Session):
-    """Advances one sequence of profile ``v2`` at a time, with the state beyond a budget on workers.
-
-    The parameters are those of `ShardedSession`.
-    """
+    _divided: ClassVar[type[_DividedState]]
+    _row: Any
 
     def __init__(
         self,
@@ -279,20 +125,26 @@ class ShardedV2Session(V2Session):
         flags: FlagTable,
         *,
         client: Client,
-        options: V2Options | None = None,
+        options: Any = None,
         state: StateOptions | None = None,
     ) -> None:
         super().__init__(specification, rows, flags, options=options)
-        self._client, self._limits = client, state or StateOptions()
+        self.sharded = ShardedState(client, self.new_state, self._row, state or StateOptions())
 
-    @cached_property
-    def sharded(self) -> ShardedState:
-        """The states in parts."""
-        new = partial(V2Part, self._layout, self.options.dynamics)
-        return ShardedState(self._client, new, self._row, self._limits)
+    def _begin(self) -> _DividedState:
+        return self._divided(self.sharded, self.sharded.begin())
 
-    def _begin(self) -> V2HeldState:
-        return V2HeldState(self.sharded, self.sharded.begin(), super()._begin())
+    def _active_columns(self, state: _DividedState) -> ActiveColumns | None:
+        return self.sharded.active_columns(state.held)
 
-    def _active_columns(self, state: AdvancingState) -> ActiveColumns | None:
-        return state.sharded.active_columns(state.held) if isinstance(state, V2HeldState) else None
+
+class ShardedSession(_Sharded, Session):
+    """Advances one sequence of profile ``v1`` at a time; the parameters are those of `_Sharded`."""
+
+    _divided = _ColumnState
+
+
+class ShardedV2Session(_Sharded, V2Session):
+    """Advances one sequence of profile ``v2`` at a time; the parameters are those of `_Sharded`."""
+
+    _divided = _AdvancingState

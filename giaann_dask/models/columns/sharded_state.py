@@ -32,10 +32,10 @@ import numpy.typing as npt
 
 from giaann_dask.cluster import roles_of
 from giaann_dask.errors import ClusterError
-from giaann_dask.keys import NEURON_MASK, Integers
+from giaann_dask.keys import NEURON_MASK
 from giaann_dask.models.columns.state.activation import ActiveColumns, StateEntries
 from giaann_dask.models.generation_options import StateOptions
-from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
+from giaann_dask.spec import BRANCH_BITS
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -128,24 +128,6 @@ class StateActor:
         elif call.what != "begin":
             found = getattr(part, call.what)(*call.arguments)
         return found, part.nbytes
-
-
-def pivot_of(neuron: Integers) -> int | None:
-    """Return the neuron from which on a part's entries belong to another, or None when it is one neuron.
-
-    The begin of a column where there are two, for a column's entries change together.
-
-    Parameters
-    ----------
-    neuron : ndarray
-        Neuron keys of the entries, one or more, int64.
-    """
-    lowest, middle, highest = np.sort(neuron)[[0, (len(neuron) - 1) // 2, -1]].tolist()
-    column = middle >> FEATURE_BITS
-    for pivot in (column << FEATURE_BITS, (column + 1) << FEATURE_BITS, middle, highest):
-        if lowest < pivot <= highest:
-            return int(pivot)
-    return None
 
 
 class ShardActors:

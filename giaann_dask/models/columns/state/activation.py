@@ -12,6 +12,7 @@ changes only those that the step reached or that were burst since the last one: 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -24,12 +25,11 @@ from giaann_dask.keys import FEATURE_MASK, NEURON_MASK, SEGMENT_SHIFT, Integers
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.keyed_arrays import KeyedArrays
 from giaann_dask.models.columns.state.name_order import NameOrder
+from giaann_dask.models.generation_options import ENTRY_BYTES
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 
 Floats = npt.NDArray[np.float32]
-Marks = npt.NDArray[np.bool_]
 NEVER = -1
-_ONE_SEGMENT = 1 << SEGMENT_SHIFT
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,30 +110,120 @@ class StateEntries:
         """Return the number of entries."""
         return len(self.key)
 
-    def chosen(self, places: Marks) -> StateEntries:
-        """Return some of the entries."""
-        return StateEntries(self.key[places], self.value[places], self.time[places])
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """Signal that a source sends along its connections in one step.
+
+    Attributes
+    ----------
+    source : int
+        Neuron key of the source.
+    drive : float
+        Value that every connection carries; one of `Layout.drives`.
+    column_time : int
+        Number of noun tokens up to and including the source's token.
+    feature_time : int
+        Index of the source's token.
+    """
+
+    source: int
+    drive: float
+    column_time: int
+    feature_time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenTimes:
+    """The times of the token to be predicted.
+
+    Attributes
+    ----------
+    feature_time : int
+        Index of the token.
+    column_time : int
+        Number of noun tokens up to and including the token; when `open_noun` is set, before it.
+    open_noun : bool
+        Whether it is unknown if the token is a noun. Then every candidate is timed as what it
+        is: one more column for a concept's own neuron (feature 0), none for any other. This is
+        ours; the contract knows evaluation only, where the sentence is given.
+    """
+
+    feature_time: int
+    column_time: int
+    open_noun: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The neurons that can be predicted in a step, at least one.
+
+    Attributes
+    ----------
+    neuron : ndarray
+        Neuron keys, strictly ascending, thus in (column, feature) order; int64, shape
+        ``(candidates,)``.
+    value : ndarray
+        Their values, float32, shape ``(candidates,)``; may be zero or negative.
+    order : NameOrder
+        Which of equal ones is the first.
+    """
+
+    neuron: Integers
+    value: Floats
+    order: NameOrder = field(default_factory=NameOrder)
+
+    def __len__(self) -> int:
+        """Return the number of candidates."""
+        return len(self.neuron)
+
+    @cached_property
+    def best(self) -> int:
+        """Position of the first maximum."""
+        return self.order.first(self.neuron, self.value)
+
+    @property
+    def ties(self) -> Integers:
+        """Neuron keys of all candidates that share the largest value, ascending, int64."""
+        tied: Integers = self.neuron[self.value == self.value[self.best]]
+        return tied
+
+    def ranked(self, count: int) -> tuple[Integers, Floats]:
+        """Return the best candidates and their values.
+
+        Parameters
+        ----------
+        count : int
+            How many at most, 1 or more.
+
+        Returns
+        -------
+        neuron, value : ndarray
+            Largest value first, equal ones in the order of neurons, so that the first is `best`; int64
+            and float32, shape ``(min(count, candidates),)``.
+        """
+        places = self.order.best(self.neuron, self.value, count)
+        return self.neuron[places], self.value[places]
 
 
 class ActivationState:
-    """Activation and time of the entries of one sequence, changed in place.
+    """Activation and time of the entries of one sequence, or of some of its neurons, changed in place.
 
     An entry takes 24 to 48 bytes.
 
     Parameters
     ----------
-    entries : StateEntries, optional
-        The first entries; none by default.
+    layout : Layout
+        Of the network.
+    options : InferenceOptions
+        Rules of inference.
     """
 
-    def __init__(self, entries: StateEntries | None = None) -> None:
+    def __init__(self, layout: Layout, options: InferenceOptions) -> None:
+        self._layout, self._options = layout, options
         self._arrays = KeyedArrays(np.float32(0), np.int32(NEVER))
         # Positions of entries that are neither 0 nor 1, maybe, since they were last booleanised.
         self._pending: list[Integers] = []
-        if entries is not None:
-            position = self._arrays.take(entries.key)
-            self._values[position], self._times[position] = entries.value, entries.time
-            self._pending.append(np.flatnonzero(entries.value != np.sign(entries.value)))
 
     @property
     def _values(self) -> Floats:
@@ -147,11 +237,32 @@ class ActivationState:
         """Return the number of entries."""
         return len(self._arrays)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the entries."""
+        return ENTRY_BYTES * len(self)
+
     def copy(self) -> Self:
         """Return a state with the same entries that is changed independently."""
-        other = type(self)()
+        other = copy(self)
         other._arrays, other._pending = self._arrays.copy(), [*self._pending]
         return other
+
+    def put(self, content: KeyedArrays) -> None:
+        """Continue with the entries that another state has given away."""
+        self._arrays = content.copy()
+        value = self._values[: len(self)]
+        self._pending = [np.flatnonzero(value != np.sign(value))]
+
+    def divide(self) -> tuple[int, KeyedArrays] | None:
+        """Take away and return the upper half of the entries, with the neuron it begins with; None for one neuron."""
+        neuron = (self._arrays.keys[: len(self)] >> BRANCH_BITS) & NEURON_MASK
+        pivot = pivot_of(neuron)
+        if pivot is None:
+            return None
+        high = self._arrays.select(neuron >= pivot)
+        self.put(self._arrays.select(neuron < pivot))
+        return pivot, high
 
     def entries(self) -> StateEntries:
         """Return a copy of all entries, sorted."""
@@ -159,138 +270,125 @@ class ActivationState:
         order = np.argsort(key)
         return StateEntries(key[order], self._values[order], self._times[order])
 
-    def find(self, keys: Integers) -> tuple[Integers, Marks]:
-        """Look up target keys.
+    def values(self, keys: Integers) -> Floats:
+        """Return the values of the entries of target keys, 0 for missing entries; of the shape of the keys."""
+        return self._values_at(self._arrays.find(keys))
+
+    def activity(self, neuron: int) -> int:
+        """Return how many branches of a source are active (contract, section 8.4a).
+
+        A branch counts when it has an entry in the last segment, of whatever value, and the sum over
+        its segments is positive.
+        """
+        position = self._arrays.find(self._layout.entries(neuron))
+        # Values are never negative: a sum is positive where any value is.
+        positive = (self._values_at(position) > 0).any(0)
+        return int((positive & (position[-1] >= 0)).sum())
+
+    def burst(self, neuron: int) -> None:
+        """Add 1 to branch 0 of a neuron's last segment."""
+        position = self._arrays.take(self._layout.entries(neuron)[-1, :1])
+        self._values[position] += np.float32(1)
+        self._pending.append(position)
+
+    def deactivate(self, neuron: int) -> None:
+        """Set the strongest branch of a neuron to 0 (section 8.5).
+
+        The branch with the largest sum over segments, the lowest such branch. Its entries stay, as
+        zeros, with their times. A neuron without entries changes nothing.
+        """
+        position = self._arrays.find(self._layout.entries(neuron))
+        position = position[:, int(sum_segments(self._values_at(position)).argmax())]
+        self._values[position[position >= 0]] = 0
+
+    def propagate(self, target: Integers, pulse: Pulse) -> None:
+        """Push a source's row into the state (contract, section 8.4).
+
+        An entry is there afterwards for every connection that was kept, even when the drive is 0. Gating and timing
+        read the state, for all connections at once, as it was before the step.
 
         Parameters
         ----------
-        keys : ndarray
-            Target keys, int64, any shape.
+        target : ndarray
+            Target keys of the source's row, ascending, int64, shape ``(connections,)``.
+        pulse : Pulse
+            Drive and times of the source.
+        """
+        kept, columns = self._kept(target, pulse)
+        touched = self._arrays.take(kept)
+        self._values[touched] += np.float32(pulse.drive)
+        self._booleanise(touched)
+        if self._options.timing != "none":
+            self._times[touched[:columns]] = pulse.column_time
+            self._times[touched[columns:]] = pulse.feature_time
+
+    def score(self, connected: Integers, times: TokenTimes) -> Candidates | None:
+        """Return the connected neurons that have an entry in the last segment, with their values.
+
+        Parameters
+        ----------
+        connected : ndarray
+            Neuron keys as `connected_targets` returns them.
+        times : TokenTimes
+            Of the token to be predicted; read with timing ``"biased"`` only.
 
         Returns
         -------
-        position, found : ndarray
-            Position of each key's entry, int64, and whether it has one; both of the shape of `keys`. The position of a
-            key without an entry can be read, too.
+        Candidates or None
+            None when there is no candidate.
         """
-        position = self._arrays.find(keys)
-        return np.maximum(position, 0), position >= 0
+        grid = self._layout.grid
+        neuron = connected[(self._arrays.find((connected << BRANCH_BITS)[:, None] + grid[-1]) >= 0).any(1)]
+        if not len(neuron):
+            return None
+        # By segment, candidate and branch.
+        position = self._arrays.find(grid[:, None, :] + (neuron << BRANCH_BITS)[None, :, None])
+        value, found = self._values_at(position), position >= 0
+        if self._options.timing == "biased":
+            value = value - _penalty(self._times_at(position), neuron, times, self._layout)
+        # A branch without an entry is no 0 beside one with a negative value; a segment without any is.
+        value = np.where(found, value, np.float32(-np.inf)).max(2)
+        return Candidates(neuron, sum_segments(np.where(found.any(2), value, np.float32(0))))
 
-    def values(self, position: Integers, found: Marks) -> Floats:
-        """Return the values of the entries that `find` found, 0 for missing entries."""
-        return np.where(found, self._values[position], np.float32(0))
+    def _values_at(self, position: Integers) -> Floats:
+        """Return the values at some positions, 0 for missing entries."""
+        return np.where(position >= 0, self._values[position], np.float32(0))
 
-    def times(self, position: Integers, found: Marks) -> npt.NDArray[np.int32]:
-        """Return the times of the entries that `find` found, 0 for missing entries and missing times."""
-        return np.where(found, np.maximum(self._times[position], 0), np.int32(0))
+    def _times_at(self, position: Integers) -> npt.NDArray[np.int32]:
+        """Return the times at some positions, 0 for missing entries and missing times."""
+        return np.where(position >= 0, np.maximum(self._times[position], 0), np.int32(0))
 
-    def add(self, keys: Integers, amount: float) -> Integers:
-        """Add an amount to the entries of distinct keys, making those that are missing; return their positions."""
-        position = self._arrays.take(keys)
-        self._values[position] += np.float32(amount)
-        return position
-
-    def clear(self, position: Integers) -> None:
-        """Set the values of entries to 0."""
-        self._values[position] = 0
-
-    def set_time(self, position: Integers, time: int) -> None:
-        """Set the times of entries."""
-        self._times[position] = time
-
-    def mark_burst(self, position: Integers) -> None:
-        """Remember entries that have to be booleanised, though no connection may reach them."""
-        self._pending.append(position)
-
-    def booleanise(self, position: Integers, first_key: int | None) -> None:
-        """Set the values of reached entries, and of burst ones from a key on, to 1 where positive, else to 0.
-
-        Without a key only forget the burst ones.
-        """
-        burst, self._pending = self._pending, []
-        if first_key is None:
-            return
-        some = [each[self._arrays.keys[each] >= first_key] for each in burst]
-        changed = np.concatenate([position, *some])
+    def _booleanise(self, touched: Integers) -> None:
+        """Set values of reached entries, and of those that were burst, to 1 where positive, else to 0."""
+        first = self._options.boolean_from(self._layout.column_segments, len(self._layout.starts))
+        changed = np.concatenate([touched, *self._pending])
+        self._pending = []
+        changed = changed[self._arrays.keys[changed] >> SEGMENT_SHIFT >= first]
         self._values[changed] = np.sign(self._values[changed])
 
+    def _kept(self, target: Integers, pulse: Pulse) -> tuple[Integers, int]:
+        """Return the target keys that pass timing and gating, and how many are in column segments."""
+        columns = self._layout.column_segments
+        bounds = [*np.searchsorted(target, self._layout.starts).tolist(), len(target)]
+        edges = (0, bounds[1], bounds[columns], bounds[columns + 1], len(target))
+        if self._options.timing != "exact" and not self._options.sequential:
+            return target, edges[2]
+        first_column, next_columns, first_feature, next_features = (target[a:b] for a, b in pairwise(edges))
+        # The first segment of either kind has no segment before it and is never held back.
+        next_columns = self._passing(next_columns, pulse.column_time)
+        next_features = self._passing(next_features, pulse.feature_time)
+        kept = np.concatenate([first_column, next_columns, first_feature, next_features])
+        return kept, len(first_column) + len(next_columns)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pulse:
-    """Signal that a source sends along its connections in one step.
-
-    Attributes
-    ----------
-    drive : float
-        Value that every connection carries; one of `Layout.drives`.
-    column_time : int
-        Number of noun tokens up to and including the source's token.
-    feature_time : int
-        Index of the source's token.
-    """
-
-    drive: float
-    column_time: int
-    feature_time: int
-
-
-def source_activity(state: ActivationState, neuron: int, layout: Layout) -> int:
-    """Return how many branches of a source are active (contract, section 8.4a).
-
-    A branch counts when it has an entry in the last segment, of whatever value, and the sum over
-    its segments is positive.
-    """
-    position, found = state.find(layout.entries(neuron))
-    # Values are never negative: a sum is positive where any value is.
-    positive = (state.values(position, found) > 0).any(0)
-    return int((positive & found[-1]).sum())
-
-
-def burst(state: ActivationState, neuron: int, layout: Layout) -> None:
-    """Add 1 to branch 0 of a neuron's last segment."""
-    state.mark_burst(state.add(layout.entries(neuron)[-1, :1], 1.0))
-
-
-def deactivate(state: ActivationState, neuron: int, layout: Layout) -> None:
-    """Set the strongest branch of a neuron to 0 (section 8.5).
-
-    The branch with the largest sum over segments, the lowest such branch. Its entries stay, as
-    zeros, with their times. A neuron without entries changes nothing.
-    """
-    position, found = state.find(layout.entries(neuron))
-    branch = int(sum_segments(state.values(position, found)).argmax())
-    state.clear(position[:, branch][found[:, branch]])
-
-
-def propagate(
-    state: ActivationState, target: Integers, pulse: Pulse, *, layout: Layout, options: InferenceOptions
-) -> None:
-    """Push a source's row into the state (contract, section 8.4).
-
-    An entry is there afterwards for every connection that was kept, even when the drive is 0.
-
-    Parameters
-    ----------
-    state : ActivationState
-        Gating and timing read it, for all connections at once, as it was before the step.
-    target : ndarray
-        Target keys of the source's row, ascending, int64, shape ``(connections,)``.
-    pulse : Pulse
-        Drive and times of the source.
-    layout : Layout
-        Of the network.
-    options : InferenceOptions
-        Timing, activations and sequential gating.
-    """
-    kept, columns = _kept(state, target, pulse, layout, options)
-    touched = state.add(kept, pulse.drive)
-    if options.activations == "boolf":
-        state.booleanise(touched[columns:], int(layout.starts[layout.column_segments]))
-    else:
-        state.booleanise(touched, 0 if options.activations == "boolf+c" else None)
-    if options.timing != "none":
-        state.set_time(touched[:columns], pulse.column_time)
-        state.set_time(touched[columns:], pulse.feature_time)
+    def _passing(self, target: Integers, now: int) -> Integers:
+        """Return the target keys whose entry in the segment before allows them."""
+        position = self._arrays.find(target - (1 << SEGMENT_SHIFT))
+        allowed = np.ones(len(target), np.bool_)
+        if self._options.sequential:
+            allowed = self._values_at(position) > 0
+        if self._options.timing == "exact":
+            allowed = allowed & (self._times_at(position) == now - 1)
+        return target[allowed]
 
 
 def sum_segments(values: Floats) -> Floats:
@@ -301,32 +399,55 @@ def sum_segments(values: Floats) -> Floats:
     return total
 
 
-def _kept(
-    state: ActivationState, target: Integers, pulse: Pulse, layout: Layout, options: InferenceOptions
-) -> tuple[Integers, int]:
-    """Return the target keys that pass timing and gating, and how many are in column segments."""
-    columns = layout.column_segments
-    bounds = [*np.searchsorted(target, layout.starts).tolist(), len(target)]
-    edges = (0, bounds[1], bounds[columns], bounds[columns + 1], len(target))
-    if options.timing != "exact" and not options.sequential:
-        return target, edges[2]
-    first_column, next_columns, first_feature, next_features = (target[a:b] for a, b in pairwise(edges))
-    # The first segment of either kind has no segment before it and is never held back.
-    next_columns = _passing(state, next_columns, pulse.column_time, options)
-    next_features = _passing(state, next_features, pulse.feature_time, options)
-    kept = np.concatenate([first_column, next_columns, first_feature, next_features])
-    return kept, len(first_column) + len(next_columns)
+def connected_targets(target: Integers, layout: Layout) -> Integers:
+    """Return the connected set of a source (contract, section 8.3).
+
+    Parameters
+    ----------
+    target : ndarray
+        Target keys of the source's row, ascending, int64, shape ``(connections,)``.
+    layout : Layout
+        Of the network.
+
+    Returns
+    -------
+    ndarray
+        Neuron keys with a connection in the last segment on any branch, ascending, distinct,
+        int64.
+    """
+    begin = int(np.searchsorted(target, layout.starts[layout.last_segment]))
+    return np.unique((target[begin:] >> BRANCH_BITS) & NEURON_MASK)
 
 
-def _passing(state: ActivationState, target: Integers, now: int, options: InferenceOptions) -> Integers:
-    """Return the target keys whose entry in the segment before allows them."""
-    position, found = state.find(target - _ONE_SEGMENT)
-    allowed = np.ones_like(found)
-    if options.sequential:
-        allowed = state.values(position, found) > 0
-    if options.timing == "exact":
-        allowed = allowed & (state.times(position, found) == now - 1)
-    return target[allowed]
+def _penalty(time: npt.NDArray[np.int32], neuron: Integers, times: TokenTimes, layout: Layout) -> Floats:
+    """Return how far entries are from the time expected of their segment.
+
+    `time` has shape ``(segments, candidates, branches)``, int32; so has the result, float32.
+    """
+    columns, features = layout.column_segments, layout.feature_segments
+    later = times.open_noun & ((neuron & FEATURE_MASK) == 0)
+    in_columns = times.column_time + later - np.arange(columns, 0, -1)[:, None]
+    in_features = np.broadcast_to(times.feature_time - np.arange(features, 0, -1)[:, None], (features, len(neuron)))
+    expected = np.concatenate([in_columns, in_features])
+    return np.abs(expected[:, :, None] - time).astype(np.float32)
+
+
+def pivot_of(neuron: Integers) -> int | None:
+    """Return the neuron from which on a part's entries belong to another, or None when it is one neuron.
+
+    The begin of a column where there are two, for a column's entries change together.
+
+    Parameters
+    ----------
+    neuron : ndarray
+        Neuron keys of the entries, one or more, int64.
+    """
+    lowest, middle, highest = np.sort(neuron)[[0, (len(neuron) - 1) // 2, -1]].tolist()
+    column = middle >> FEATURE_BITS
+    for pivot in (column << FEATURE_BITS, (column + 1) << FEATURE_BITS, middle, highest):
+        if lowest < pivot <= highest:
+            return int(pivot)
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -387,153 +508,3 @@ class ActiveColumns:
 
     def _chosen(self, places: npt.NDArray[np.int64]) -> ActiveColumns:
         return ActiveColumns(self.column[places], self.activation[places])
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """The neurons that can be predicted in a step, at least one.
-
-    Attributes
-    ----------
-    neuron : ndarray
-        Neuron keys, strictly ascending, thus in (column, feature) order; int64, shape
-        ``(candidates,)``.
-    value : ndarray
-        Their values, float32, shape ``(candidates,)``; may be zero or negative.
-    order : NameOrder
-        Which of equal ones is the first.
-    """
-
-    neuron: Integers
-    value: Floats
-    order: NameOrder = field(default_factory=NameOrder)
-
-    def __len__(self) -> int:
-        """Return the number of candidates."""
-        return len(self.neuron)
-
-    @cached_property
-    def best(self) -> int:
-        """Position of the first maximum."""
-        return self.order.first(self.neuron, self.value)
-
-    @property
-    def ties(self) -> Integers:
-        """Neuron keys of all candidates that share the largest value, ascending, int64."""
-        tied: Integers = self.neuron[self.value == self.value[self.best]]
-        return tied
-
-    def ranked(self, count: int) -> tuple[Integers, Floats]:
-        """Return the best candidates and their values.
-
-        Parameters
-        ----------
-        count : int
-            How many at most, 1 or more.
-
-        Returns
-        -------
-        neuron, value : ndarray
-            Largest value first, equal ones in the order of neurons, so that the first is `best`; int64
-            and float32, shape ``(min(count, candidates),)``.
-        """
-        places = self.order.best(self.neuron, self.value, count)
-        return self.neuron[places], self.value[places]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenTimes:
-    """The times of the token to be predicted.
-
-    Attributes
-    ----------
-    feature_time : int
-        Index of the token.
-    column_time : int
-        Number of noun tokens up to and including the token; when `open_noun` is set, before it.
-    open_noun : bool
-        Whether it is unknown if the token is a noun. Then every candidate is timed as what it
-        is: one more column for a concept's own neuron (feature 0), none for any other. This is
-        ours; the contract knows evaluation only, where the sentence is given.
-    """
-
-    feature_time: int
-    column_time: int
-    open_noun: bool = False
-
-
-def connected_targets(target: Integers, layout: Layout) -> Integers:
-    """Return the connected set of a source (contract, section 8.3).
-
-    Parameters
-    ----------
-    target : ndarray
-        Target keys of the source's row, ascending, int64, shape ``(connections,)``.
-    layout : Layout
-        Of the network.
-
-    Returns
-    -------
-    ndarray
-        Neuron keys with a connection in the last segment on any branch, ascending, distinct,
-        int64.
-    """
-    begin = int(np.searchsorted(target, layout.starts[layout.last_segment]))
-    return np.unique((target[begin:] >> BRANCH_BITS) & NEURON_MASK)
-
-
-def score_candidates(
-    state: ActivationState,
-    connected: Integers,
-    times: TokenTimes,
-    *,
-    layout: Layout,
-    options: InferenceOptions,
-) -> Candidates | None:
-    """Return the connected neurons that have an entry in the last segment, with their values.
-
-    Parameters
-    ----------
-    state : ActivationState
-        The state after the source was deactivated.
-    connected : ndarray
-        Neuron keys as `connected_targets` returns them.
-    times : TokenTimes
-        Of the token to be predicted; read with timing ``"biased"`` only.
-    layout : Layout
-        Of the network.
-    options : InferenceOptions
-        The timing.
-
-    Returns
-    -------
-    Candidates or None
-        None when there is no candidate.
-    """
-    base = connected << BRANCH_BITS
-    _, found = state.find(base[:, None] + layout.grid[-1])
-    chosen = found.any(1)
-    neuron, base = connected[chosen], base[chosen]
-    if not len(neuron):
-        return None
-    # By segment, candidate and branch.
-    position, found = state.find(layout.grid[:, None, :] + base[None, :, None])
-    value = state.values(position, found)
-    if options.timing == "biased":
-        value = value - _penalty(state.times(position, found), neuron, times, layout)
-    # A branch without an entry is no 0 beside one with a negative value; a segment without any is.
-    value = np.where(found, value, np.float32(-np.inf)).max(2)
-    return Candidates(neuron, sum_segments(np.where(found.any(2), value, np.float32(0))))
-
-
-def _penalty(time: npt.NDArray[np.int32], neuron: Integers, times: TokenTimes, layout: Layout) -> Floats:
-    """Return how far entries are from the time expected of their segment.
-
-    `time` has shape ``(segments, candidates, branches)``, int32; so has the result, float32.
-    """
-    columns, features = layout.column_segments, layout.feature_segments
-    later = times.open_noun & ((neuron & FEATURE_MASK) == 0)
-    in_columns = times.column_time + later - np.arange(columns, 0, -1)[:, None]
-    in_features = np.broadcast_to(times.feature_time - np.arange(features, 0, -1)[:, None], (features, len(neuron)))
-    expected = np.concatenate([in_columns, in_features])
-    return np.abs(expected[:, :, None] - time).astype(np.float32)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -28,7 +27,6 @@ from giaann_dask.text.attachments import Attachments
 Mode = Literal["delimiter", "internal"]
 StopReason = Literal["no connections", "no candidates", "rejected"]
 Choice = Callable[[int, Candidates], int]
-State = TypeVar("State")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -279,6 +277,13 @@ class Contribution:
     contribution: float
 
 
+class SequenceState(Protocol):
+    """State of one sequence, changed in place by its steps."""
+
+    def entries(self) -> StateEntries | None:
+        """Return a copy of the entries, sorted, where all of them are in this process."""
+
+
 class FeedRules(Protocol):
     """The part of the rules of inference that the loop reads."""
 
@@ -287,6 +292,7 @@ class FeedRules(Protocol):
         """Source of the next step of a given sequence: its own token or the prediction."""
 
 
+State = TypeVar("State", bound=SequenceState)
 Rules = TypeVar("Rules", bound=FeedRules)
 
 
@@ -399,7 +405,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
             result, found = self._advance(state, source, token, decoding)
             steps.append(result)
             if observer is not None:
-                snapshot = StateSnapshot(partial(self._entries, state))
+                snapshot = StateSnapshot(state.entries)
                 observer(StepTrace(result, found, snapshot))
                 snapshot.expire()
             if result.next is None:
@@ -436,7 +442,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
                 number=prompt.number,
             )
             result, found = self._advance(state, source, token, decoding)
-            snapshot = StateSnapshot(partial(self._entries, state))
+            snapshot = StateSnapshot(state.entries)
             yield StepTrace(result, found, snapshot, None if given else self._active_columns(state))
             snapshot.expire()
             if result.next is None:
@@ -462,19 +468,19 @@ class SequenceSession(ABC, Generic[State, Rules]):
             left out, and so is one to a branch that was deactivated later.
         """
 
+    @property
     @abstractmethod
+    def new_state(self) -> Callable[[], State]:
+        """Called without arguments, returns the state before the first step of a sequence; may be sent to workers."""
+
     def _begin(self) -> State:
-        """Return the state before the first step of a sequence."""
+        return self.new_state()
 
     @abstractmethod
     def _advance(
         self, state: State, source: int, token: Token, decoding: DecodingStrategy
     ) -> tuple[StepResult, Candidates | None]:
         """Change the state by one step; return its record and its candidates."""
-
-    @abstractmethod
-    def _entries(self, state: State) -> StateEntries | None:
-        """Return a copy of the state's entries, sorted, where all of them are in this process."""
 
     def _active_columns(self, state: State) -> ActiveColumns | None:
         """Return the strongest columns for the trace of a prediction, where only these are known of the state."""

@@ -1,17 +1,16 @@
 """Advance one sequence by one step of profile ``v1``, however the state is stored.
 
 Follows section 8 of the contract: the order of the sub-steps, the modes, the selection and what is fed to the next
-step. `Session`, the reference implementation, pushes whole rows into one state, and
-`giaann_dask.models.columns.sharded_sessions` into a state on several workers; `giaann_dask.models.columns.v1.kernels`
-follows the same rules in compiled code.
+step. The state is in this process, or in parts on several workers (`giaann_dask.models.columns.sharded_sessions`);
+`giaann_dask.models.columns.v1.kernels` follows the same rules in compiled code.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
-from typing import Generic
+from functools import cached_property, partial
+from typing import Protocol
 
 import numpy as np
 
@@ -23,12 +22,7 @@ from giaann_dask.models.columns.state.activation import (
     Pulse,
     StateEntries,
     TokenTimes,
-    burst,
     connected_targets,
-    deactivate,
-    propagate,
-    score_candidates,
-    source_activity,
 )
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.session import (
@@ -36,7 +30,6 @@ from giaann_dask.models.columns.state.session import (
     DecodingStrategy,
     Mode,
     SequenceSession,
-    State,
     StepResult,
     Token,
 )
@@ -46,8 +39,45 @@ from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 _NO_ROW = Row(np.zeros(0, np.int64), np.zeros(0, np.int32))
 
 
-class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
-    """Advances one sequence at a time by the rules of profile ``v1``; the parameters are those of `SequenceSession`."""
+class ColumnState(Protocol):
+    """State of one sequence, however it is stored; its methods are those of `ActivationState`."""
+
+    def burst(self, neuron: int) -> None:
+        """Burst a neuron."""
+
+    def activity(self, neuron: int) -> int:
+        """Return how many branches of a neuron are active."""
+
+    def propagate(self, target: Integers, pulse: Pulse) -> None:
+        """Push a source's row into the state."""
+
+    def deactivate(self, neuron: int) -> None:
+        """Set the strongest branch of a neuron to 0."""
+
+    def score(self, connected: Integers, times: TokenTimes) -> Candidates | None:
+        """Return which connected neurons can be predicted, with their values."""
+
+    def entries(self) -> StateEntries | None:
+        """Return a copy of the entries, sorted, where all of them are in this process."""
+
+
+class Session(SequenceSession[ColumnState, InferenceOptions]):
+    """Advances one sequence at a time by pushing whole rows into a state, the reference implementation.
+
+    The parameters are those of `SequenceSession`.
+
+    Examples
+    --------
+    >>> from giaann_dask.rows.source import RunRows
+    >>> from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence
+    >>> from giaann_dask.runs.run import Run
+    >>> from giaann_dask.spec import Specification
+    >>> flags = FlagTable(np.zeros(1, bool), np.full(1, -1))
+    >>> session = Session(Specification(), RunRows([Run.empty()], lambda neuron: 0), flags)
+    >>> prompt = PreparedSequence(neuron=np.array([0]), noun=np.array([True]), number=0)
+    >>> list(session.stream(prompt, 3))[-1].result.end
+    'no connections'
+    """
 
     _rules_type = InferenceOptions
 
@@ -55,40 +85,25 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
     def _layout(self) -> Layout:
         return Layout.of(self.specification)
 
-    @abstractmethod
-    def _burst(self, state: State, neuron: int) -> None:
-        """Burst a neuron."""
+    @property
+    def new_state(self) -> Callable[[], ActivationState]:
+        """See `SequenceSession.new_state`."""
+        return partial(ActivationState, self._layout, self.options)
 
-    @abstractmethod
-    def _activity(self, state: State, neuron: int) -> int:
-        """Return how many branches of a neuron are active."""
-
-    @abstractmethod
-    def _propagate(self, state: State, source: int, target: Integers, pulse: Pulse) -> None:
-        """Push a source's row into the state."""
-
-    @abstractmethod
-    def _deactivate(self, state: State, neuron: int) -> None:
-        """Set the strongest branch of a neuron to 0."""
-
-    @abstractmethod
-    def _score(self, state: State, connected: Integers, times: TokenTimes) -> Candidates | None:
-        """Return which connected neurons can be predicted, with their values."""
-
-    def _targets(self, source: int) -> Integers:
+    def _row(self, source: int) -> tuple[Integers]:
         """Return the target keys of a source's row, ascending."""
-        return (self.rows.row(source) or _NO_ROW).target
+        return ((self.rows.row(source) or _NO_ROW).target,)
 
     def _advance(
-        self, state: State, source: int, token: Token, decoding: DecodingStrategy
+        self, state: ColumnState, source: int, token: Token, decoding: DecodingStrategy
     ) -> tuple[StepResult, Candidates | None]:
         """Do one step, sub-steps 1 to 6 of section 8."""
         index = token.times.feature_time
         if index == 0:
-            self._burst(state, source)
+            state.burst(source)
         # Nothing was a source before the first step, and the first token is given.
-        target = self._targets(source) if index else None
-        activity = self._activity(state, source) if index else None
+        target = self._row(source)[0] if index else None
+        activity = state.activity(source) if index else None
         result = StepResult(
             index=index,
             seed=token.seed,
@@ -100,16 +115,16 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         if connected is not None and decoding.feed == "prediction" and not len(connected):
             return replace(result, stop="no connections"), None
         if activity is not None and target is not None:
-            self._propagate(state, source, target, self._pulse(activity, result))
-        self._deactivate(state, source)
+            state.propagate(target, self._pulse(activity, result))
+        state.deactivate(source)
         mode = self.flags.mode(feature_of(source), token.number)
         if connected is not None:
-            found = self._score(state, connected, token.times)
+            found = state.score(connected, token.times)
             found = None if found is None else replace(found, order=self.flags.order)
             result = self._predict(replace(result, mode=mode), found, token, decoding)
             return result, found
         next_source = _next_target(source, token, mode)
-        self._burst(state, next_source)
+        state.burst(next_source)
         return replace(result, next=next_source), None
 
     def _predict(
@@ -141,7 +156,8 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
 
     def _pulse(self, activity: int, step: StepResult) -> Pulse:
         """Return the pulse of the source of a step."""
-        return Pulse(drive=self._layout.drives[activity], column_time=step.column_time, feature_time=step.index - 1)
+        drive = self._layout.drives[activity]
+        return Pulse(source=step.source, drive=drive, column_time=step.column_time, feature_time=step.index - 1)
 
     def explain(self, steps: tuple[StepResult, ...], index: int) -> tuple[Contribution, ...]:
         """Return the connections that raised the predicted neuron; see `SequenceSession.explain`.
@@ -153,19 +169,19 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         neuron = steps[index].predicted
         if neuron is None:
             return ()
-        state, layout = ActivationState(), self._layout
+        state = self.new_state()
         found: list[Contribution] = []
         for step in steps[: index + 1]:
             if step.index:
                 found.extend(self._replay(state, neuron, step))
             elif step.source == neuron:
-                burst(state, neuron, layout)
+                state.burst(neuron)
             if step.source == neuron:
-                deactivate(state, neuron, layout)
-                values = state.values(*state.find(layout.entries(neuron)))
+                state.deactivate(neuron)
+                values = state.values(self._layout.entries(neuron))
                 found = [item for item in found if values[item.segment, item.branch] > 0]
             if step.seed and step.next == neuron:
-                burst(state, neuron, layout)
+                state.burst(neuron)
         return tuple(found)
 
     def _replay(self, state: ActivationState, neuron: int, step: StepResult) -> list[Contribution]:
@@ -174,53 +190,13 @@ class Stepper(SequenceSession[State, InferenceOptions], Generic[State]):
         begins, ends = row.target.searchsorted(first), row.target.searchsorted(first + (1 << BRANCH_BITS))
         at = join_ranges(begins, ends - begins)
         target = row.target[at]
-        before = state.values(*state.find(target))
-        propagate(state, target, self._pulse(step.activity or 0, step), layout=self._layout, options=self.options)
-        rise = state.values(*state.find(target)) - before
+        before = state.values(target)
+        state.propagate(target, self._pulse(step.activity or 0, step))
+        rise = state.values(target) - before
         segment, _, branch = unpack_target(target)
         strength = self.specification.strengths(row.strength[at])
         columns = zip(segment.tolist(), branch.tolist(), strength.tolist(), rise.tolist(), strict=True)
         return [Contribution(step.index, step.source, *item) for item in columns if item[-1] > 0]
-
-
-class Session(Stepper[ActivationState]):
-    """Advances one sequence at a time by pushing whole rows into one state, the reference implementation.
-
-    The parameters are those of `SequenceSession`.
-
-    Examples
-    --------
-    >>> from giaann_dask.rows.source import RunRows
-    >>> from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence
-    >>> from giaann_dask.runs.run import Run
-    >>> from giaann_dask.spec import Specification
-    >>> flags = FlagTable(np.zeros(1, bool), np.full(1, -1))
-    >>> session = Session(Specification(), RunRows([Run.empty()], lambda neuron: 0), flags)
-    >>> prompt = PreparedSequence(neuron=np.array([0]), noun=np.array([True]), number=0)
-    >>> list(session.stream(prompt, 3))[-1].result.end
-    'no connections'
-    """
-
-    def _begin(self) -> ActivationState:
-        return ActivationState()
-
-    def _burst(self, state: ActivationState, neuron: int) -> None:
-        burst(state, neuron, self._layout)
-
-    def _activity(self, state: ActivationState, neuron: int) -> int:
-        return source_activity(state, neuron, self._layout)
-
-    def _propagate(self, state: ActivationState, source: int, target: Integers, pulse: Pulse) -> None:
-        propagate(state, target, pulse, layout=self._layout, options=self.options)
-
-    def _deactivate(self, state: ActivationState, neuron: int) -> None:
-        deactivate(state, neuron, self._layout)
-
-    def _score(self, state: ActivationState, connected: Integers, times: TokenTimes) -> Candidates | None:
-        return score_candidates(state, connected, times, layout=self._layout, options=self.options)
-
-    def _entries(self, state: ActivationState) -> StateEntries:
-        return state.entries()
 
 
 def _next_target(source: int, token: Token, mode: Mode | None) -> int:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import OptionError
-from giaann_dask.keys import Integers, feature_of, unpack_neuron, unpack_target
-from giaann_dask.models.columns.state.activation import Candidates, StateEntries
+from giaann_dask.keys import SEGMENT_SHIFT, Integers, feature_of, unpack_neuron, unpack_target
+from giaann_dask.models.columns.state.activation import Candidates
 from giaann_dask.models.columns.state.inference_options import CandidateSelection, LegacyOptions, LifOptions, V2Options
 from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.session import (
@@ -267,8 +268,14 @@ class V2Session(SequenceSession[AdvancingState, V2Options]):
             return explain_lif(done, neuron, self._whole_row, layout=self._layout, options=dynamics)
         return explain_legacy(done, neuron, self._whole_row, layout=self._layout, options=dynamics)
 
-    def _begin(self) -> AdvancingState:
-        return new_state(self._layout, self.options.dynamics)
+    @property
+    def new_state(self) -> Callable[[], AdvancingState]:
+        """See `SequenceSession.new_state`."""
+        return partial(new_state, self._layout, self.options.dynamics)
+
+    def _can_send(self, target: Integers) -> bool:
+        """Return whether a source with these target keys can lead to a prediction at all."""
+        return len(target) > 0 and (self._layout.soma or int(target[-1] >> SEGMENT_SHIFT) == self._layout.last)
 
     def _advance(
         self, state: AdvancingState, source: int, token: Token, decoding: DecodingStrategy
@@ -285,7 +292,7 @@ class V2Session(SequenceSession[AdvancingState, V2Options]):
         neuron, score = _NO_TARGETS, _NO_STRENGTHS
         if clock.token:
             row = self._row(source)
-            if decoding.feed == "prediction" and not token.seed and not state.can_send(row[0]):
+            if decoding.feed == "prediction" and not token.seed and not self._can_send(row[0]):
                 return StepResult(**known, stop="no connections"), None
             known["activity"], neuron, score = state.advance(source, row, clock)
         found = None
@@ -343,12 +350,4 @@ class V2Session(SequenceSession[AdvancingState, V2Options]):
         return self._targets(row), self.specification.strengths(row.strength).astype(np.float32)
 
     def _targets(self, row: Row) -> Integers:
-        return _writeable(require_layout(row.target, self.specification.last_segment + 1, self.specification.branches))
-
-    def _entries(self, state: AdvancingState) -> StateEntries | None:
-        return state.entries()
-
-
-def _writeable(target: Integers) -> Integers:
-    """Return a writeable array, for which kernels are compiled already; arrays from Dask may be read-only."""
-    return target if target.flags.writeable else target.copy()
+        return require_layout(row.target, self.specification.last_segment + 1, self.specification.branches)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import Any, NamedTuple, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, pack_target
-from giaann_dask.models.columns.state.activation import StateEntries
+from giaann_dask.models.columns.state.activation import StateEntries, pivot_of
 from giaann_dask.models.columns.state.inference_options import LegacyOptions, LifOptions
 from giaann_dask.models.columns.state.keyed_arrays import KeyedArrays
 from giaann_dask.models.columns.v2 import dynamics
@@ -32,37 +32,16 @@ from giaann_dask.models.columns.v2.dynamics import (
 )
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
+# Neurons of a state with their entries, the steps after which columns moved on, and the last moment that has begun.
+GivenNeurons: TypeAlias = "tuple[KeyedArrays, npt.NDArray[np.bool_], int]"
 _FIRST_STEPS = 1 << 8
 # Beyond it the weight of an entry has long been 0 in float32.
 _LONGEST_TIME = 1 << 12
 
 
-class SavedNeurons(NamedTuple):
-    """Entries of some neurons and what a state of them needs to go on.
-
-    Attributes
-    ----------
-    columns : tuple of ndarray
-        The arrays of their `EntryTable`, without those that are not used.
-    advanced : ndarray
-        Steps after which columns moved on, bool; empty without a soma.
-    moment : int
-        The last one that has begun.
-    """
-
-    columns: tuple[npt.NDArray[np.generic], ...]
-    advanced: npt.NDArray[np.bool_]
-    moment: int
-
-
-class AdvancingState(ABC):
+class AdvancingState(Protocol):
     """State of one sequence, changed in place by its steps."""
 
-    @abstractmethod
-    def can_send(self, target: Integers) -> bool:
-        """Return whether a source with these target keys can lead to a prediction at all."""
-
-    @abstractmethod
     def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
         """Send along a source's row; return the gate and the candidates.
 
@@ -83,16 +62,14 @@ class AdvancingState(ABC):
             Candidates, ascending, and their values; int64 and float32.
         """
 
-    @abstractmethod
     def settle(self, source: int, following: int, clock: Clock) -> None:
         """End a step, of which `following` is the next source."""
 
-    @abstractmethod
     def entries(self) -> StateEntries | None:
         """Return a copy of the entries as they are after the last step, sorted, where all of them are here."""
 
 
-class SequenceState(AdvancingState):
+class SequenceState(ABC):
     """Entries of one sequence in this process.
 
     Parameters
@@ -118,13 +95,19 @@ class SequenceState(AdvancingState):
         gate = self.gate(source, clock)
         return gate, *self.send(*row, source, gate, clock)
 
+    def send(self, target: Integers, strength: Floats, source: int, gate: int, clock: Clock) -> tuple[Integers, Floats]:
+        """Send along a source's row, or the part of it that ends at this state's neurons; return the candidates."""
+        # Arrays from Dask may be read-only, for which steps are not compiled.
+        target, strength = np.require(target, requirements="W"), np.require(strength, requirements="W")
+        return self._send((target, strength), source, gate, clock)
+
     @abstractmethod
     def gate(self, source: int, clock: Clock) -> int:
         """Return 1 if a source is active enough to send, else 0; the parameters are those of `advance`."""
 
     @abstractmethod
-    def send(self, target: Integers, strength: Floats, source: int, gate: int, clock: Clock) -> tuple[Integers, Floats]:
-        """Send along a source's row, or the part of it that ends at this state's neurons; return the candidates."""
+    def _send(self, row: tuple[Integers, Floats], source: int, gate: int, clock: Clock) -> tuple[Integers, Floats]:
+        """Send along target keys and strengths, as `send`."""
 
     @abstractmethod
     def settle(self, source: int, following: int, clock: Clock, here: tuple[bool, bool] = (True, True)) -> None:
@@ -160,16 +143,19 @@ class SequenceState(AdvancingState):
         other._arrays, other._advanced = self._arrays.copy(), self._advanced.copy()
         return other
 
-    def save(self, chosen: npt.NDArray[np.bool_]) -> SavedNeurons:
-        """Return a copy of some neurons; `chosen` is true for them, in the order of `neuron`."""
-        return SavedNeurons(tuple(each[chosen] for each in self._columns), self._advanced.copy(), self._moment)
+    def put(self, content: GivenNeurons) -> None:
+        """Continue with the neurons that another state has given away."""
+        arrays, advanced, self._moment = content
+        self._arrays, self._advanced = arrays.copy(), advanced.copy()
 
-    def restore(self, saved: SavedNeurons) -> None:
-        """Add neurons to a state without any, and go on at their moment."""
-        self._take(saved.columns[0].astype(np.int64))
-        for column, values in zip(self._columns, saved.columns, strict=True):
-            column[...] = values
-        self._advanced, self._moment = saved.advanced.copy(), saved.moment
+    def divide(self) -> tuple[int, GivenNeurons] | None:
+        """Take away and return the upper half of the neurons, with the one it begins with; None for one neuron."""
+        pivot = pivot_of(self.neuron)
+        if pivot is None:
+            return None
+        high = self._arrays.select(self.neuron >= pivot)
+        self._arrays = self._arrays.select(self.neuron < pivot)
+        return pivot, (high, self._advanced, self._moment)
 
     @property
     def _table(self) -> EntryTable:
@@ -241,23 +227,19 @@ class LifState(SequenceState):
             clear_source=options.clear_source,
         )
 
-    def can_send(self, target: Integers) -> bool:
-        """Return whether a source has any connection."""
-        return len(target) > 0
-
     def gate(self, source: int, clock: Clock) -> int:
         """See `SequenceState.gate`."""
         self._moment = 2 * clock.token
         own = self._take_one(source)
         return int(dynamics.lif_gate(self._table, own, clock.token, self._advanced, self._rules))
 
-    def send(self, target: Integers, strength: Floats, source: int, gate: int, clock: Clock) -> tuple[Integers, Floats]:
-        """See `SequenceState.send`."""
+    def _send(self, row: tuple[Integers, Floats], source: int, gate: int, clock: Clock) -> tuple[Integers, Floats]:
+        target, _ = row
         self._moment = 2 * clock.token
         history = clock.token, self._advanced, self._rules
         if gate:
             slots = self._take(_neurons_of(target))
-            dynamics.lif_send(self._table, slots, (target, strength), *history)
+            dynamics.lif_send(self._table, slots, row, *history)
         neuron, score = dynamics.lif_scores(
             self._table, self._place(source), self._find(self._ending(target)), *history
         )
@@ -307,21 +289,17 @@ class LegacyState(SequenceState):
         distances = np.arange(_LONGEST_TIME if options.timing == "biased" else 1, dtype=np.float64)
         self._powers = (np.float64(np.float32(options.penalty)) ** distances).astype(np.float32)
 
-    def can_send(self, target: Integers) -> bool:
-        """Return whether a source has a connection to the segment of adjacent tokens."""
-        return len(target) > 0 and int(target[-1] >> SEGMENT_SHIFT) == self._layout.last
-
     def gate(self, source: int, clock: Clock) -> int:
         """See `SequenceState.gate`."""
         self._moment = 2 * clock.token
         own = self._place(source)
         return 0 if own == ABSENT else int(dynamics.legacy_gate(self._table, own, clock.token, self._rules))
 
-    def send(self, target: Integers, strength: Floats, source: int, gate: int, clock: Clock) -> tuple[Integers, Floats]:
-        """See `SequenceState.send`."""
+    def _send(self, row: tuple[Integers, Floats], source: int, gate: int, clock: Clock) -> tuple[Integers, Floats]:
+        target, _ = row
         self._moment = 2 * clock.token
         slots = self._take(_neurons_of(target))
-        dynamics.legacy_send(self._table, slots, (target, strength), gate, clock, self._rules)
+        dynamics.legacy_send(self._table, slots, row, gate, clock, self._rules)
         self._moment = 2 * clock.token + 1
         own = self._place(source)
         if own != ABSENT:
