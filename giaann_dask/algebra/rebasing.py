@@ -114,8 +114,8 @@ def _keep(client: Client, uncommitted: UncommittedState, place: Path, observer: 
     placement = placement_of(uncommitted.regions, uncommitted.snapshot)
     origins, numbers = contents.origins, None
     parts: dict[int, list[Future]] = defaultdict(list)
-    for region, run in uncommitted.regions.with_stored(uncommitted.snapshot).references():
-        parts[region].append(uncommitted.regions.tasks.alone(run))
+    for run in uncommitted.regions.with_stored(uncommitted.snapshot).references():
+        parts[run.region].append(uncommitted.regions.tasks.alone(run))
     changed = list(range(len(entries)))
     stored = before.ledger()
     difference = old.specification.is_order_free and not whole

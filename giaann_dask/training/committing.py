@@ -211,16 +211,14 @@ def commit_regions(
     fork, name = store.fork(session), uuid.uuid4().hex
     attempt = _Attempt(*place, name, "" if last and not opens else name)
     with regions.tasks.submitter.together():
-        references = regions.with_stored(snapshot).references()
-        names = [region for region, _ in references]
-        packed = list(zip(names, regions.tasks.pack_all(references), strict=True))
-        written = _write(regions, fork, attempt, [pair for pair in packed if not pair[1].stored])
+        packed = regions.tasks.pack_all(regions.with_stored(snapshot).references())
+        written = _write(regions, fork, attempt, [run for run in packed if not run.stored])
     placement = placement_of(regions, snapshot)
     store.write_content(session, stored, contents.content(placement))
-    sizes = {run.identity: size for (_, run), size in zip(packed, _sizes(packed), strict=True)}
+    sizes = {run.identity: size for run, size in zip(packed, sizes_of(packed), strict=True)}
     # Runs of rounds that did not touch their region are empty, and left out.
     empty = {identity for identity, size in sizes.items() if size.empty}
-    kept = [(region, run) for region, run in packed if run.identity not in empty]
+    kept = [run for run in packed if run.identity not in empty]
     # Counting the distinct entries of a region reads its runs, so it is done once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
     derived = model_of(contents.manifest.specification).derived(contents.manifest.specification) if last else None
@@ -228,13 +226,13 @@ def commit_regions(
     if derived is not None and _derives_tables(contents.manifest, kept, sizes, stored.repeated_connections):
         repeats = _write_derived(regions, derived, (fork, name), kept, placement)
     counts = counts_of(countings)
-    measured = [(region, run, sizes[run.identity]) for region, run in kept]
+    measured = [(run, sizes[run.identity]) for run in kept]
     manifest = _manifest(replace(contents.manifest, rounds=snapshot.rounds), placement, measured, counts, last=last)
     forks, summary = _wait_written(written, repeats, name)
     commit = store.commit(session, forks, stored, manifest, repeats=summary, note=contents.note)
     if last and not opens:
         return commit
-    continued = _continued(regions, [pair for pair in kept if not pair[1].stored], commit, attempt)
+    continued = _continued(regions, [run for run in kept if not run.stored], commit, attempt)
     if last:
         # One by one, as predictions look for them.
         regions.continue_stored(replace(continued, tables=()), measure=False)
@@ -261,16 +259,16 @@ def _wait_written(
     return [*forks, *more], StoredRepeats(name, sum(small))
 
 
-def _continued(regions: Regions, new: Sequence[tuple[int, RunReference]], commit: str, attempt: _Attempt) -> StoredRuns:
+def _continued(regions: Regions, new: Sequence[RunReference], commit: str, attempt: _Attempt) -> StoredRuns:
     """Return how the runs that a commit has added are opened from the store."""
     reads = {
         run.identity: partial(
-            _open, regions, region, RunPlace(attempt.path, commit, run.identity), commit, attempt.kept_for
+            _open, regions, run.region, RunPlace(attempt.path, commit, run.identity), commit, attempt.kept_for
         )
-        for region, run in new
+        for run in new
     }
     read_table = partial(_open_table, regions, commit, attempt)
-    tables = [({region: run.identity for region, run in table}, read_table) for table in tables_of(new)]
+    tables = [({run.region: run.identity for run in table}, read_table) for table in tables_of(new)]
     return StoredRuns(reads, tables)
 
 
@@ -278,9 +276,6 @@ def stored_regions(
     manifest: Manifest, touches: Mapping[int, int], owners: Mapping[int, str]
 ) -> tuple[RegionMeasured, ...]:
     """Return the stored contents of the regions of a commit, with the column touches and the owners by region."""
-    by_region: dict[int, list[StoredRun]] = {}
-    for run in manifest.runs:
-        by_region.setdefault(run.region, []).append(run)
     return tuple(
         RegionMeasured(
             region,
@@ -291,11 +286,11 @@ def stored_regions(
             touches.get(region, 0),
             owner=owners.get(region, ""),
         )
-        for region, runs in sorted(by_region.items())
+        for region, runs in sorted(manifest.runs_by_region().items())
     )
 
 
-def _write(regions: Regions, fork: bytes, attempt: _Attempt, new: Sequence[tuple[int, RunReference]]) -> list[Future]:
+def _write(regions: Regions, fork: bytes, attempt: _Attempt, new: Sequence[RunReference]) -> list[Future]:
     """Submit tasks that write runs into forks of a session, which are merged into it; empty ones have none."""
     written = [
         regions.tasks.submit(
@@ -304,11 +299,11 @@ def _write(regions: Regions, fork: bytes, attempt: _Attempt, new: Sequence[tuple
             *(fork, run.identity, attempt.kept_for, run.future),
             key_of=(*attempt, run.identity, run.key),
         )
-        for _, run in new
-        if run.place is None
+        for run in new
+        if not run.together
     ]
     for group in tables_of(new):
-        identities, table = {region: run.identity for region, run in group}, group[0][1].future
+        identities, table = {run.region: run.identity for run in group}, group[0].future
         arguments = (fork, identities, attempt.kept_for, table)
         key = (*attempt, identities, table.key)
         written.append(regions.tasks.submit("commit", tasks.write_table, *arguments, key_of=key))
@@ -318,7 +313,7 @@ def _write(regions: Regions, fork: bytes, attempt: _Attempt, new: Sequence[tuple
 def _manifest(
     manifest: Manifest,
     placement: Placement,
-    runs: Sequence[tuple[int, RunReference, RunSize]],
+    runs: Sequence[tuple[RunReference, RunSize]],
     counts: Mapping[int, RunSize],
     *,
     last: bool,
@@ -327,15 +322,15 @@ def _manifest(
 
     `counts` are of the distinct entries of each region; only those of a last commit have been counted.
     """
-    runs_of = Counter(region for region, *_ in runs)
-    totals = list(counts.values()) if last else [size for *_, size in runs]
+    runs_of = Counter(run.region for run, _ in runs)
+    totals = list(counts.values()) if last else [size for _, size in runs]
     # What is trained later may be small: runs of a few sentences are not added to one of a library by their number.
-    ranks = [max(run.rank, (size.connections // _RANKED).bit_length()) if last else run.rank for _, run, size in runs]
+    ranks = [max(run.rank, (size.connections // _RANKED).bit_length()) if last else run.rank for run, size in runs]
     return replace(
         manifest,
         runs=tuple(
-            StoredRun(run.identity, region, rank, size.neurons, size.connections, size.nbytes, size.index_bytes)
-            for (region, run, size), rank in zip(runs, ranks, strict=True)
+            StoredRun(run.identity, run.region, rank, size.neurons, size.connections, size.nbytes, size.index_bytes)
+            for (run, size), rank in zip(runs, ranks, strict=True)
         ),
         neurons=sum(total.neurons for total in totals),
         connections=sum(total.connections for total in totals),
@@ -347,7 +342,7 @@ def _manifest(
 
 
 def _derives_tables(
-    manifest: Manifest, runs: Sequence[tuple[int, RunReference]], sizes: Mapping[str, RunSize], before: int
+    manifest: Manifest, runs: Sequence[RunReference], sizes: Mapping[str, RunSize], before: int
 ) -> bool:
     """Return whether a commit stores tables that its model derives; commits without them are opened as a whole.
 
@@ -356,8 +351,8 @@ def _derives_tables(
     # Of what pruning leaves, all counts are not known.
     if manifest.pruned_below:
         return False
-    connections = sum(sizes[run.identity].connections for _, run in runs)
-    few = 0 < len({region for region, _ in runs}) <= _REPEATING_REGIONS
+    connections = sum(sizes[run.identity].connections for run in runs)
+    few = 0 < len({run.region for run in runs}) <= _REPEATING_REGIONS
     return few and abs(connections - before) >= _REPEATING_SHARE * connections
 
 
@@ -365,7 +360,7 @@ def _write_derived(
     regions: Regions,
     derived: DerivedTables,
     place: tuple[bytes, str],
-    runs: Sequence[tuple[int, RunReference]],
+    runs: Sequence[RunReference],
     placement: Placement,
 ) -> list[Future]:
     """Submit tasks that write what a model derives from all counts; the place is fork and commit.
@@ -375,8 +370,8 @@ def _write_derived(
     fork, name = place
     first = {region: group[0] for group in placement.groups() for region in group}
     by_region: dict[int, list[RunReference]] = {region: [] for region in sorted({*first.values()})}
-    for region, run in runs:
-        by_region[first[region]].append(run)
+    for run in runs:
+        by_region[first[run.region]].append(run)
     parts = {
         region: regions.tasks.submit_at_owner(
             region,
@@ -406,10 +401,6 @@ def placement_of(regions: Regions, snapshot: Snapshot) -> Placement:
     return replace(columns, splits=snapshot.splits)
 
 
-def _sizes(runs: Sequence[tuple[int, RunReference]]) -> list[RunSize]:
-    return sizes_of([run for _, run in runs])
-
-
 def _open(regions: Regions, region: int, place: RunPlace, written_in: str, attempt: str = "") -> Future:
     """Submit the task that has a run of a commit, on the owner of its region, which may have written it just now."""
     return regions.tasks.submit_at_owner(
@@ -434,17 +425,17 @@ def _open_columns(regions: Regions, path: Path, commit: str, specification: Spec
 
 def known_counts(manifest: Manifest) -> dict[int, tuple[frozenset[str], RunSize]]:
     """Return the runs of each region of a commit and their joint counts, where these are known."""
-    names: dict[int, list[str]] = {}
-    for run in manifest.runs:
-        names.setdefault(run.region, []).append(run.identity)
-    alone = {run.region: RunSize(run.neurons, run.connections) for run in manifest.runs if len(names[run.region]) == 1}
-    known = {**manifest.counts, **alone}
-    return {region: (frozenset(names[region]), known[region]) for region in names if region in known}
+    found = {}
+    for region, runs in manifest.runs_by_region().items():
+        known = RunSize(runs[0].neurons, runs[0].connections) if len(runs) == 1 else manifest.counts.get(region)
+        if known is not None:
+            found[region] = frozenset(run.identity for run in runs), known
+    return found
 
 
 def submit_counts(
     regions: Regions,
-    runs: Sequence[tuple[int, RunReference]],
+    runs: Sequence[RunReference],
     sizes: Mapping[str, RunSize],
     place: tuple[str, str],
 ) -> list[Counting]:
@@ -454,16 +445,16 @@ def submit_counts(
     ----------
     regions : Regions
         The regions, with the counts of their first stored runs.
-    runs : sequence of (int, RunReference)
-        Packed runs, by region.
+    runs : sequence of RunReference
+        Packed runs.
     sizes : mapping of str to RunSize
         Of each, by identity.
     place : tuple of (str, str)
         Path of the store and a commit that has all runs that are stored.
     """
     by_region: dict[int, list[RunReference]] = {}
-    for region, run in runs:
-        by_region.setdefault(region, []).append(run)
+    for run in runs:
+        by_region.setdefault(run.region, []).append(run)
     return [_counting(regions, region, every, sizes, place) for region, every in by_region.items()]
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from math import ceil
 
@@ -127,18 +128,17 @@ class BudgetPolicy:
     def _pack_beyond(self, hot_bytes: float) -> None:
         """Pack runs until the decoded ones are within a budget, the largest first: they wait longest for compaction."""
         # A table is in memory as long as any of its runs is hot.
-        values: dict[str, list[tuple[int, int, RunReference]]] = {}
-        for region, runs in self._regions.runs.items():
-            for run in runs:
-                if not run.packed and (size := self._regions.sizes.of(run)) is not None:
-                    values.setdefault(run.future.key, []).append((size.nbytes, region, run))
-        sized = [(sum(nbytes for nbytes, *_ in its), [each[1:] for each in its]) for its in values.values()]
-        total = sum(nbytes for nbytes, _ in sized)
-        chosen: list[tuple[int, RunReference]] = []
-        for nbytes, its in sorted(sized, key=lambda pair: (-pair[0], pair[1][0][1].identity)):
+        values: dict[str, list[RunReference]] = {}
+        nbytes: Counter[str] = Counter()
+        for run in self._regions.all_runs():
+            if not run.packed and (size := self._regions.sizes.of(run)) is not None:
+                values.setdefault(run.future.key, []).append(run)
+                nbytes[run.future.key] += size.nbytes
+        total, chosen = nbytes.total(), list[RunReference]()
+        for key in sorted(values, key=lambda key: (-nbytes[key], values[key][0].identity)):
             if total <= hot_bytes:
                 break
-            total -= nbytes
-            chosen += its
+            total -= nbytes[key]
+            chosen += values[key]
         packed = self._regions.tasks.pack_all(chosen)
         self._regions.replace_runs({run.identity: run for run in packed})

@@ -21,7 +21,7 @@ from giaann_dask.cluster.submitting import Submitted, TaskSubmitter
 from giaann_dask.cluster.worker_services import install_service, remove_service
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.training import exchange, tasks
-from giaann_dask.training.run_references import PendingSize, RunReference, Runs, TablePlace, inputs_of, run_identity
+from giaann_dask.training.run_references import PendingSize, RunReference, Runs, inputs_of
 from giaann_dask.training.tasks import RunTable
 from giaann_dask.training.training_options import Exchange, RoundShape
 
@@ -138,23 +138,21 @@ class RegionTasks:
             return run
         key = task_key("pack", run.key)
         future = self.submitter.submit(key, tasks.pack_run, run.argument, **self._sums([run]), **self.roles.storing())
-        return replace(run, value=future, size=self.measure(future), packed=True, place=None)
+        return replace(run, value=future, size=self.measure(future), packed=True, together=0)
 
-    def pack_all(self, runs: Sequence[tuple[int, RunReference]]) -> list[RunReference]:
-        """Return references to the packed forms of runs of regions; those of a table are packed together."""
+    def pack_all(self, runs: Sequence[RunReference]) -> list[RunReference]:
+        """Return references to the packed forms of runs; those of a table are packed together."""
         packed: dict[str, RunReference] = {}
-        for group in tables_of((region, run) for region, run in runs if not run.packed):
-            regions = [region for region, _ in group]
-            table = group[0][1].future
+        for group in tables_of(run for run in runs if not run.packed):
+            regions, table = [run.region for run in group], group[0].future
             future = self.submit("pack", tasks.pack_table, regions, table, key_of=(table.key, regions))
-            for size, (region, run) in zip(self.measured_table(future, regions), group, strict=True):
-                place = TablePlace(region, len(group))
-                packed[run.identity] = replace(run, value=future, size=size, packed=True, place=place)
-        return [packed.get(run.identity) or self.packed(run) for _, run in runs]
+            for size, run in zip(self.measured_table(future, regions), group, strict=True):
+                packed[run.identity] = replace(run, value=future, size=size, packed=True, together=len(group))
+        return [packed.get(run.identity) or self.packed(run) for run in runs]
 
     def alone(self, run: RunReference) -> Future:
         """Return the packed value of a run, outside of any table."""
-        if run.place is None:
+        if not run.together:
             return self.packed(run).future
         return self.submit("pack", tasks.pack_run, run.argument, key_of=run.key)
 
@@ -235,10 +233,8 @@ class RegionTasks:
             sums.append(self.submit_at_owner(region, key, tasks.integrate, region, *those))
         measured = self.submit_at_owner(group[0], task_key("measure", _keys(sums)), tasks.measure_runs, *sums)
         return {
-            region: RunReference(
-                run_identity(region, number, number), 0, number, number, PendingSize(measured, place), value
-            )
-            for place, (region, value) in enumerate(zip(group, sums, strict=True))
+            region: RunReference(region, number, number, 0, PendingSize(measured, at), value)
+            for at, (region, value) in enumerate(zip(group, sums, strict=True))
         }
 
     def _integrate_together(
@@ -249,15 +245,7 @@ class RegionTasks:
         table = self.submit_at_owner(group[0], key, add, group, *parts)
         measured = self.submit_at_owner(group[0], task_key("measure", key), tasks.measure_table, group, table)
         return {
-            region: RunReference(
-                run_identity(region, number, number),
-                0,
-                number,
-                number,
-                PendingSize(measured, at),
-                table,
-                place=TablePlace(region, len(group)),
-            )
+            region: RunReference(region, number, number, 0, PendingSize(measured, at), table, together=len(group))
             for at, region in enumerate(group)
         }
 
@@ -279,8 +267,8 @@ class RegionTasks:
         dict of int to RunReference
             The sums by region.
         """
-        shared = {region for region, (runs, _) in wanted.items() if any(run.place for run in runs)}
-        found = {region: self.compact(region, *each) for region, each in wanted.items() if region not in shared}
+        shared = {region for region, (runs, _) in wanted.items() if any(run.together for run in runs)}
+        found = {region: self.compact(*each) for region, each in wanted.items() if region not in shared}
         for group in self.groups(sorted(shared)):
             weights = [sum(map(nbytes, wanted[region][0])) for region in group]
             for part in divide(group, weights, _TABLE_BYTES):
@@ -296,32 +284,17 @@ class RegionTasks:
         table = self.submit("compact", tasks.compact_table, places, *values.values(), key_of=identity)
         sizes = self.measured_table(table, regions)
         return {
-            region: RunReference(
-                run_identity(region, runs[0].first_round, runs[-1].last_round),
-                rank,
-                runs[0].first_round,
-                runs[-1].last_round,
-                size,
-                table,
-                packed=True,
-                inputs=inputs_of(runs),
-                place=TablePlace(region, len(regions)),
-            )
+            region: replace(_sum_of(runs, rank, size, table), together=len(regions))
             for size, (region, (runs, rank)) in zip(sizes, wanted.items(), strict=True)
         }
 
-    def compact(self, region: int, runs: Runs, rank: int) -> RunReference:
+    def compact(self, runs: Runs, rank: int) -> RunReference:
         """Submit the task that adds up runs of a region into one."""
-        inputs = inputs_of(runs)
-        first, last = runs[0].first_round, runs[-1].last_round
         those = [run.argument for run in runs]
         # Packed at once: all regions decoded would take ten times as much memory, and a commit packs their runs.
         where, key = self.roles.storing(), sum_key([run.key for run in runs])
         future = self.submitter.submit(key, tasks.compact, *those, **self._sums(runs), **where)
-        size = self.measure(future)
-        return RunReference(
-            run_identity(region, first, last), rank, first, last, size, future, packed=True, inputs=inputs
-        )
+        return _sum_of(runs, rank, self.measure(future), future)
 
     def _sums(self, runs: Sequence[RunReference]) -> dict[str, Future]:
         """Submit the summing of the pairs of runs where a device does that; return the argument of their packing."""
@@ -348,8 +321,8 @@ class RegionTasks:
     def part(self, run: RunReference, region: int, place: tuple[int, int, bool]) -> RunReference:
         """Submit the task that cuts the part of a run for a new region, given neuron, target, and which part it is."""
         future = self.submit("split", tasks.split, run.argument, *place, key_of=(run.key, place))
-        name = run_identity(region, run.first_round, run.last_round)
-        return replace(run, identity=name, value=future, read=None, size=self.measure(future), inputs=(), place=None)
+        size = self.measure(future)
+        return replace(run, region=region, value=future, read=None, size=size, inputs=(), together=0)
 
 
 def divide(regions: Sequence[int], weights: Sequence[int], most: int) -> list[list[int]]:
@@ -370,13 +343,20 @@ def divide(regions: Sequence[int], weights: Sequence[int], most: int) -> list[li
     return groups
 
 
-def tables_of(runs: Iterable[tuple[int, RunReference]]) -> list[list[tuple[int, RunReference]]]:
-    """Return runs of regions that are in tables, grouped by table."""
-    found: dict[str, list[tuple[int, RunReference]]] = {}
-    for region, run in runs:
-        if run.place is not None:
-            found.setdefault(run.future.key, []).append((region, run))
+def tables_of(runs: Iterable[RunReference]) -> list[list[RunReference]]:
+    """Return the runs that are in tables, grouped by table."""
+    found: dict[str, list[RunReference]] = {}
+    for run in runs:
+        if run.together:
+            found.setdefault(run.future.key, []).append(run)
     return list(found.values())
+
+
+def _sum_of(runs: Runs, rank: int, size: PendingSize, value: Future) -> RunReference:
+    """Return a reference to the packed sum of runs of a region."""
+    first, last = runs[0], runs[-1]
+    inputs = inputs_of(runs)
+    return RunReference(first.region, first.first_round, last.last_round, rank, size, value, packed=True, inputs=inputs)
 
 
 def _keys(futures: Sequence[Submitted]) -> list[str]:

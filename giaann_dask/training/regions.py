@@ -32,8 +32,6 @@ from giaann_dask.training.run_references import (
     RunSizes,
     Snapshot,
     StoredRuns,
-    TablePlace,
-    run_identity,
 )
 from giaann_dask.training.training_options import Exchange, choose_exchange
 from giaann_dask.training.training_report import RoundReport
@@ -242,11 +240,11 @@ class Regions:
 
     def _release_remnants(self) -> None:
         """Let stored runs be read again when needed where most of the table that has them is of no use any more."""
-        used = Counter(run.future.key for run in self.all_runs() if run.place is not None)
+        used = Counter(run.future.key for run in self.all_runs() if run.together)
         remnants = {
             run.identity: run.unread()
             for run in self.all_runs()
-            if run.stored and run.place is not None and 2 * used[run.future.key] < run.place.regions
+            if run.stored and run.together and 2 * used[run.future.key] < run.together
         }
         self.replace_runs(remnants, forget=False)
 
@@ -268,13 +266,12 @@ class Regions:
                 if present:
                     value = read(present)
                     sizes = self.tasks.measured_table(value, list(present))
-                    for pending, (region, name) in zip(sizes, present.items(), strict=True):
-                        place = TablePlace(region, len(present))
-                        continued[name] = replace(runs[name], value=value, size=pending, place=place)
+                    for size, name in zip(sizes, present.values(), strict=True):
+                        continued[name] = replace(runs[name], value=value, size=size, together=len(present))
             for identity in stored.reads.keys() & runs.keys() - continued.keys():
                 value = stored.reads[identity]()
-                size = self.tasks.measure(value) if measure else runs[identity].size
-                continued[identity] = replace(runs[identity], value=value, size=size, place=None)
+                pending = self.tasks.measure(value) if measure else runs[identity].size
+                continued[identity] = replace(runs[identity], value=value, size=pending, together=0)
         continued = {
             name: replace(run, read=stored.reads[name], packed=True, inputs=()) for name, run in continued.items()
         }
@@ -283,7 +280,7 @@ class Regions:
 
     def _awaited_names(self) -> set[str]:
         """Return the identities of the runs that are to be committed."""
-        return {run.identity for snapshot in self._awaited for _, run in snapshot.references()}
+        return {run.identity for snapshot in self._awaited for run in snapshot.references()}
 
     def place_columns(self, columns: Placement | Future) -> None:
         """Continue with a placement of columns that later rounds have extended, or that was read from the store."""
@@ -341,7 +338,7 @@ class Regions:
             self._add(added)
             futures = (self._runs[region][-1].future for region in new)
             counted.added = list({future.key: future for future in futures}.values())
-            if not any(run.place for run in new.values()):
+            if not any(run.together for run in new.values()):
                 counted.increments = []
 
     def replace_by(self, sums: Mapping[int, Future]) -> None:
@@ -355,33 +352,27 @@ class Regions:
         last, rank = self.rounds, self.rounds.bit_length()
         self._runs = dict.fromkeys(self._runs, ())
         for region, value in sums.items():
-            name = run_identity(region, 0, last)
-            self._runs[region] = (RunReference(name, rank, 0, last, self.tasks.measure(value), value, packed=True),)
+            self._runs[region] = (RunReference(region, 0, last, rank, self.tasks.measure(value), value, packed=True),)
         self.rounds += 1
 
     def replace_last(self, last: Mapping[int, LastRuns]) -> None:
         """Replace the last runs of regions by packed ones that were computed elsewhere, as one round does."""
         for region, each in last.items():
-            name, runs = self._name_after(region, each.kept), self._runs[region]
-            kept, replaced = runs[: each.kept], runs[each.kept :]
-            self._runs[region] = kept
-            if each.value is None or each.size is None:
-                continue
-            place = TablePlace(region, each.regions) if each.regions else None
-            first, rank = (replaced[0].first_round, _rank_of(replaced)) if replaced else (self.rounds, 0)
-            run = RunReference(name, rank, first, self.rounds, each.size, each.value, packed=True, place=place)
-            self._runs[region] = (*kept, run)
+            self._runs[region] = self._after(region, each)
         self.rounds += 1
 
     def identities_after(self, region: int, last: LastRuns) -> list[str]:
         """Return the identities of the runs of a region that `replace_last` leaves."""
-        kept = [run.identity for run in self._runs[region][: last.kept]]
-        return kept if last.value is None else [*kept, self._name_after(region, last.kept)]
+        return [run.identity for run in self._after(region, last)]
 
-    def _name_after(self, region: int, kept: int) -> str:
-        """Return the identity of the run that replaces those after the first so many."""
-        runs = self._runs[region][kept:]
-        return run_identity(region, runs[0].first_round if runs else self.rounds, self.rounds)
+    def _after(self, region: int, last: LastRuns) -> Runs:
+        """Return the runs of a region with the last ones replaced."""
+        kept, replaced = self._runs[region][: last.kept], self._runs[region][last.kept :]
+        if last.value is None or last.size is None:
+            return kept
+        first, rank = (replaced[0].first_round, _rank_of(replaced)) if replaced else (self.rounds, 0)
+        run = RunReference(region, first, self.rounds, rank, last.size, last.value, packed=True, together=last.regions)
+        return (*kept, run)
 
     def add_round(self, sums: Mapping[int, Future], rank: int) -> None:
         """Add one packed run that was computed elsewhere to every region, as a round does.
@@ -395,8 +386,7 @@ class Regions:
         """
         added = {}
         for region, value in sums.items():
-            name = run_identity(region, self.rounds, self.rounds)
-            run = RunReference(name, rank, self.rounds, self.rounds, self.tasks.measure(value), value, packed=True)
+            run = RunReference(region, self.rounds, self.rounds, rank, self.tasks.measure(value), value, packed=True)
             added[region] = ((), self._runs[region], run)
         self._add(added)
         self.rounds += 1
@@ -512,7 +502,7 @@ def _reference_to(run: StoredRun, read: Callable[[], Future]) -> RunReference:
     """Return a reference to a stored run."""
     first, last = (int(number) for number in run.identity.partition(".")[2].split("-"))
     size = RunSize(run.neurons, run.connections, run.nbytes, run.index_bytes)
-    return RunReference(run.identity, run.rank, first, last, size, read=read, packed=True)
+    return RunReference(run.region, first, last, run.rank, size, read=read, packed=True)
 
 
 def _rank_of(runs: Runs) -> int:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias, cast
+from functools import cached_property
+from typing import TypeAlias, cast
 
 from distributed import Future
 
@@ -35,21 +36,6 @@ class PendingSize:
     place: int = 0
 
 
-class TablePlace(NamedTuple):
-    """Place of a run in a `giaann_dask.training.tasks.RunTable`.
-
-    Attributes
-    ----------
-    region : int
-        Region by which the table has it.
-    regions : int
-        Regions of the table.
-    """
-
-    region: int
-    regions: int
-
-
 @dataclass(eq=False)
 class RunReference:
     """Reference to a run of a region.
@@ -59,12 +45,12 @@ class RunReference:
 
     Attributes
     ----------
-    identity : str
-        Name in the store: region and the rounds that the run sums up.
-    rank : int
-        The run sums up about ``2 ** rank`` rounds.
+    region : int
+        Which.
     first_round, last_round : int
         The rounds that it sums up.
+    rank : int
+        It sums up about ``2 ** rank`` rounds.
     size : PendingSize or RunSize
         Its size.
     value : Future or None
@@ -75,20 +61,25 @@ class RunReference:
         Whether its value is the encoded form.
     inputs : tuple of RunReference
         Stored runs that it adds up, if all that it adds up is stored: a commit takes these until its value is computed.
-    place : TablePlace, optional
-        Where the value has it, if this is a table of the runs of several regions.
+    together : int
+        Regions of the table that is its value (`giaann_dask.training.tasks.RunTable`); 0 for a value of its own.
     """
 
-    identity: str
-    rank: int
+    region: int
     first_round: int
     last_round: int
+    rank: int
     size: PendingSize | RunSize
     value: Future | None = None
     read: Callable[[], Future] | None = None
     packed: bool = False
     inputs: Runs = ()
-    place: TablePlace | None = None
+    together: int = 0
+
+    @cached_property
+    def identity(self) -> str:
+        """Name in the store: region and the rounds that the run sums up."""
+        return run_identity(self.region, self.first_round, self.last_round)
 
     @property
     def stored(self) -> bool:
@@ -112,12 +103,12 @@ class RunReference:
     def argument(self) -> Future | InTable:
         """Future or place in a table, for tasks that take both (`giaann_dask.training.tasks.takes_runs`)."""
         # Of a table that is being submitted, there is a future only.
-        return self.future if self.place is None else InTable(cast(RunTable, self.future), self.place.region)
+        return InTable(cast(RunTable, self.future), self.region) if self.together else self.future
 
     @property
     def key(self) -> str:
         """Identity of its value in the keys of tasks."""
-        return self.future.key if self.place is None else f"{self.future.key}/{self.place.region}"
+        return f"{self.future.key}/{self.region}" if self.together else self.future.key
 
     @property
     def in_memory(self) -> bool:
@@ -132,7 +123,7 @@ class RunReference:
     def unread(self) -> RunReference:
         """Return a reference to the same stored run that does not keep its value in memory."""
         assert self.stored, "only a stored run can be read again"
-        return replace(self, value=None, place=None)
+        return replace(self, value=None, together=0)
 
     def waits(self, awaited: Set[str]) -> bool:
         """Return whether it is to be committed before it may be added to other runs."""
@@ -233,6 +224,6 @@ class Snapshot:
     rounds: int
     splits: tuple[Split, ...]
 
-    def references(self) -> list[tuple[int, RunReference]]:
-        """Return region and reference of every run."""
-        return [(region, run) for region, runs in self.runs.items() for run in runs]
+    def references(self) -> list[RunReference]:
+        """Return the references to all runs."""
+        return [run for runs in self.runs.values() for run in runs]

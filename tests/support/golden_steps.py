@@ -134,7 +134,7 @@ class Follower:
         assert state is not None, where
         assert record["act_entries"] == len(state), where
         assert record["act_pos"] == int((state.value > 0).sum()), where
-        assert record["act_sum"] == pytest.approx(float(state.value.double().sum()), abs=1e-5), where
+        assert record["act_sum"] == pytest.approx(float(state.value.sum(dtype=np.float64)), abs=1e-5), where
         assert ("time_entries" in record) == (self.options.timing != "none"), where
         assert record.get("time_entries", 0) == int((state.time != NEVER).sum()), where
         assert record.get("time_sum", 0) == int(state.time[state.time != NEVER].sum()), where

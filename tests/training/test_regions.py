@@ -188,7 +188,7 @@ def add_round(regions: Regions, counted: Future) -> None:
 def value_of(run: RunReference) -> Any:
     """Return the value of a run, also of one in a table."""
     value = run.future.result(30)
-    return value if run.place is None else value.runs[run.place.region]
+    return value.runs[run.region] if run.together else value
 
 
 def rounds_behind(client: Client, regions: Regions) -> set[int]:
@@ -218,7 +218,7 @@ def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
                 awaited.append(regions.snapshot())
             if awaited and (len(awaited) > 4 or choose.random() < 0.2):
                 snapshot = awaited.popleft()
-                runs = [run for _, run in regions.with_stored(snapshot).references()]
+                runs = regions.with_stored(snapshot).references()
                 empty = {run.identity for run, size in zip(runs, sizes_of(runs), strict=True) if size.empty}
                 new = [run for run in runs if not run.stored and run.identity not in empty]
                 stored = client.scatter([pack_run(value_of(run)) for run in new], hash=False)
@@ -281,12 +281,12 @@ def test_commits_do_not_wait_for_the_compaction_of_stored_runs(tmp_path: Path, m
         assert [run.rank for run in regions.runs[0]] == [1, 0]
         early = regions.snapshot()
         assert names_of(early) == ["00000.00000000-00000000", "00000.00000001-00000001", "00000.00000002-00000002"]
-        assert [run.stored for _, run in early.references()] == [True, True, False]
+        assert [run.stored for run in early.references()] == [True, True, False]
         gate.touch()
         assert together.future.result(30).connections.connections == 3
         late = regions.snapshot()
         assert names_of(late) == ["00000.00000000-00000001", "00000.00000002-00000002"]
-        assert [run.packed for _, run in late.references()] == [True, False]
+        assert [run.packed for run in late.references()] == [True, False]
         # A commit that awaits it takes its parts out of the store, so the next must not count on these if it is lost.
         gate.unlink()
         lost = client.submit(add_up_late, key="lost")
@@ -305,7 +305,7 @@ def test_commits_do_not_wait_for_the_compaction_of_stored_runs(tmp_path: Path, m
 
 def names_of(snapshot: Snapshot) -> list[str]:
     """Return the identities of the runs of a snapshot."""
-    return [run.identity for _, run in snapshot.references()]
+    return [run.identity for run in snapshot.references()]
 
 
 @pytest.mark.slow

@@ -107,11 +107,11 @@ def test_runs_are_on_the_owners_of_their_regions(tmp_path: Path, monkeypatch: py
 
     def commit_and_look(store: Any, regions: Regions, *arguments: Any, last: bool = False, **options: Any) -> str:
         commit = original(store, regions, *arguments, last=last, **options)
-        runs = [] if last else [(region, run) for region, run in regions.now().references() if run.stored]
-        wait([run.future for _, run in runs], timeout=60)
-        places = client.who_has([run.future for _, run in runs])
-        for region, run in runs:
-            owner = regions.tasks.owners[region]
+        runs = [] if last else [run for run in regions.now().references() if run.stored]
+        wait([run.future for run in runs], timeout=60)
+        places = client.who_has([run.future for run in runs])
+        for run in runs:
+            owner = regions.tasks.owners[run.region]
             seen.append((run.in_memory, owner in places[run.future.key]))
         return commit
 
