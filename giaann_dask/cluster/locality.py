@@ -17,8 +17,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from distributed import Worker
-
 from giaann_dask.cluster.worker_speeds import Work, received_work
 from giaann_dask.device import device_bytes
 from giaann_dask.lazy import LazyModule

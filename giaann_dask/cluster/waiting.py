@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from giaann_dask.cluster.locality import count_fetched
 from giaann_dask.errors import ClusterError, GiaannError, LostPartsError, OptionError
 from giaann_dask.lazy import LazyModule
 
@@ -302,6 +301,8 @@ def fetch(keys: Sequence[str]) -> dict[str, Any]:
     keys : sequence of str
         Keys of tasks; nothing keeps their results meanwhile but the futures that exist already.
     """
+    from giaann_dask.cluster.locality import count_fetched
+
     home = _home()
     if home is None or not keys:
         return {}
