@@ -500,7 +500,7 @@ class _UnfusedTask(Task):  # type: ignore[misc]
 
 
 def lazy_regions(reader: CommitReader) -> list[Delayed]:
-    """Return the merged runs of all live regions, under the keys of `giaann_dask.models.columns.handle`."""
+    """Return the merged runs of all live regions, under keys that depend on the commit alone."""
     return [_lazy_region(reader, region, runs) for region, runs in run_places(reader)]
 
 
