@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from giaann_dask.islands.merging import MergeReport as MergeReport
     from giaann_dask.islands.pack_options import PackOptions as PackOptions
     from giaann_dask.islands.packing import PackReport as PackReport
-    from giaann_dask.models.generation_options import EvaluationOptions as EvaluationOptions
     from giaann_dask.models.columns.state.inference_options import InferenceOptions as InferenceOptions
     from giaann_dask.models.columns.state.inference_options import V2Settings as V2Settings
     from giaann_dask.models.generation_options import BatchOptions as BatchOptions
     from giaann_dask.models.generation_options import BeamOptions as BeamOptions
+    from giaann_dask.models.generation_options import EvaluationOptions as EvaluationOptions
     from giaann_dask.models.generation_options import GenerationOptions as GenerationOptions
     from giaann_dask.models.generation_options import SamplingOptions as SamplingOptions
     from giaann_dask.models.words.counted_model import CountedModel as CountedModel
@@ -99,10 +99,10 @@ _HOMES = {
     "islands.merging": ("MergeReport",),
     "islands.pack_options": ("PackOptions",),
     "islands.packing": ("PackReport",),
-    "models.generation_options": ("EvaluationOptions",),
-    "models.columns.state.inference_options": ("InferenceOptions",),
-    "models.columns.state.inference_options": ("V2Settings",),
-    "models.generation_options": ("BatchOptions", "BeamOptions", "GenerationOptions", "SamplingOptions"),
+    "models.columns.state.inference_options": ("InferenceOptions", "V2Settings"),
+    "models.generation_options": (
+        *("BatchOptions", "BeamOptions", "EvaluationOptions", "GenerationOptions", "SamplingOptions"),
+    ),
     "models.words.counted_model": ("CountedModel",),
     "models.words.counted_predictor": ("SeenWords",),
     "models.words.score_report": ("ScoreReport", "ScoringOptions"),
