@@ -22,7 +22,6 @@ from giaann_dask.cluster import Roles, data_budget, driver_allocator, results, r
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
 from giaann_dask.cluster.regions import WRITTEN_SHARE
 from giaann_dask.cluster.stages import SUM, StageClock
-from giaann_dask.cluster.regions import WRITTEN_SHARE
 from giaann_dask.encoding.input_sizes import estimate_characters
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import JOINED, BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
