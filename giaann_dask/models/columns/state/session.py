@@ -277,7 +277,7 @@ class Contribution:
     contribution: float
 
 
-class SequenceState(Protocol):
+class ChangingState(Protocol):
     """State of one sequence, changed in place by its steps."""
 
     def entries(self) -> StateEntries | None:
@@ -292,7 +292,7 @@ class FeedRules(Protocol):
         """Source of the next step of a given sequence: its own token or the prediction."""
 
 
-State = TypeVar("State", bound=SequenceState)
+State = TypeVar("State", bound=ChangingState)
 Rules = TypeVar("Rules", bound=FeedRules)
 
 
