@@ -58,8 +58,7 @@ if TYPE_CHECKING:
     from giaann_dask.api.text_options import TextOptions
     from giaann_dask.cluster import ClusterOptions
     from giaann_dask.cluster.stages import StageTime
-    from giaann_dask.models.columns.evaluation.evaluation_options import EvaluationOptions
-    from giaann_dask.models.generation_options import GenerationOptions
+    from giaann_dask.models.generation_options import EvaluationOptions, GenerationOptions
     from giaann_dask.training.training_options import TrainingOptions
 
 _MOVED = ("increment_bytes", "column_touches", "shared_touches", "busiest_region_share")

@@ -260,7 +260,7 @@ def persist(network: Path | None, cluster: ClusterOptions | None, ref: str | Non
 def unpersist(network: Path, cluster: ClusterOptions | None, **values: Any) -> None:
     """Release a network from the memory of a cluster's workers; the store keeps it."""
     from giaann_dask.cluster import connect
-    from giaann_dask.training.persisting import unpersist_network
+    from giaann_dask.training.committing import unpersist_network
 
     with connect(options=require_cluster(cluster)) as client:
         kept = unpersist_network(client, str(network))
