@@ -10,81 +10,44 @@ from typing import TYPE_CHECKING
 from giaann_dask.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from giaann_dask.cluster.cluster_options import ClusterOptions
-    from giaann_dask.cluster.connecting import connect, prepare, start_cluster
-    from giaann_dask.cluster.memory_budget import data_budget, driver_allocator, region_budget, trim_memory
-    from giaann_dask.cluster.roles import Roles, WorkerMemory, assign_regions, directed, roles_of
-    from giaann_dask.cluster.waiting import (
-        attempt,
-        beside_tasks,
-        current_client,
-        find_client,
-        query_scheduler,
-        require_synchronous,
-        result,
-        results,
-        send,
-        task_key,
-        timeout_s,
-        wait_all,
-    )
+    from giaann_dask.cluster.cluster_options import ClusterOptions as ClusterOptions
+    from giaann_dask.cluster.connecting import connect as connect
+    from giaann_dask.cluster.connecting import prepare as prepare
+    from giaann_dask.cluster.connecting import start_cluster as start_cluster
+    from giaann_dask.cluster.memory_budget import data_budget as data_budget
+    from giaann_dask.cluster.memory_budget import driver_allocator as driver_allocator
+    from giaann_dask.cluster.memory_budget import region_budget as region_budget
+    from giaann_dask.cluster.memory_budget import trim_memory as trim_memory
+    from giaann_dask.cluster.roles import Roles as Roles
+    from giaann_dask.cluster.roles import WorkerMemory as WorkerMemory
+    from giaann_dask.cluster.roles import assign_regions as assign_regions
+    from giaann_dask.cluster.roles import directed as directed
+    from giaann_dask.cluster.roles import roles_of as roles_of
+    from giaann_dask.cluster.waiting import attempt as attempt
+    from giaann_dask.cluster.waiting import beside_tasks as beside_tasks
+    from giaann_dask.cluster.waiting import current_client as current_client
+    from giaann_dask.cluster.waiting import find_client as find_client
+    from giaann_dask.cluster.waiting import query_scheduler as query_scheduler
+    from giaann_dask.cluster.waiting import require_synchronous as require_synchronous
+    from giaann_dask.cluster.waiting import result as result
+    from giaann_dask.cluster.waiting import results as results
+    from giaann_dask.cluster.waiting import send as send
+    from giaann_dask.cluster.waiting import task_key as task_key
+    from giaann_dask.cluster.waiting import timeout_s as timeout_s
+    from giaann_dask.cluster.waiting import wait_all as wait_all
 
-_MODULES = {
-    "ClusterOptions": "giaann_dask.cluster.cluster_options",
-    "Roles": "giaann_dask.cluster.roles",
-    "WorkerMemory": "giaann_dask.cluster.roles",
-    "assign_regions": "giaann_dask.cluster.roles",
-    "attempt": "giaann_dask.cluster.waiting",
-    "connect": "giaann_dask.cluster.connecting",
-    "beside_tasks": "giaann_dask.cluster.waiting",
-    "current_client": "giaann_dask.cluster.waiting",
-    "find_client": "giaann_dask.cluster.waiting",
-    "data_budget": "giaann_dask.cluster.memory_budget",
-    "directed": "giaann_dask.cluster.roles",
-    "driver_allocator": "giaann_dask.cluster.memory_budget",
-    "prepare": "giaann_dask.cluster.connecting",
-    "query_scheduler": "giaann_dask.cluster.waiting",
-    "require_synchronous": "giaann_dask.cluster.waiting",
-    "region_budget": "giaann_dask.cluster.memory_budget",
-    "result": "giaann_dask.cluster.waiting",
-    "results": "giaann_dask.cluster.waiting",
-    "roles_of": "giaann_dask.cluster.roles",
-    "send": "giaann_dask.cluster.waiting",
-    "start_cluster": "giaann_dask.cluster.connecting",
-    "task_key": "giaann_dask.cluster.waiting",
-    "timeout_s": "giaann_dask.cluster.waiting",
-    "trim_memory": "giaann_dask.cluster.memory_budget",
-    "wait_all": "giaann_dask.cluster.waiting",
-    "worker_memory_limit": "giaann_dask.cluster.memory_budget",
+_HOMES = {
+    "cluster_options": ("ClusterOptions",),
+    "connecting": ("connect", "prepare", "start_cluster"),
+    "memory_budget": ("data_budget", "driver_allocator", "region_budget", "trim_memory"),
+    "roles": ("Roles", "WorkerMemory", "assign_regions", "directed", "roles_of"),
+    "waiting": (
+        *("attempt", "beside_tasks", "current_client", "find_client", "query_scheduler", "require_synchronous"),
+        *("result", "results", "send", "task_key", "timeout_s", "wait_all"),
+    ),
 }
+_MODULES = {name: f"giaann_dask.cluster.{module}" for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "ClusterOptions",
-    "Roles",
-    "WorkerMemory",
-    "query_scheduler",
-    "require_synchronous",
-    "attempt",
-    "connect",
-    "beside_tasks",
-    "current_client",
-    "find_client",
-    "data_budget",
-    "assign_regions",
-    "directed",
-    "driver_allocator",
-    "prepare",
-    "region_budget",
-    "trim_memory",
-    "result",
-    "results",
-    "roles_of",
-    "send",
-    "start_cluster",
-    "task_key",
-    "timeout_s",
-    "wait_all",
-    "worker_memory_limit",
-]
+__all__ = sorted(_MODULES)
 
 __getattr__, __dir__ = lazy_exports(__name__, _MODULES)
