@@ -20,6 +20,7 @@ from giaann_dask.planning.growth import Growth
 from giaann_dask.planning.hardware import COMPRESSED, TIERS, Hardware, Tier, WorkerKind
 from giaann_dask.runs.placement import FIRST_REGIONS
 from giaann_dask.spec import PLACEMENTS, PlacementKind, Specification
+from giaann_dask.training.region_budgets import regions_ahead
 from giaann_dask.training.training_options import (
     EXCHANGES,
     Exchange,
@@ -331,8 +332,9 @@ class Costs:
             TrainingOptions().region_bytes, *(region_budget(kind.memory_bytes) for kind in self.hardware.storing())
         )
         few = min(configuration.regions, FIRST_REGIONS)
-        wanted = min(configuration.regions, max(few, int(2 * decoded / _SMALL_REGION)))
-        return max(wanted, math.ceil(1.5 * decoded / max(limit, 1)))
+        wanted = max(configuration.regions, regions_ahead(decoded, max(limit, 1)))
+        split = min(wanted, max(few, int(2 * decoded / _SMALL_REGION)))
+        return max(split, math.ceil(1.5 * decoded / max(limit, 1)))
 
     def _largest_region(self, configuration: TrainingConfiguration, regions: int) -> float:
         """Return the share of the largest region; those that are too large are split, rows of a neuron by target."""

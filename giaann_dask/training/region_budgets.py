@@ -26,6 +26,14 @@ _LEAST_READ, _MOST_AHEAD = 1 / 200, 64
 _HOT_SHARE = 2 / 3
 
 
+def regions_ahead(nbytes: float, region_bytes: float) -> int:
+    """Return how many regions, half full, a network of some decoded bytes needs.
+
+    To split a region later, when it is full, costs as much as what it has been compacted for then.
+    """
+    return min(ceil(2 * nbytes / region_bytes), _MOST_AHEAD)
+
+
 class BudgetPolicy:
     """Decide which regions to split and which runs to pack.
 
@@ -54,16 +62,13 @@ class BudgetPolicy:
         self._read = read
 
     def _ahead(self, contents: Mapping[int, int], region_bytes: int) -> int:
-        """Return how many regions, half full, the network needs at the end of the input.
-
-        To split a region later, when it is full, costs as much as what it has been compacted for then.
-        """
+        """Return how many regions the network needs at the end of the input, as far as that is known."""
         now = sum(contents.values())
         if self._before < 0:
             self._before = now
         if self._read < _LEAST_READ:
             return 0
-        return min(ceil(2 * (self._before + (now - self._before) / self._read) / region_bytes), _MOST_AHEAD)
+        return regions_ahead(self._before + (now - self._before) / self._read, region_bytes)
 
     def apply(self) -> None:
         """Split regions and pack runs that have grown too large, by the sizes that are known without waiting."""
