@@ -40,7 +40,7 @@ from rich.table import Table
 from user import REPOSITORY, Tree, machine
 
 import giaann_dask as gd
-from giaann_dask.models.words.prompts import sentences_of
+from giaann_dask.models.words.predictor import sentences_of
 
 Figures: TypeAlias = dict[str, float]
 Sentences: TypeAlias = list[list[str]]

@@ -29,7 +29,7 @@ from rich.table import Table
 
 import giaann_dask as gd
 from giaann_dask.errors import PromptError
-from giaann_dask.models.words.prompts import sentences_of
+from giaann_dask.models.words.predictor import sentences_of
 from giaann_dask.text.detokenizer import detokenize
 
 Result = TypeVar("Result")

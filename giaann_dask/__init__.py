@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from giaann_dask.models.generation_options import GenerationOptions as GenerationOptions
     from giaann_dask.models.generation_options import SamplingOptions as SamplingOptions
     from giaann_dask.models.words.counted_model import CountedModel as CountedModel
-    from giaann_dask.models.words.counted_predictor import SeenWords as SeenWords
+    from giaann_dask.models.words.counted_model import SeenWords as SeenWords
     from giaann_dask.models.words.score_report import ScoreReport as ScoreReport
     from giaann_dask.models.words.score_report import ScoringOptions as ScoringOptions
     from giaann_dask.models.words.stream import Context as Context
@@ -103,8 +103,7 @@ _HOMES = {
     "models.generation_options": (
         *("BatchOptions", "BeamOptions", "EvaluationOptions", "GenerationOptions", "SamplingOptions"),
     ),
-    "models.words.counted_model": ("CountedModel",),
-    "models.words.counted_predictor": ("SeenWords",),
+    "models.words.counted_model": ("CountedModel", "SeenWords"),
     "models.words.score_report": ("ScoreReport", "ScoringOptions"),
     "models.words.stream": ("Context",),
     "object_urls": ("place",),

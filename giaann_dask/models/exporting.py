@@ -10,7 +10,7 @@ from giaann_dask.events import Observer, ignore
 from giaann_dask.local_files import local_path
 from giaann_dask.models import model_of
 from giaann_dask.models.base import ExportFormat
-from giaann_dask.models.words.export import export_contents
+from giaann_dask.models.words.model import export_contents
 from giaann_dask.registry import BUILT_IN, find_model
 from giaann_dask.spec import Specification
 from giaann_dask.storage import require_local

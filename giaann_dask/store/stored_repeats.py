@@ -1,6 +1,6 @@
 """Store what smoothing of profile ``contexts`` needs of all counts of a commit, beside its runs.
 
-A group ``repeats`` has a table of each region (`giaann_dask.models.contexts.continuation_counts`), in the form of runs;
+A group ``repeats`` has a table of each region (`giaann_dask.models.contexts.stored_tables`), in the form of runs;
 an attribute of the root has their name and the sums over all regions. Commits that lack them are read as a whole.
 """
 

@@ -20,7 +20,7 @@ from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import OptionError, SpecificationError, StoreDamagedError, StoreExistsError
 from giaann_dask.keys import pack_target, unpack_target
-from giaann_dask.models.contexts.kinds import EXTENDS
+from giaann_dask.models.words.counting import EXTENDS
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
 from giaann_dask.runs.run import Run
 from giaann_dask.store.export import read_whole

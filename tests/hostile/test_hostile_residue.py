@@ -19,7 +19,7 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.models.contexts import table_files
-from giaann_dask.models.contexts.commit_tables import place_of, read_tables
+from giaann_dask.models.contexts.table_files import place_of, read_tables
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.training.maintenance import compact_network
 

@@ -11,24 +11,29 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from giaann_dask.keys import pack_target, source_key, unpack_target, word_key
-from giaann_dask.models.contexts.counting import ContextCounts, count_contexts, count_rows
-from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, EXTENDS, SINGLE, context_sources
+from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, SINGLE, context_sources
+from giaann_dask.models.words.counting import BLOCK_TOKENS, EXTENDS, count_contexts
 from giaann_dask.models.words.stream import NONE, TokenStream
 from giaann_dask.runs.packing import pack, unpack
+from giaann_dask.runs.run import Run
 
 Documents = list[list[list[str]]]
 WORDS = st.sampled_from(["a", "b", "The", "the", "cats", "walking", "talking", "1984", "é"])
 DOCUMENTS = st.lists(st.lists(st.lists(WORDS, min_size=1, max_size=9), max_size=4), max_size=4)
 
 
-def counted(documents: Documents) -> ContextCounts:
-    return count_contexts(TokenStream.from_documents(documents))
+def counted(documents: Documents, block_tokens: int = BLOCK_TOKENS) -> Run:
+    return count_blocks(TokenStream.from_documents(documents), [*range(len(CONTEXTS))], block_tokens)
 
 
-def plain(counts: ContextCounts) -> object:
-    run = counts.run
+def count_blocks(stream: TokenStream, kinds: list[int], block_tokens: int) -> Run:
+    extended = {kind: kind - 1 for kind in range(2, CHAIN + 1)}
+    return count_contexts(stream, {kind: CONTEXTS[kind] for kind in kinds}, extended, block_tokens)
+
+
+def plain(run: Run) -> object:
     arrays = (run.source, run.pointer, run.target, run.strength)
-    return [(str(array.dtype), array.tobytes()) for array in arrays], counts.words
+    return [(str(array.dtype), array.tobytes()) for array in arrays]
 
 
 def pairs(documents: Documents, distance: int) -> Counter[tuple[str, str]]:
@@ -36,33 +41,31 @@ def pairs(documents: Documents, distance: int) -> Counter[tuple[str, str]]:
     return Counter((s[i - distance], s[i]) for s in lowered for i in range(distance, len(s)))
 
 
-def found_pairs(counts: ContextCounts, distance: int) -> Counter[tuple[str, str]]:
+def found_pairs(run: Run, words: tuple[str, ...], distance: int) -> Counter[tuple[str, str]]:
     kind = SINGLE[distance]
-    name = {int(source_key(kind, [np.array(word_key(word))])): word for word in counts.words}
-    word = {word_key(word): word for word in counts.words}
-    segment, neuron, _ = unpack_target(counts.run.target)
-    source = np.repeat(counts.run.source, np.diff(counts.run.pointer))
+    name = {int(source_key(kind, [np.array(word_key(word))])): word for word in words}
+    word = {word_key(word): word for word in words}
+    segment, neuron, _ = unpack_target(run.target)
+    source = np.repeat(run.source, np.diff(run.pointer))
     chosen = (segment == kind) & np.isin(source, list(name))
-    entries = zip(source[chosen].tolist(), neuron[chosen].tolist(), counts.run.strength[chosen].tolist(), strict=True)
+    entries = zip(source[chosen].tolist(), neuron[chosen].tolist(), run.strength[chosen].tolist(), strict=True)
     return Counter({(name[s], word[n]): count for s, n, count in entries})
 
 
 @examples(25)
 @given(DOCUMENTS, st.integers(1, 7))
 def test_blocks_do_not_matter(documents: Documents, block_tokens: int) -> None:
-    run = count_rows(TokenStream.from_documents(documents), range(len(CONTEXTS)), block_tokens)
-    whole = counted(documents)
-    assert plain(ContextCounts(run, whole.words)) == plain(whole)
+    assert plain(counted(documents, block_tokens)) == plain(counted(documents))
 
 
 @examples(25)
 @given(DOCUMENTS)
 def test_counts_are_those_of_a_dictionary(documents: Documents) -> None:
-    counts = counted(documents)
+    run, words = counted(documents), TokenStream.from_documents(documents).words
     for distance in (1, 3, 6):
-        assert found_pairs(counts, distance) == pairs(documents, distance)
-    segment, neuron, _ = unpack_target(counts.run.target)
-    total = dict(zip(neuron[segment == 0].tolist(), counts.run.strength[segment == 0].tolist(), strict=True))
+        assert found_pairs(run, words, distance) == pairs(documents, distance)
+    segment, neuron, _ = unpack_target(run.target)
+    total = dict(zip(neuron[segment == 0].tolist(), run.strength[segment == 0].tolist(), strict=True))
     expected = Counter(word.lower() for document in documents for sentence in document for word in sentence)
     assert total == {word_key(word): count for word, count in expected.items()}
 
@@ -84,15 +87,15 @@ def test_rows_of_any_length_are_counted(seed: int, words: int, block_tokens: int
         if 1 < kind <= CHAIN:
             links.append((source, pack_target(EXTENDS, context_sources(stream, kind - 1), 0)))
         expected.update((s, t) for a, b in links for s, t in zip(a.tolist(), b.tolist(), strict=True) if s != NONE)
-    run = count_rows(stream, kinds, block_tokens)
+    run = count_blocks(stream, kinds, block_tokens)
     source = np.repeat(run.source, np.diff(run.pointer))
     found = list(zip(source.tolist(), run.target.tolist(), run.strength.tolist(), strict=True))
     assert found == sorted((*pair, count) for pair, count in expected.items())
 
 
 def test_counts_are_packed_like_any_run() -> None:
-    counts = counted([[["the", "cat", "saw", "the", "dog", "and", "the", "cat"]]])
-    assert plain(ContextCounts(unpack(pack(counts.run)), counts.words)) == plain(counts)
+    run = counted([[["the", "cat", "saw", "the", "dog", "and", "the", "cat"]]])
+    assert plain(unpack(pack(run))) == plain(run)
 
 
 def test_each_link_of_the_chain_extends_the_one_before() -> None:

@@ -22,9 +22,8 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.models.base import TokenEvent
-from giaann_dask.models.contexts.continuation import TextContinuation
-from giaann_dask.models.contexts.predictor import ContextsPredictor
-from giaann_dask.models.contexts.word_scores import score_text
+from giaann_dask.models.contexts.predictor import ContextsPredictor, ContextsText
+from giaann_dask.models.results import GeneratedToken
 from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.predict.continuation import Continuation
 from giaann_dask.serving.app import build_app
@@ -55,6 +54,12 @@ def drawn(temperature: float, seed: int, **options: int) -> gd.GenerationOptions
     return gd.GenerationOptions(sampling=sampling, **{"max_tokens": 12, "reasons": 0, **options})
 
 
+def token_of(opened: ContextsPredictor, prompt: str, options: gd.GenerationOptions) -> GeneratedToken:
+    token = ContextsText(opened, prompt, options).step()
+    assert token is not None
+    return token
+
+
 def sentences(continuation: Continuation) -> list[list[str]]:
     """Divide a prompt of two sentences and what follows, as it is divided while it grows."""
     found: list[list[str]] = [[]]
@@ -81,13 +86,13 @@ def test_takes_what_scoring_finds_most_probable(network: gd.Network, opened: Con
 
 def test_draws_by_probability(opened: ContextsPredictor) -> None:
     options = [drawn(1.0, seed, max_tokens=1, runners_up=3) for seed in range(150)]
-    tokens = [next(iter(TextContinuation(opened.model, "The old", option))) for option in options]
+    tokens = [token_of(opened, "The old", option) for option in options]
     likely = max(tokens[0].candidates, key=lambda candidate: candidate.value)
     share = sum(token.word == likely.word for token in tokens) / len(tokens)
     assert 0.05 < likely.value < 0.95
     # Four standard deviations of such a share.
     assert abs(share - likely.value) < 4 * math.sqrt(likely.value * (1 - likely.value) / len(tokens))
-    again = next(iter(TextContinuation(opened.model, "The old", options[7])))
+    again = token_of(opened, "The old", options[7])
     assert again == tokens[7]
 
 
@@ -112,10 +117,10 @@ def test_temperatures_that_cannot_be(network: gd.Network, temperature: float) ->
 def test_reasons_tell_how_two_words_differ(opened: ContextsPredictor) -> None:
     steps = {}
     for seed in range(40):
-        text = TextContinuation(opened.model, PROMPT, drawn(2.0, seed, max_tokens=1, reasons=100, runners_up=100_000))
-        token = next(iter(text))
+        token = token_of(opened, PROMPT, drawn(2.0, seed, max_tokens=1, reasons=100, runners_up=100_000))
         steps[token.word] = token
-    base = dict(zip(opened.model.tables.words, opened.model.words_with(()).base.tolist(), strict=True))
+    known = opened.model.tables.words
+    base = dict(zip(known.words, known.with_unknown(()).base.tolist(), strict=True))
     # By how much all contexts together raise a word over itself, but for what all words are divided by.
     raised = {
         word: math.log(token.candidates[0].value / base[word]) - sum(reason.contribution for reason in token.reasons)
@@ -272,7 +277,7 @@ def test_a_full_batch_takes_no_more_and_a_prompt_that_leaves_frees_its_slot(open
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60))
 def test_scored_words_are_where_they_are_in_any_text(opened: ContextsPredictor, text: str) -> None:
-    scores = score_text(opened.model, text, 2)
+    scores = opened.model.score_text(text, 2)
     assert "".join(text[word.begin : word.end] for word in scores) == "".join(text.split())
     tokens = prompt_logprobs(text, scores)
     assert "".join(token.text for token in tokens) == (text if scores else "")

@@ -16,14 +16,12 @@ from support.documents import read_documents
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import EmptyInputError, GiaannError, OptionError, SpecificationError
-from giaann_dask.keys import word_key
-from giaann_dask.models.contexts.counting import ContextCounts, count_contexts, count_rows
-from giaann_dask.models.contexts.kinds import CONTEXTS
-from giaann_dask.models.contexts.ngram import KNESER_NEY, backoff_matches
-from giaann_dask.models.contexts.scores import BEST, NAMES, LogLinearModel
+from giaann_dask.models.contexts.kinds import CONTEXTS, count_kinds
+from giaann_dask.models.contexts.scores import BEST, KNESER_NEY, NAMES, LogLinearModel, backoff_matches
 from giaann_dask.models.contexts.specification import CHAIN_NAMES, CONTEXT_NAMES
-from giaann_dask.models.contexts.tables import PooledTables, collect_counts
+from giaann_dask.models.contexts.tables import PackedTables, build_tables
 from giaann_dask.models.words.stream import TokenStream
+from giaann_dask.runs.run import Run
 from giaann_dask.store.export import read_whole
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.read_options import ReadOptions
@@ -40,10 +38,10 @@ def stream_of(*paths: Path) -> TokenStream:
 
 
 @cache
-def pure_tables() -> PooledTables:
+def pure_tables() -> PackedTables:
     """Of all kinds of contexts, those that a network leaves out among them."""
-    counts = count_contexts(stream_of(TRAIN))
-    return collect_counts([counts.run], counts.words).tables()
+    stream = stream_of(TRAIN)
+    return build_tables([count_kinds(stream)], stream.words)
 
 
 def trained(text: Any, folder: Path, client: Any = None, **options: Any) -> gd.Network:
@@ -56,21 +54,21 @@ def trained(text: Any, folder: Path, client: Any = None, **options: Any) -> gd.N
         return gd.train(text, folder, client=own, specification=rule, text=part, options=wanted)
 
 
-def counts_of(network: gd.Network) -> ContextCounts:
+def counts_of(network: gd.Network) -> tuple[Run, list[str]]:
+    """Return the counts and the words of a network."""
     store = NetworkStore(network.path)
     reader = store.open(network.commit)
-    words = sorted(reader.saved_vocabulary().features[1:], key=lambda word: (word_key(word), word))
-    return ContextCounts(read_whole(reader), tuple(words))
+    return read_whole(reader), sorted(reader.saved_vocabulary().features[1:])
 
 
-def counted(stream: TokenStream) -> ContextCounts:
+def counted(stream: TokenStream) -> tuple[Run, list[str]]:
     """Count the kinds of contexts of the profile."""
-    return ContextCounts(count_rows(stream, KINDS), count_contexts(stream).words)
+    return count_kinds(stream, KINDS), sorted(stream.words)
 
 
-def plain(counts: ContextCounts) -> object:
-    run = counts.run
-    return [array.tolist() for array in (run.source, run.pointer, run.target, run.strength)], counts.words
+def plain(counts: tuple[Run, list[str]]) -> object:
+    run, words = counts
+    return [array.tolist() for array in (run.source, run.pointer, run.target, run.strength)], words
 
 
 def exported(network: gd.Network, folder: Path) -> list[bytes]:
@@ -118,7 +116,7 @@ def test_a_network_holds_the_counts_of_its_text(network: gd.Network) -> None:
     stream = stream_of(TRAIN)
     assert plain(counts_of(network)) == plain(counted(stream))
     manifest = network.manifest
-    assert (manifest.tokens, manifest.connections) == (len(stream), len(counts_of(network).run))
+    assert (manifest.tokens, manifest.connections) == (len(stream), len(counts_of(network)[0]))
     assert (manifest.trained, manifest.sequences) == (260, 260)
     assert network.describe()["connections"] == manifest.connections
 
@@ -129,8 +127,8 @@ def test_plain_text_of_any_sentences(tmp_path: Path) -> None:
     text.write_text("Hm. The CAT sat; the cat Slept!\n\nOne\n\n" + "so it goes on " * 40 + ".\n", encoding="utf-8")
     found = trained(text, tmp_path / "net")
     assert plain(counts_of(found)) == plain(counted(stream_of(text)))
-    assert "cat" in counts_of(found).words
-    assert "CAT" not in counts_of(found).words
+    assert "cat" in counts_of(found)[1]
+    assert "CAT" not in counts_of(found)[1]
     (tmp_path / "short.txt").write_text("Hm.\n")
     with gd.connect(workers=0) as client, pytest.raises(EmptyInputError):
         found.score(tmp_path / "short.txt", client=client)

@@ -16,10 +16,9 @@ import giaann_dask as gd
 from giaann_dask.errors import MissingDependencyError, OptionError
 from giaann_dask.lazy import LazyModule
 from giaann_dask.models.contexts import scores
-from giaann_dask.models.contexts.commit_tables import read_tables
 from giaann_dask.models.contexts.scores import BEST, LogLinearModel
 from giaann_dask.models.contexts.span_kernel import score_tokens
-from giaann_dask.models.contexts.word_scores import score_text
+from giaann_dask.models.contexts.table_files import read_tables
 from giaann_dask.models.words.score_report import ScoreReport
 
 if TYPE_CHECKING:
@@ -169,11 +168,11 @@ def test_nothing_to_continue_or_to_generate_is_an_empty_text(model: GiaannLM, co
 def test_continuations_of_a_long_context_cost_their_own_words(
     network: gd.Network, model: GiaannLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = LogLinearModel.of(read_tables(str(network.path), network.commit), BEST)
+    whole = LogLinearModel(read_tables(str(network.path), network.commit), BEST)
     context = "The old miller carried the flour. The baker watched it\n\n" * 30 + "The old miller carried the"
     endings = (" flour", " xyz qrs", "s old", " mill.")
     wanted = [
-        math.fsum(word.log_probability for word in score_text(whole, context + ending) if word.end > len(context))
+        math.fsum(word.log_probability for word in whole.score_text(context + ending) if word.end > len(context))
         for ending in endings
     ]
     spans = []

@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
-from support.plain_scores import distribution_of, plain_logarithms
+from support.plain_scores import distribution_of, plain_logarithms, whole_text
 
 from benchmarks.choose_weights import choose_weights, gradient, with_weights
+from benchmarks.choose_weights import distribution as alone
 from giaann_dask.errors import EmptyInputError, OptionError
 from giaann_dask.keys import pack_target, unpack_target
-from giaann_dask.models.contexts.array_math import exponentials, logarithms_of_more
-from giaann_dask.models.contexts.counting import count_contexts
-from giaann_dask.models.contexts.kernel import distribution
-from giaann_dask.models.contexts.kinds import EXTENDS
-from giaann_dask.models.contexts.ngram import KNESER_NEY, backoff_matches
-from giaann_dask.models.contexts.scores import NAMES, LogLinearModel, PoolingOptions
-from giaann_dask.models.contexts.span_kernel import MOST_RANK, score_tokens
-from giaann_dask.models.contexts.tables import collect_counts
+from giaann_dask.models.contexts.kernel import exponentials, logarithms_of_more
+from giaann_dask.models.contexts.kinds import count_kinds
+from giaann_dask.models.contexts.scores import KNESER_NEY, NAMES, LogLinearModel, PoolingOptions, backoff_matches
+from giaann_dask.models.contexts.span_kernel import distribution
+from giaann_dask.models.contexts.tables import PackedTables, build_tables
+from giaann_dask.models.words.counting import EXTENDS
+from giaann_dask.models.words.scores import MOST_RANK
 from giaann_dask.models.words.spelling import Spelling
 from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.runs.merging import merge_runs
@@ -39,11 +39,13 @@ OTHERS = st.lists(st.lists(st.lists(WORDS | st.text(max_size=3), min_size=1, max
 WEIGHTS = st.lists(st.floats(-1, 1.5), min_size=len(NAMES) + 3, max_size=len(NAMES) + 3)
 
 
+def tables_of(documents: Documents) -> PackedTables:
+    stream = TokenStream.from_documents(documents)
+    return build_tables([count_kinds(stream)], stream.words)
+
+
 def model_of(documents: Documents, options: PoolingOptions | None = None) -> LogLinearModel:
-    counts = count_contexts(TokenStream.from_documents(documents))
-    return LogLinearModel(
-        collect_counts([counts.run], counts.words).tables(), options or PoolingOptions(remembered_tokens=0)
-    )
+    return LogLinearModel(tables_of(documents), options or PoolingOptions(remembered_tokens=0))
 
 
 def synthetic(name: str) -> Documents:
@@ -85,21 +87,20 @@ def test_spelling_is_a_distribution() -> None:
 
 
 def test_regions_may_come_in_any_order() -> None:
-    counts = count_contexts(TokenStream.from_documents(synthetic("train")[:40]))
-    run = counts.run
+    stream = TokenStream.from_documents(synthetic("train")[:40])
+    run = count_kinds(stream)
     source = np.repeat(run.source, np.diff(run.pointer))
     parts = []
     for region in range(3):
         rows, entries = run.source % 3 == region, source % 3 == region
         pointer = np.append(0, np.cumsum(np.diff(run.pointer)[rows]))
         parts.append(Run(run.source[rows], pointer, run.target[entries], run.strength[entries]))
-    whole, dealt = (
-        collect_counts([run], counts.words).tables(),
-        collect_counts(reversed(parts), counts.words[::-1]).tables(),
-    )
-    assert whole.words == dealt.words
-    for name in ("base", "keys", "pointer", "word", "evidence", "discounted", "freed"):
-        assert getattr(whole, name).tobytes() == getattr(dealt, name).tobytes(), name
+    whole, dealt = build_tables([run], stream.words), build_tables(reversed(parts), stream.words[::-1])
+    assert whole.words.words == dealt.words.words
+    assert whole.words.base.tobytes() == dealt.words.base.tobytes()
+    (evidence, rows), (other, places) = (tables.of_tokens(stream, 0, len(stream)) for tables in (whole, dealt))
+    assert [each.tobytes() for each in (rows, *evidence[:-1])] == [each.tobytes() for each in (places, *other[:-1])]
+    assert whole.counts.bits.tobytes() == dealt.counts.bits.tobytes()
 
 
 def test_smoothing_counts_distinct_contexts() -> None:
@@ -114,7 +115,7 @@ def test_smoothing_counts_distinct_contexts() -> None:
 
 def test_backoff_takes_the_longest_context() -> None:
     trained = [[["a", "b", "c"], ["x", "b", "d"], ["y", "b", "d"], ["c", "c", "c"]]]
-    tables = model_of(trained).tables
+    tables = tables_of(trained)
     hits = backoff_matches(tables, TokenStream.from_documents([[["a", "b", "c"], ["z", "b", "d"], ["q", "z", "c"]]]))
     # The word that most sentences begin with is not decided here, so only what follows a word is.
     assert hits.reshape(3, 3)[:, 2].tolist() == [True, True, True]
@@ -143,11 +144,11 @@ def test_scores_do_not_depend_on_where_scoring_begins() -> None:
     options = replace(options, remembered_tokens=20)
     sentences = [document[0] for document in synthetic("test")[:10]]
     model, stream = model_of(synthetic("train")[:60], options), TokenStream.from_documents([sentences])
-    logs, rank = score_tokens(model.text(stream), model.evidence, options.pooling, 0, len(stream))
-    text, ends = model.numbered(stream), (0, len(stream) // 3, len(stream) // 2, len(stream))
+    text = model.numbered(stream)
+    whole, ends = model.score_span(stream, text, 0, len(stream)), (0, len(stream) // 3, len(stream) // 2, len(stream))
     parts = [model.score_span(stream, text, *each) for each in itertools.pairwise(ends)]
-    assert np.concatenate([part.log_probability for part in parts]).tobytes() == logs.tobytes()
-    assert np.concatenate([part.rank for part in parts]).tolist() == rank.tolist()
+    assert np.concatenate([part.log_probability for part in parts]).tobytes() == whole.log_probability.tobytes()
+    assert np.concatenate([part.rank for part in parts]).tolist() == whole.rank.tolist()
 
 
 @examples(40)
@@ -157,10 +158,13 @@ def test_scores_of_spans_are_those_of_single_tokens(
 ) -> None:
     options = with_weights(PoolingOptions(chain=chain, remembered_tokens=remembered), 3 * np.array(weights))
     model, stream = model_of([*trained, *text[::2]], options), TokenStream.from_documents(text)
-    prepared = model.text(stream)
-    scores = model.score_span(stream, prepared, 0, len(stream))
+    prepared, evidence = whole_text(model, stream)
+    scores = model.score(stream)
     for token in range(len(stream)):
-        chance, _ = distribution(prepared, model.evidence, options.pooling, token)
+        chance, others = alone(prepared, evidence, options.pooling, token)
+        found = distribution(prepared, evidence, options.pooling, token)
+        np.testing.assert_allclose(found[0], chance, rtol=1e-9)
+        assert found[1] == pytest.approx(others, rel=1e-9)
         word = prepared.words[token]
         if chance[word] > 1e-250:
             # Only the order in which probabilities are added up differs.
@@ -210,7 +214,7 @@ def test_rank_counts_the_words_that_are_more_probable() -> None:
 def test_gradient_is_that_of_the_score() -> None:
     options = with_weights(PoolingOptions(remembered_tokens=30), np.full(len(NAMES) + 3, 0.1))
     model, stream = model_of(synthetic("train")[:20], options), TokenStream.from_documents([synthetic("test")[0] * 2])
-    _, slope = gradient(model, stream, model.text(stream))
+    _, slope = gradient(options, *whole_text(model, stream))
     for at in (0, 5, len(NAMES), len(NAMES) + 1):
         values = np.array((*options.weights, *options.recent_weights))
         sides = []
@@ -227,8 +231,7 @@ def test_pooling_beats_the_chain_on_unseen_text() -> None:
     validation = TokenStream.from_documents(trained[-30:])
     begun = with_weights(PoolingOptions(), np.full(len(NAMES) + 3, 0.05))
     chosen = choose_weights(model_of(trained[:-30], begun), validation, steps=10).options
-    counts = count_contexts(TokenStream.from_documents(trained))
-    tables = collect_counts([counts.run], counts.words).tables()
+    tables = tables_of(trained)
     best = LogLinearModel(tables, chosen).score(unseen).summary()
     smoothed = LogLinearModel(tables, KNESER_NEY).score(unseen).summary()
     assert best.nats < smoothed.nats
@@ -238,13 +241,14 @@ def test_pooling_beats_the_chain_on_unseen_text() -> None:
 
 
 def test_two_contexts_of_one_key_do_no_harm() -> None:
-    counts = count_contexts(TokenStream.from_documents(synthetic("train")[:20]))
-    segment, _, _ = unpack_target(counts.run.target)
-    source = np.repeat(counts.run.source, np.diff(counts.run.pointer))
+    stream = TokenStream.from_documents(synthetic("train")[:20])
+    run = count_kinds(stream)
+    segment, _, _ = unpack_target(run.target)
+    source = np.repeat(run.source, np.diff(run.pointer))
     at = int(np.flatnonzero(segment == EXTENDS)[3])
     for other in (0, (1 << 51) - 1, int(source[0])):
         twin = Run(source[at : at + 1], np.array([0, 1]), pack_target(EXTENDS, [other], 0), np.ones(1, np.int32))
-        model = LogLinearModel(collect_counts([merge_runs([counts.run, twin])], counts.words).tables())
+        model = LogLinearModel(build_tables([merge_runs([run, twin])], stream.words))
         chance, others = distribution_of(model, TokenStream.from_documents(synthetic("test")[:1]), 4)
         assert math.fsum([*chance.values(), others]) == pytest.approx(1, abs=1e-6)
 
@@ -262,6 +266,6 @@ def test_refusals() -> None:
     with pytest.raises(OptionError, match="weights"):
         PoolingOptions(weights=(1.0,))
     with pytest.raises(EmptyInputError):
-        collect_counts([Run.empty()], []).tables()
+        build_tables([Run.empty()], [])
     with pytest.raises(EmptyInputError):
         model_of([[["a"]]]).score(TokenStream.from_documents([[["a", "b"]]])).summary(8)

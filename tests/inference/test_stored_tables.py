@@ -13,20 +13,16 @@ from support.village import write_village
 import giaann_dask as gd
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import SEGMENT_SHIFT
-from giaann_dask.models.contexts import commit_tables, predictor, scores, table_files
-from giaann_dask.models.contexts.commit_tables import collect_counts, place_of, read_tables
+from giaann_dask.models.contexts import predictor, table_files
 from giaann_dask.models.contexts.context_rows import RowCollector, count_longer
-from giaann_dask.models.contexts.continuation import TextContinuation
-from giaann_dask.models.contexts.continuation_counts import join_repeats, region_repeats
-from giaann_dask.models.contexts.counting import count_contexts
-from giaann_dask.models.contexts.kinds import CHAIN
-from giaann_dask.models.contexts.predictor import ContextsPredictor
-from giaann_dask.models.contexts.scores import LogLinearModel
-from giaann_dask.models.contexts.stored_tables import StoredTables
-from giaann_dask.models.contexts.tables import PooledTables
+from giaann_dask.models.contexts.kernel import Evidence
+from giaann_dask.models.contexts.kinds import CHAIN, count_kinds
+from giaann_dask.models.contexts.predictor import ContextsPredictor, ContextsText
+from giaann_dask.models.contexts.stored_tables import StoredTables, join_repeats, region_repeats
+from giaann_dask.models.contexts.table_files import CommitTables, build_tables, place_of, read_tables
 from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.models.results import GeneratedToken
-from giaann_dask.models.words.prompts import sentences_of
+from giaann_dask.models.words.predictor import sentences_of
 from giaann_dask.models.words.stream import NONE, TokenStream
 from giaann_dask.predict.generation import generate
 from giaann_dask.rows import stored
@@ -58,21 +54,23 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
 def require_equal(reader: CommitReader, text: str) -> None:
     """Compare the tables of the contexts of a text with those of all counts, bit by bit."""
     stream = TokenStream.from_documents([sentences_of(text)])
-    whole, rows = read_tables(*place_of(reader)).of(stream), StoredTables(reader, KINDS).of(stream)
+    built, read = read_tables(*place_of(reader)), StoredTables(reader, KINDS)
+    whole, rows = built.words, read.words
     for name in ("words", "unknown"):
         assert getattr(whole, name) == getattr(rows, name)
     for name in ("word_keys", "word_order", "base", "share"):
         assert np.array_equal(getattr(whole, name), getattr(rows, name)), name
     assert [each.tobytes() for each in whole.spelling.counts] == [each.tobytes() for each in rows.spelling.counts]
-    pairs = np.stack([tables.find_rows(stream).ravel() for tables in (whole, rows)], axis=1)
+    (evidence, places), (other, others) = (tables.of_tokens(stream, 0, len(stream)) for tables in (built, read))
+    pairs = np.stack([places.ravel(), others.ravel()], axis=1)
     assert ((pairs[:, 0] == NONE) == (pairs[:, 1] == NONE)).all()
     found = np.unique(pairs[pairs[:, 0] != NONE], axis=0).tolist()
     assert len(found) > 20
-    for one, other in found:
-        assert row_of(whole, one) == row_of(rows, other)
+    for one, two in found:
+        assert row_of(evidence, one) == row_of(other, two)
 
 
-def row_of(tables: PooledTables, row: int) -> tuple[object, ...]:
+def row_of(tables: Evidence, row: int) -> tuple[object, ...]:
     entries = slice(int(tables.pointer[row]), int(tables.pointer[row + 1]))
     freed = tables.freed[row] if row < len(tables.freed) else None
     columns = (tables.word, tables.evidence, tables.discounted)
@@ -81,8 +79,9 @@ def row_of(tables: PooledTables, row: int) -> tuple[object, ...]:
 
 def from_tables(reader: CommitReader, tokens: int) -> tuple[GeneratedToken, ...]:
     """Continue the prompt with tables of all counts."""
-    model = LogLinearModel.of(read_tables(*place_of(reader)), scores.BEST)
-    return tuple(TextContinuation(model, PROMPT, gd.GenerationOptions(max_tokens=tokens)))
+    tables = CommitTables(*place_of(reader), read_tables(*place_of(reader)))
+    text = ContextsText(ContextsPredictor(reader, tables=tables), PROMPT, gd.GenerationOptions(max_tokens=tokens))
+    return tuple(token for _ in range(tokens) if (token := text.step()) is not None)
 
 
 def test_rows_are_those_of_all_tables(network: gd.Network) -> None:
@@ -103,29 +102,29 @@ def test_tables_are_not_taken_from_other_content_of_that_identity(
     other = NetworkStore(network.path).open(network.commits()[1][0])
     assert len({each.fingerprint() for each in (reader, other, reader_of(network))}) == 2
     # Another commit under its name.
-    places = list(commit_tables.region_places(other))
-    monkeypatch.setattr(commit_tables, "region_places", lambda _: places)
-    monkeypatch.setattr(commit_tables, "open_commit", lambda *_: other)
+    places = list(table_files.region_places(other))
+    monkeypatch.setattr(table_files, "region_places", lambda _: places)
+    monkeypatch.setattr(table_files, "open_commit", lambda *_: other)
     forged = read_tables(*place_of(reader))
     monkeypatch.undo()
     assert not np.array_equal(forged.counts.bits, honest.counts.bits)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert len([*folder.parent.iterdir()]) == 2
-    monkeypatch.setattr(commit_tables, "collect_counts", lambda *_: pytest.fail("built again"))
+    monkeypatch.setattr(table_files, "build_tables", lambda *_: pytest.fail("built again"))
     assert np.array_equal(read_tables(*place_of(reader)).counts.bits, honest.counts.bits)
 
 
 def test_sums_of_regions_are_those_of_all_counts() -> None:
     rng = np.random.default_rng(3)
     sentences = [[f"w{n}" for n in rng.zipf(1.6, rng.integers(1, 9)) if n < 30] for _ in range(300)]
-    counts = count_contexts(TokenStream.from_documents([[sentence for sentence in sentences if sentence]]))
-    run, placement = counts.run, Placement(4)
+    stream = TokenStream.from_documents([[sentence for sentence in sentences if sentence]])
+    run, placement = count_kinds(stream), Placement(4)
     regions = placement.regions_of(run.source)
     divided = divide_rows(run, regions)
     parts = [region_repeats(divided[region], placement) for region in range(4)]
     joined = [each for region in range(4) if (each := join_repeats(region, parts, parts[region])) is not None]
     assert len(joined) == 4
-    collector = RowCollector(counts.words)
+    collector = RowCollector(stream.words)
     collector.add(run)
     places = np.arange(len(collector.word_keys), dtype=np.int32)
     rows = [collector.take(kind, places) for kind in range(CHAIN + 1)]
@@ -139,8 +138,8 @@ def test_sums_of_regions_are_those_of_all_counts() -> None:
 
 def test_counts_that_contradict_each_other_have_no_sums() -> None:
     """Forged ones, or those of two contexts with one key: a network with such sums could not be opened any more."""
-    counts = count_contexts(TokenStream.from_documents([[["a", "b", "c", "d", "e"], ["a", "b", "c", "d", "e"]]]))
-    run, placement = counts.run, Placement(1)
+    stream = TokenStream.from_documents([[["a", "b", "c", "d", "e"], ["a", "b", "c", "d", "e"]]])
+    run, placement = count_kinds(stream), Placement(1)
     kind = run.target >> SEGMENT_SHIFT
     for changed in ((kind == 3) & (run.strength > 1), (kind == 1) & (run.strength > 1)):
         strength = run.strength.copy()
@@ -149,10 +148,10 @@ def test_counts_that_contradict_each_other_have_no_sums() -> None:
         forged = replace(run, strength=strength)
         part = region_repeats(forged, placement)
         assert join_repeats(0, [part], part) is None
-        collector = RowCollector(counts.words)
+        collector = RowCollector(stream.words)
         collector.add(forged)
     with pytest.raises(StoreDamagedError, match="does not name"):
-        RowCollector(counts.words[:-1]).add(run)
+        RowCollector(stream.words[:-1]).add(run)
 
 
 def test_what_was_added_and_forgotten_is_as_if_trained_so(network: gd.Network, tmp_path: Path) -> None:
@@ -174,7 +173,7 @@ def test_a_prompt_reads_what_it_needs(network: gd.Network, monkeypatch: pytest.M
     reader = reader_of(network)
     expected = from_tables(reader, 5)
     assert reader.repeats() is not None
-    monkeypatch.setattr(commit_tables, "collect_counts", lambda *_: pytest.fail("all tables are built"))
+    monkeypatch.setattr(table_files, "build_tables", lambda *_: pytest.fail("all tables are built"))
     monkeypatch.setattr(stored, "open_region", lambda *_: pytest.fail("a region is decoded"))
     asked: list[str] = []
     read = StoredEntries.read
@@ -212,7 +211,7 @@ def test_commits_without_sums_are_read_as_a_whole(network: gd.Network, monkeypat
     monkeypatch.setattr(CommitReader, "repeats", lambda self: None)
     predictor._opened_from_rows.cache_clear()
     built = []
-    monkeypatch.setattr(commit_tables, "collect_counts", lambda *given: built.append(1) or collect_counts(*given))
+    monkeypatch.setattr(table_files, "build_tables", lambda *given: built.append(1) or build_tables(*given))
     found = generate(None, reader_of(network), PROMPT, gd.GenerationOptions(max_tokens=5))
     assert found.tokens == expected
     assert built
@@ -233,7 +232,7 @@ def test_tables_are_built_while_rows_answer(network: gd.Network, monkeypatch: py
             assert opened._building is not None
             opened._building.join(60)
             assert opened.has_tables, "now there are tables, also for the text that is continued"
-            monkeypatch.setattr(StoredTables, "of", lambda *_: pytest.fail("a row is read"))
+            monkeypatch.setattr(StoredTables, "of_tokens", lambda *_: pytest.fail("a row is read"))
     assert tuple(words) == from_tables(reader_of(network), 9)
     assert scored == opened.score(PROMPT)
 

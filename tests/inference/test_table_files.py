@@ -12,10 +12,10 @@ import pytest
 from support.plain_scores import distribution_of
 
 from giaann_dask.models.contexts import table_files
-from giaann_dask.models.contexts.counting import count_contexts
+from giaann_dask.models.contexts.kinds import count_kinds
 from giaann_dask.models.contexts.scores import BEST, LogLinearModel
 from giaann_dask.models.contexts.table_files import open_tables
-from giaann_dask.models.contexts.tables import PackedTables, collect_counts
+from giaann_dask.models.contexts.tables import PackedTables, build_tables
 from giaann_dask.models.words.stream import TokenStream
 
 TEXT = [
@@ -27,8 +27,8 @@ TEXT = [
 @pytest.fixture(scope="module")
 def tables() -> PackedTables:
     """Tables of a short text."""
-    counts = count_contexts(TokenStream.from_documents(TEXT))
-    return collect_counts([counts.run], counts.words).packed()
+    stream = TokenStream.from_documents(TEXT)
+    return build_tables([count_kinds(stream)], stream.words)
 
 
 def opened(commit: str, build: Callable[[], PackedTables], path: str = "/net", content: str = "c0") -> PackedTables:
@@ -57,13 +57,13 @@ def test_mapped_tables_are_those_that_were_stored(stored: Path, tables: PackedTa
     found = opened("A", lambda: pytest.fail("built again"))
     assert (found.words.words, found.words.unknown) == (tables.words.words, tables.words.unknown)
     pairs = list(zip(arrays_of(found), arrays_of(tables), strict=True))
-    assert len(pairs) > 20
+    assert len(pairs) > 15
     for one, other in pairs:
         assert one.dtype == other.dtype
         assert one.flags.writeable
         assert np.array_equal(one, other)
     stream = TokenStream.from_documents(TEXT[:1])
-    models = [LogLinearModel.of(each, BEST) for each in (found, tables)]
+    models = [LogLinearModel(each, BEST) for each in (found, tables)]
     first, second = (distribution_of(model, stream, 4) for model in models)
     assert first == second
 

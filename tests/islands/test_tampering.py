@@ -43,12 +43,12 @@ from giaann_dask.islands.definition import Island, read_island
 from giaann_dask.islands.signing import generate_key, read_private_key
 from giaann_dask.keys import Integers, word_key
 from giaann_dask.models import totals_of
-from giaann_dask.models.contexts.counting import count_rows
-from giaann_dask.models.contexts.kinds import CONTEXTS, EXTENDS
+from giaann_dask.models.contexts.kinds import CONTEXTS, count_kinds
 from giaann_dask.models.contexts.specification import CONTEXT_NAMES
 from giaann_dask.models.contexts.stored_tables import StoredTables
 from giaann_dask.models.totals import LARGEST_STRENGTH, GroupCounts
-from giaann_dask.models.words.prompts import sentences_of
+from giaann_dask.models.words.counting import EXTENDS
+from giaann_dask.models.words.predictor import sentences_of
 from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.runs.packed_arrays import to_json
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
@@ -494,7 +494,7 @@ def test_contexts_are_counted_as_a_text_would() -> None:
     rule = gd.Specification(profile="contexts")
     stream = TokenStream.from_documents([[["a", "dog", "and", "a", "cat"], ["the", "dog", "slept"]]])
     counts = GroupCounts(by_status=(2, 0, 0, 0, 0), lengths=((3, 1), (5, 1)))
-    whole = count_rows(stream, [CONTEXT_NAMES.index(name) for name in rule.contexts])
+    whole = count_kinds(stream, [CONTEXT_NAMES.index(name) for name in rule.contexts])
     row = np.repeat(whole.source, np.diff(whole.pointer))
 
     def check(source: Integers, target: Integers, strength: Integers) -> None:

@@ -19,7 +19,7 @@ from giaann_dask.islands.counting import count_again, equal_runs
 from giaann_dask.islands.definition import Island
 from giaann_dask.islands.merging import check_increments
 from giaann_dask.islands.signing import read_private_key
-from giaann_dask.models.contexts.kinds import EXTENDS
+from giaann_dask.models.words.counting import EXTENDS
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
 from giaann_dask.runs.run import Run
 from giaann_dask.text.read_options import ReadOptions

@@ -6,9 +6,9 @@ import numpy as np
 
 from giaann_dask.keys import unpack_neuron, word_key
 from giaann_dask.models.columns.places import TokenPlaces
-from giaann_dask.models.contexts.counting import count_rows
+from giaann_dask.models.contexts.kinds import count_kinds
 from giaann_dask.models.contexts.specification import CONTEXT_NAMES
-from giaann_dask.models.words.places import AS_WORD
+from giaann_dask.models.words.model import AS_WORD
 from giaann_dask.models.words.stream import TokenStream, ending_of
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import unpack
@@ -52,7 +52,7 @@ def rebuilt(postings: Run, specification: Specification, words: list[str]) -> tu
         document = places.sequence[chosen]
         stream = TokenStream(names, distinct, endings, index, places.position[chosen], document)
         kinds = [CONTEXT_NAMES.index(name) for name in specification.contexts]
-        return count_rows(stream, kinds), Run.empty()
+        return count_kinds(stream, kinds), Run.empty()
     places = TokenPlaces.of(read_postings(postings.target, postings.strength))
     column, feature = unpack_neuron(source[_order(postings)])
     numbers, lengths = np.unique(places.sequence, return_counts=True)

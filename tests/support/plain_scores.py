@@ -6,9 +6,19 @@ import math
 
 import numpy as np
 
-from giaann_dask.models.contexts.array_math import exponentials, logarithms_of_more
-from giaann_dask.models.contexts.kernel import IS_NEAR, LEAST_SHARE, NEAR_KINDS, RECENT_PRIOR, SMALL, Text, distribution
+from giaann_dask.models.contexts.kernel import (
+    IS_NEAR,
+    LEAST_SHARE,
+    NEAR_KINDS,
+    RECENT_PRIOR,
+    SMALL,
+    Evidence,
+    Text,
+    exponentials,
+    logarithms_of_more,
+)
 from giaann_dask.models.contexts.scores import LogLinearModel
+from giaann_dask.models.contexts.span_kernel import distribution
 from giaann_dask.models.words.stream import TokenStream
 
 Values = dict[int, float]
@@ -16,8 +26,13 @@ Values = dict[int, float]
 
 def plain_logarithms(model: LogLinearModel, stream: TokenStream) -> list[float]:
     """Return the logarithm of the probability of every token, to the bit as the engine computes it."""
-    text = model.text(stream)
-    return [_logarithm(now, text, model) for now in range(len(stream))]
+    text, table = whole_text(model, stream)
+    return [_logarithm(now, text, table, model) for now in range(len(stream))]
+
+
+def whole_text(model: LogLinearModel, stream: TokenStream) -> tuple[Text, Evidence]:
+    """Return a text with the rows of all its tokens, and their evidence."""
+    return model.with_evidence(stream, model.numbered(stream), 0, len(stream))
 
 
 def _apply(function: object, values: list[float]) -> list[float]:
@@ -26,8 +41,8 @@ def _apply(function: object, values: list[float]) -> list[float]:
     return found.tolist()  # type: ignore[no-any-return]
 
 
-def _entries(now: int, kind: int, text: Text, model: LogLinearModel) -> list[tuple[int, float, float]]:
-    row, table = text.rows[now, kind], model.evidence
+def _entries(now: int, kind: int, text: Text, table: Evidence) -> list[tuple[int, float, float]]:
+    row = text.rows[now, kind]
     if row < 0:
         return []
     span = range(table.pointer[row], table.pointer[row + 1])
@@ -35,29 +50,29 @@ def _entries(now: int, kind: int, text: Text, model: LogLinearModel) -> list[tup
     return [(int(table.word[at]), float(table.evidence[at]), float(shares[at])) for at in span]
 
 
-def _layer(now: int, text: Text, model: LogLinearModel) -> tuple[Values, Values]:
+def _layer(now: int, text: Text, table: Evidence, model: LogLinearModel) -> tuple[Values, Values]:
     shares, scores, weights = {}, {}, model.options.pooling.weights
-    if model.evidence.chain:
-        for word, _, share in _entries(now, 0, text, model):
+    if table.chain:
+        for word, _, share in _entries(now, 0, text, table):
             shares[word], scores[word] = share, 0.0
     for kind in NEAR_KINDS:
         if weights[kind] != 0.0:
-            for word, evidence, _ in _entries(now, kind, text, model):
+            for word, evidence, _ in _entries(now, kind, text, table):
                 shares.setdefault(word, 0.0)
                 scores[word] = scores.get(word, 0.0) + float(weights[kind]) * evidence
     return shares, scores
 
 
-def _touch(now: int, text: Text, model: LogLinearModel) -> tuple[Values, Values, float]:
+def _touch(now: int, text: Text, table: Evidence, model: LogLinearModel) -> tuple[Values, Values, float]:
     direct, scores, left, weights = {}, {}, 1.0, model.options.pooling.weights
-    for kind in range(model.evidence.chain - 1, 0, -1):
-        for word, _, share in _entries(now, kind, text, model):
+    for kind in range(table.chain - 1, 0, -1):
+        for word, _, share in _entries(now, kind, text, table):
             direct[word], scores[word] = direct.get(word, 0.0) + left * share, 0.0
         if text.rows[now, kind] >= 0:
-            left *= float(model.evidence.freed[text.rows[now, kind]])
+            left *= float(table.freed[text.rows[now, kind]])
     for kind in range(text.rows.shape[1]):
         if weights[kind] != 0.0 and not IS_NEAR[kind]:
-            for word, evidence, _ in _entries(now, kind, text, model):
+            for word, evidence, _ in _entries(now, kind, text, table):
                 direct.setdefault(word, 0.0)
                 scores[word] = scores.get(word, 0.0) + float(weights[kind]) * evidence
     return direct, scores, left
@@ -90,13 +105,13 @@ def _sum(values: list[float]) -> float:
     return (parts[0] + parts[1]) + (parts[2] + parts[3])
 
 
-def _logarithm(now: int, text: Text, model: LogLinearModel) -> float:
-    shares, near = _layer(now, text, model)
+def _logarithm(now: int, text: Text, table: Evidence, model: LogLinearModel) -> float:
+    shares, near = _layer(now, text, table, model)
     factor = dict(zip(near, _apply(exponentials, list(near.values())), strict=True))
-    direct, scores, left = _touch(now, text, model)
+    direct, scores, left = _touch(now, text, table, model)
     mass, row = left, text.rows[now, 0]
-    if model.evidence.chain and row >= 0:
-        left *= float(model.evidence.freed[row])
+    if table.chain and row >= 0:
+        left *= float(table.freed[row])
     _remember(now, text, model, direct, scores)
     base, sums = text.base.tolist(), [0.0, 0.0, 0.0]
     for word in near:
@@ -132,8 +147,7 @@ def distribution_of(model: LogLinearModel, stream: TokenStream, token: int) -> t
 
     Words are those of the vocabulary and the unknown ones of the text itself.
     """
-    model = model.for_text(stream)
-    text = model.text(stream)
-    chance, others = distribution(text, model.evidence, model.options.pooling, token)
-    names = (*model.tables.words, *model.number_words(stream)[0])
+    text, table = whole_text(model, stream)
+    chance, others = distribution(text, table, model.options.pooling, token)
+    names = (*model.tables.words.words, *model.number_words(stream)[0])
     return dict(zip(names, chance.tolist(), strict=True)), float(others)

@@ -24,7 +24,7 @@ from giaann_dask.cluster import Roles, regions, roles_of
 from giaann_dask.cluster.locality import COUNTS, locality_of
 from giaann_dask.cluster.regions import WrittenRunCache
 from giaann_dask.events import Committed, DataMoved, Event, RoundIntegrated, SequencesEvaluated
-from giaann_dask.models.contexts.commit_tables import place_of, read_tables
+from giaann_dask.models.contexts.table_files import place_of, read_tables
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.commits import CommitReader

@@ -2,7 +2,7 @@
 
 Builds tables from the counts of a commit, scores stretches of a text as tasks, and reports the sums. N-grams are made
 of the same counts, or for a network of columns of its own training text, so that they are scored on the very tokens
-that it predicts. Probabilities are in `contexts.scores`, n-grams in `contexts.ngram`.
+that it predicts. Probabilities are in `contexts.scores`, and so are n-grams.
 
 The tokens of the text, not its network, bound what fits: each of them takes about 250 bytes on a worker.
 """
@@ -23,12 +23,11 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.events import Observer, ignore
 from giaann_dask.models.base import EvaluatedText
-from giaann_dask.models.contexts.commit_tables import CommitTables, opened, submit_tables
-from giaann_dask.models.contexts.counting import count_contexts
 from giaann_dask.models.contexts.kernel import Text
-from giaann_dask.models.contexts.ngram import KNESER_NEY, backoff_matches
-from giaann_dask.models.contexts.scores import BEST, LogLinearModel, PoolingOptions
-from giaann_dask.models.contexts.tables import PackedTables, collect_counts
+from giaann_dask.models.contexts.kinds import count_kinds
+from giaann_dask.models.contexts.scores import BEST, KNESER_NEY, LogLinearModel, PoolingOptions, backoff_matches
+from giaann_dask.models.contexts.table_files import CommitTables, opened, submit_tables
+from giaann_dask.models.contexts.tables import PackedTables, build_tables
 from giaann_dask.models.words.score_report import (
     Baseline,
     ScoreReport,
@@ -103,19 +102,19 @@ class Scorer:
 
 def back_off(tables: PackedTables | CommitTables, stream: TokenStream) -> npt.NDArray[np.bool_]:
     """Return at which tokens plain backoff is right, as a task."""
-    return backoff_matches(opened(tables).of(stream), stream)
+    return backoff_matches(opened(tables), stream)
 
 
 def prepare_text(tables: PackedTables | CommitTables, stream: TokenStream) -> Text:
     """Look up the words of a text, as a task."""
-    return LogLinearModel.of(opened(tables), BEST).numbered(stream)
+    return LogLinearModel(opened(tables), BEST).numbered(stream)
 
 
 def score_span(
     tables: PackedTables | CommitTables, text: Text, stream: TokenStream, span: tuple[int, int], options: PoolingOptions
 ) -> TextScores:
     """Score a span of a text, as a task, given the text before it in its document."""
-    return LogLinearModel.of(opened(tables), options).score_span(stream, text, *span)
+    return LogLinearModel(opened(tables), options).score_span(stream, text, *span)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,8 +169,7 @@ def score_same_tokens(client: Client, reader: CommitReader, texts: BaselineTexts
 
 def tables_of(stream: TokenStream) -> PackedTables:
     """Count the contexts of a stream and make tables of them, as a task."""
-    counts = count_contexts(stream)
-    return collect_counts([counts.run], counts.words).packed()
+    return build_tables([count_kinds(stream)], stream.words)
 
 
 def _stream(client: Client, stream: EncodingStream, vocabulary: Vocabulary, inputs: Sequence[Source]) -> Future:

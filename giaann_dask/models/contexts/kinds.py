@@ -1,37 +1,42 @@
-"""Define the kinds of contexts that words are counted after; `counting` counts them."""
+"""Define the kinds of contexts that words are counted after in profile ``contexts``, and count them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from giaann_dask.keys import Integers
+from giaann_dask.models.contexts.specification import CHAIN_NAMES, CONTEXT_NAMES
+from giaann_dask.models.words.counting import count_contexts
 from giaann_dask.models.words.stream import ENDING, WORD, Context, TokenStream
+from giaann_dask.runs.run import Run
 
 
-def _words(name: str, *distances: int) -> Context:
-    return Context(name, tuple((WORD, d) for d in distances))
+def _context(name: str) -> Context:
+    """Return the context of a name, which has the distance of each word, of an ending after an ``e``.
+
+    Examples
+    --------
+    >>> _context("1+e3").parts
+    (('word', 1), ('ending', 3))
+    """
+    parts = [] if name == "all" else name.split("+")
+    return Context(name, tuple((ENDING if part[0] == "e" else WORD, int(part[-1])) for part in parts))
 
 
-# In the order of `CONTEXT_NAMES`: their places are the segments that they are counted on. The first is empty
-# (how often a word occurs at all), the next ones are each a part of the one after: the chain of `CHAIN`.
-CONTEXTS = (
-    _words("all"),
-    _words("1", 1),
-    _words("1+2", 1, 2),
-    _words("1+2+3", 1, 2, 3),
-    _words("1+2+3+4", 1, 2, 3, 4),
-    *(_words(str(d), d) for d in range(2, 7)),
-    *(_words("+".join(map(str, ds)), *ds) for ds in ((1, 3), (2, 3), (1, 4), (2, 4))),
-    Context("e1", ((ENDING, 1),)),
-    Context("e1+e2", ((ENDING, 1), (ENDING, 2))),
-    Context("e1+e2+e3", ((ENDING, 1), (ENDING, 2), (ENDING, 3))),
-    Context("e1+e3", ((ENDING, 1), (ENDING, 3))),
-    Context("e1+2", ((ENDING, 1), (WORD, 2))),
-    Context("1+e2+e3", ((WORD, 1), (ENDING, 2), (ENDING, 3))),
-)
-CHAIN = 4
+# The first is empty (how often a word occurs at all), the next ones are each a part of the one after: the chain.
+CONTEXTS = tuple(map(_context, CONTEXT_NAMES))
+CHAIN = len(CHAIN_NAMES) - 1
+# Counts that smoothing tells apart: 1, 2, 3 and 4.
+SMALL_COUNTS = 4
 # Kind of the context of a single word, by distance.
 SINGLE = {kind.parts[0][1]: at for at, kind in enumerate(CONTEXTS) if [view for view, _ in kind.parts] == [WORD]}
-# The segment on which a context of the chain is connected with the one that it extends.
-EXTENDS = 31
+
+
+def count_kinds(stream: TokenStream, kinds: Iterable[int] = range(len(CONTEXTS))) -> Run:
+    """Count the contexts of some kinds, by their places in `CONTEXTS`, the chain among them; all by default."""
+    return count_contexts(
+        stream, {kind: CONTEXTS[kind] for kind in kinds}, {kind: kind - 1 for kind in range(2, CHAIN + 1)}
+    )
 
 
 def context_sources(stream: TokenStream, kind: int, begin: int = 0, end: int | None = None) -> Integers:

@@ -1,8 +1,11 @@
-"""Define the model of counted contexts, for networks of profile ``contexts``."""
+"""Define the model of counted contexts, for networks of profile ``contexts``, and the totals of its counts.
+
+Every token adds one for each context that fits into its sentence, so that lengths of sentences determine all totals.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +14,7 @@ import numpy.typing as npt
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.models.base import DerivedTables, EvaluatedText, ExportFormat, WorkerOpening
-from giaann_dask.models.contexts.commit_tables import clear_tables, place_of
-from giaann_dask.models.contexts.continuation_counts import ContinuationTables
-from giaann_dask.models.contexts.counting import count_rows
-from giaann_dask.models.contexts.kinds import CONTEXTS, EXTENDS
+from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, SINGLE, count_kinds
 from giaann_dask.models.contexts.predictor import (
     ContextsPredictor,
     contexts_for_prompt,
@@ -22,20 +22,88 @@ from giaann_dask.models.contexts.predictor import (
     contexts_on_workers,
 )
 from giaann_dask.models.contexts.specification import CONTEXT_NAMES
-from giaann_dask.models.contexts.totals import ContextTotals
+from giaann_dask.models.contexts.stored_tables import ContinuationTables
+from giaann_dask.models.contexts.table_files import clear_tables, place_of
 from giaann_dask.models.generation_options import GenerationOptions
-from giaann_dask.models.words.model import WordModel
-from giaann_dask.models.words.naming import ContextNames
-from giaann_dask.models.words.stream import TokenStream
-from giaann_dask.runs.run import Run
-from giaann_dask.spec import Specification
+from giaann_dask.models.totals import GroupCounts, Totals, require
+from giaann_dask.models.words.counting import EXTENDS
+from giaann_dask.models.words.model import ContextNames, WordModel
+from giaann_dask.models.words.stream import EVERYWHERE, TokenStream
+from giaann_dask.runs.packed_rows import among
+from giaann_dask.runs.run import RegionRun, Run
+from giaann_dask.spec import MAXIMUM_SEGMENTS, Specification
 from giaann_dask.store.commits import CommitReader
+from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
+
+
+class ContextTotals(Totals):
+    """Totals of counts by kind of context.
+
+    Examples
+    --------
+    >>> from giaann_dask.spec import Specification
+    >>> one = GroupCounts(by_status=(1, 0, 0, 0, 0), lengths=((3, 1),))
+    >>> totals = ContextTotals(Specification(profile="contexts"))
+    >>> totals.expected(one)[:5], totals.bound(1000)
+    ([3, 3, 2, 1, 0], 3000)
+    """
+
+    def count_pairs(self, blocks: Sequence[EncodedBlock]) -> tuple[tuple[int, int, int], ...]:
+        """Return no pairs: lengths are enough."""
+        return ()
+
+    def check_pairs(self, counts: GroupCounts) -> None:
+        """See `Totals.check_pairs`."""
+        require(not counts.pairs, "no pairs in profile contexts")
+
+    def expected(self, counts: GroupCounts) -> list[int]:
+        """See `Totals.expected`."""
+        totals = [0] * MAXIMUM_SEGMENTS
+        for kind in (CONTEXT_NAMES.index(name) for name in self.specification.contexts):
+            totals[kind] = _fitting(counts, max((distance for _, distance in CONTEXTS[kind].parts), default=0))
+        totals[EXTENDS] = sum(_fitting(counts, kind + 1) for kind in range(1, CHAIN))
+        return totals
+
+    def bound(self, tokens: int) -> int:
+        """See `Totals.bound`."""
+        # A context can extend a shorter one of each length, should their keys be the same by chance.
+        return tokens * (CHAIN - 1)
+
+    def check_keys(self, run: RegionRun, counts: GroupCounts, sizes: tuple[int, int]) -> None:
+        """See `Totals.check_keys`."""
+        require(not len(run.neurons), "no own strengths in profile contexts")
+        _check_contexts(run.connections)
+
+
+def _fitting(counts: GroupCounts, distance: int) -> int:
+    """Return how many tokens have a context that reaches so far; the place before a sentence counts as a token."""
+    return sum((length - max(distance - 1, 0)) * number for length, number in counts.lengths if length >= distance)
+
+
+def _check_contexts(run: Run) -> None:
+    """Check that words that follow contexts are counted by themselves, too, as often at least."""
+    kind, word, branch = unpack_target(run.target)
+    require(not branch.any(), "words without branches")
+    row, strength = np.repeat(np.arange(run.rows), np.diff(run.pointer)), run.strength
+    alone, named = kind == 0, kind != EXTENDS
+    require(bool((run.source[row[alone]] == EVERYWHERE).all()), "words alone after nothing")
+    words = word[alone]
+    require(bool(among(np.unique(word[named]), words).all()), "words that are counted alone")
+    # Sums of no more than the tokens of a group, which floats hold exactly.
+    place = kind[named] * len(words) + np.searchsorted(words, word[named])
+    totals = np.bincount(place, strength[named], EXTENDS * len(words)).reshape(EXTENDS, len(words))
+    require(bool((totals <= totals[0]).all()), "no word more often after contexts than alone")
+    # Before every token there is one, or the beginning of its sentence.
+    require(bool((totals[SINGLE[1]] == totals[0]).all()), "every word after the one before it")
+    longer = (kind > 1) & (kind <= CHAIN)
+    counted, extending = (np.bincount(row[which], strength[which], run.rows) for which in (longer, ~named))
+    require(bool((counted == extending).all()), "longer contexts that each extend a shorter one")
 
 
 class ContextsModel(WordModel):
@@ -45,7 +113,7 @@ class ContextsModel(WordModel):
 
     def count_stream(self, stream: TokenStream, specification: Specification) -> Run:
         """See `WordModel.count_stream`."""
-        return count_rows(stream, [CONTEXT_NAMES.index(name) for name in specification.contexts])
+        return count_kinds(stream, [CONTEXT_NAMES.index(name) for name in specification.contexts])
 
     def derived(self, specification: Specification) -> DerivedTables:
         """Return how often words follow contexts in longer ones, which smoothing needs."""

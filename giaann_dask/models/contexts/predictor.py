@@ -1,30 +1,36 @@
 """Continue prompts with a commit of profile ``contexts``, its tables built in this process or on a cluster.
 
-`giaann_dask.models.contexts.commit_tables` opens the tables.
+What can follow are all known words and those of the prompt. `giaann_dask.models.contexts.table_files` opens the tables.
+Does not cover: probabilities (`giaann_dask.models.contexts.scores`), and what all models of words have in common
+(`giaann_dask.models.words.predictor`).
 """
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from giaann_dask.cluster import result, wait_all
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.events import Observer, ignore
 from giaann_dask.models.base import WorkerOpening
-from giaann_dask.models.contexts.commit_tables import CommitTables, place_of, read_tables, submit_tables
-from giaann_dask.models.contexts.continuation import TextContinuation
-from giaann_dask.models.contexts.scores import BEST, LogLinearModel
+from giaann_dask.models.contexts.kernel import LEAST_SHARE, RECENT_KINDS, RECENT_PRIOR, Floats
+from giaann_dask.models.contexts.kinds import CONTEXTS
+from giaann_dask.models.contexts.scores import BEST, NAMES, LogLinearModel
+from giaann_dask.models.contexts.span_kernel import distribution
 from giaann_dask.models.contexts.stored_tables import StoredTables
-from giaann_dask.models.contexts.table_files import has_tables
-from giaann_dask.models.contexts.tables import PackedTables
-from giaann_dask.models.contexts.word_scores import score_text
+from giaann_dask.models.contexts.table_files import CommitTables, has_tables, place_of, read_tables, submit_tables
+from giaann_dask.models.contexts.tables import PRIOR_COUNTS, PackedTables
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
-from giaann_dask.models.results import GeneratedToken, ScoredWord
-from giaann_dask.models.words.batch import WordBatch
-from giaann_dask.models.words.model import require_words_fit
-from giaann_dask.rows.cache import RowStatistics
+from giaann_dask.models.results import GeneratedToken, Reason, ScoredWord, largest_contributions
+from giaann_dask.models.words.predictor import WordBatch, WordPredictor, WordText
+from giaann_dask.models.words.stream import NONE, TokenStream
 from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.opening import open_in_background
 from giaann_dask.rows.regions import open_prompt_regions
@@ -43,9 +49,13 @@ if TYPE_CHECKING:
 _CONNECTIONS_PER_TOKEN = 40_000
 # Kinds of contexts that a prediction reads.
 _KINDS = tuple(kind for kind, weight in enumerate(BEST.weights, 1) if weight)
+# Farther back in a sentence than any context looks.
+_REACH = 1 + max(distance for context in CONTEXTS for _, distance in context.parts)
+# How what was read lately is named, in the order of the kernel's counts.
+_RECENT_CONTEXTS = ("lately", "lately after {0}", "lately after {1} {0}")
 
 
-class ContextsPredictor:
+class ContextsPredictor(WordPredictor):
     """A commit of profile ``contexts`` opened in this process.
 
     First tokens are predicted from rows that are read for them, if the commit has what that needs. Meanwhile all tables
@@ -87,9 +97,8 @@ class ContextsPredictor:
         background: bool = True,
         observer: Observer = ignore,
     ) -> None:
-        self.commit, self.observer = reader.commit, observer
+        super().__init__(reader, rows, observer)
         self._reader, self._client, self._opened, self._background = reader, client, tables, background
-        self._rows = rows
         self._tokens = 0
         self._building: threading.Thread | None = None
         # None where tables are there, or have to be built as the commit has stored no repeats.
@@ -99,20 +108,11 @@ class ContextsPredictor:
         if self._stored is None:
             self._build()
         else:
-            self.model = LogLinearModel.of(self._stored, BEST)
+            self.model = LogLinearModel(self._stored, BEST)
 
-    def start(self, prompt: str, options: GenerationOptions) -> TextContinuation:
-        """Return the continuation of a prompt; see `TextContinuation`."""
-        return TextContinuation(self.model, prompt, options)
-
-    def advance(self, text: TextContinuation) -> GeneratedToken | None:
-        """Return the next word of a continuation, None at its end."""
-        # Also in the middle of a text, tables are faster than rows.
-        text.model = self.model
-        token = next(text, None)
-        if token is not None:
-            self.count_token()
-        return token
+    def start(self, prompt: str, options: GenerationOptions) -> ContextsText:
+        """Return the continuation of a prompt; see `WordText`."""
+        return ContextsText(self, prompt, options)
 
     def count_token(self) -> None:
         """Count a predicted token; begin to build the tables when tokens from rows have cost as much."""
@@ -135,35 +135,7 @@ class ContextsPredictor:
         return opened.tables
 
     def _build(self) -> None:
-        self.model, self.has_tables = LogLinearModel.of(self._tables(), BEST), True
-
-    @property
-    def profile(self) -> str:
-        """Profile of the network."""
-        return "contexts"
-
-    @property
-    def subwords(self) -> bool:
-        """False: tokens are words."""
-        return False
-
-    @property
-    def has_probabilities(self) -> bool:
-        """True: words have probabilities."""
-        return True
-
-    @property
-    def row_figures(self) -> RowStatistics | None:
-        """Rows that were requested of workers so far; None where none are."""
-        return None if self._rows is None else self._rows.own_figures
-
-    def health(self, within_s: float) -> str | None:
-        """Return None: all tables are in this process."""
-        return None
-
-    def lost(self) -> bool:
-        """Return False: all tables are in this process."""
-        return False
+        self.model, self.has_tables = LogLinearModel(self._tables(), BEST), True
 
     def release(self) -> None:
         """Let go of rows beyond those that are kept between prompts."""
@@ -171,17 +143,128 @@ class ContextsPredictor:
             self._stored.release_beyond(KEPT_BYTES)
 
     def score(self, text: str, candidates: int = 0, after: int = 0) -> tuple[ScoredWord, ...]:
-        """Return the probability of each word of a text; see `giaann_dask.models.contexts.word_scores.score_text`."""
+        """Return the probability of each word of a text; see `LogLinearModel.score_text`."""
         self.count_token()
-        return score_text(self.model, text, candidates, after)
+        return self.model.score_text(text, candidates, after)
 
-    def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> WordBatch[TextContinuation]:
+    def open_batch(self, options: GenerationOptions, batch: BatchOptions | None = None) -> WordBatch:
         """Return an empty batch of prompts; see `WordBatch`."""
-        require_words_fit(self._reader.manifest().specification, options)
-        opened = WordBatch(self, batch)
+        opened = super().open_batch(options, batch)
         if opened.free_slots > 1:
             self.build_tables()
         return opened
+
+
+class ContextsText(WordText):
+    """Continuation of one text; see `WordText`.
+
+    Parameters
+    ----------
+    opened : ContextsPredictor
+        The commit, whose model predicts each next token.
+    prompt, options
+        See `WordText`.
+    """
+
+    def __init__(self, opened: ContextsPredictor, prompt: str, options: GenerationOptions) -> None:
+        super().__init__(prompt, options, CONTEXTS)
+        self._opened, model = opened, opened.model
+        stream = TokenStream.from_documents([self._sentences])
+        unknown, number = model.number_words(stream)
+        self._names = (*model.tables.words.words, *unknown)
+        # With capacity for the words to generate.
+        words = np.append(number[stream.index], np.zeros(options.max_tokens, np.int64))
+        rows = np.full((len(words), len(NAMES)), NONE, np.int64)
+        text = model.tables.words.with_unknown(unknown)
+        self._text = text._replace(words=words, document=np.zeros_like(words), rows=rows)
+
+    def step(self) -> GeneratedToken | None:
+        """Return the next word, None at the end."""
+        token = super().step()
+        if token is not None:
+            self._opened.count_token()
+        return token
+
+    def predict(self) -> tuple[Sequence[str], Floats]:
+        """See `WordText.predict`."""
+        text, tail = self._text, self._sentence[-_REACH:]
+        # Only the last of these tokens, which is not known yet, is looked at.
+        stream = TokenStream.from_documents([[[*tail, ""]]])
+        # Also in the middle of a text, tables are faster than rows.
+        model = self._opened.model
+        self._evidence, (text.rows[self._now],) = model.evidence_before(stream, len(tail), len(stream))
+        self._pooling = model.options.pooling
+        chance, _ = distribution(text, self._evidence, self._pooling, self._now)
+        return self._names, chance
+
+    def enter(self, word: int) -> None:
+        """See `WordText.enter`."""
+        self._text.words[self._now] = word
+
+    def reasons(self, word: int) -> tuple[Reason, ...]:
+        """Return the evidence that made a word more or less probable than without context, the largest first."""
+        # By kind, too: a token can be written as the place of any token is.
+        found: dict[tuple[int, str], Reason] = {}
+        for reason in (*self._chain(word), *self._weighted(word), *self._recent(word)):
+            # What the chain and the evidence look at alike is one reason.
+            before = found.get((reason.segment, reason.word))
+            gain = reason.contribution + (before.contribution if before else 0.0)
+            found[reason.segment, reason.word] = replace(reason, contribution=gain)
+        return tuple(largest_contributions(found.values(), self._options.reasons))
+
+    def _entry(self, row: int, word: int) -> int:
+        """Return the entry of a word in the row of a context, `NONE` where it never followed it."""
+        if row < 0:
+            return NONE
+        begin, end = (int(edge) for edge in self._evidence.pointer[row : row + 2])
+        at = begin + int(np.searchsorted(self._evidence.word[begin:end], word))
+        return at if at < end and self._evidence.word[at] == word else NONE
+
+    def _reason(self, segment: int, entry: int, word: int, gain: float) -> Reason:
+        """Return a kind of context as a reason, with how often the word followed it."""
+        count = np.expm1(float(self._evidence.evidence[entry])) * PRIOR_COUNTS * self._text.share[word]
+        key, nearest = self._key(segment, self._names[word]), self._nearest(segment)
+        return Reason(self._shown(segment), "", nearest, segment, 0, float(np.rint(count)), gain, key)
+
+    def _chain(self, word: int) -> Iterator[Reason]:
+        """Yield the longest context of the chain that was seen before the word, with the chain's evidence."""
+        table, left, direct, longest = self._evidence, 1.0, 0.0, (NONE, NONE)
+        for kind in range(table.chain - 1, -1, -1):
+            row = int(self._text.rows[self._now, kind])
+            if row >= 0:
+                entry = self._entry(row, word)
+                if entry != NONE:
+                    direct += left * float(table.discounted[entry])
+                    longest = max(longest, (kind, entry))
+                left *= float(table.freed[row])
+        kind, entry = longest
+        if kind != NONE:
+            gain = math.log(direct / float(self._text.base[word]) + left)
+            yield self._reason(kind + 1, entry, word, gain)
+
+    def _weighted(self, word: int) -> Iterator[Reason]:
+        """Yield every context that was seen before the word and has a weight."""
+        weights = self._pooling.weights
+        for kind, row in enumerate(self._text.rows[self._now].tolist()):
+            entry = self._entry(row, word) if weights[kind] else NONE
+            if entry != NONE:
+                gain = float(weights[kind]) * float(self._evidence.evidence[entry])
+                yield self._reason(kind + 1, entry, word, gain)
+
+    def _recent(self, word: int) -> Iterator[Reason]:
+        """Yield the evidence of recent words, as the kernel counts it."""
+        pooling, words, now = self._pooling, self._text.words, self._now
+        at = np.arange(max(now - len(pooling.fading) + 1, 0), now)
+        at = at[words[at] == word]
+        once = at[(at > 0) & (words[at - 1] == words[now - 1])]
+        twice = once[(once > 1) & (words[once - 2] == words[now - 2])]
+        prior = RECENT_PRIOR * max(float(self._text.share[word]), LEAST_SHARE)
+        seen = (pooling.fading[now - at].sum(), len(once), len(twice))
+        before = [self._names[int(words[now - back])] for back in (1, 2) if now >= back]
+        for kind, (places, amount) in enumerate(zip((at, once, twice), seen, strict=True)):
+            gain = float(pooling.weights[-RECENT_KINDS + kind]) * math.log1p(float(amount) / prior)
+            if len(places):
+                yield Reason(_RECENT_CONTEXTS[kind].format(*before), "", int(places[-1]), NONE, 0, len(places), gain)
 
 
 def contexts_on_workers(client: Client, reader: CommitReader) -> WorkerOpening:

@@ -1,8 +1,10 @@
-"""Prediction by pooled counts: profile ``contexts``, with true perplexity and bits per byte.
+"""Prediction by pooled counts: profile ``contexts``, and n-gram models of the same counts for comparison.
 
-Has the weights of each kind of context and their defaults, the scores of a text and their sums. Counts are in
-`giaann_dask.models.contexts.counting`, tables in `giaann_dask.models.contexts.tables` and the compiled pass in
-`giaann_dask.models.contexts.kernel`.
+Has the weights of each kind of context and their defaults, and the scores of a text. The n-gram models are plain
+backoff, and modified Kneser-Ney smoothing, which is the chain of contexts without further evidence. No library is used:
+the counts exist already, and NLTK's `KneserNeyInterpolated` has a single discount instead of three and answers one
+query at a time. Tables are in `giaann_dask.models.contexts.tables`, and the compiled pass in
+`giaann_dask.models.contexts.span_kernel`.
 
 Weights do not change what was learnt. They are about twenty constants for a whole profile, like the decays and
 thresholds of other profiles, chosen once by `benchmarks/choose_weights.py` on text that is neither trained on nor
@@ -11,8 +13,6 @@ reported on.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,14 +20,15 @@ import numpy.typing as npt
 
 from giaann_dask.errors import require_option
 from giaann_dask.keys import Integers
-from giaann_dask.models.contexts.kernel import RECENT_KINDS, Evidence, Pooling, Text
+from giaann_dask.models.contexts.kernel import RECENT_KINDS, Evidence, Floats, Pooling, Text
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS
-from giaann_dask.models.contexts.span_kernel import score_tokens
-from giaann_dask.models.contexts.tables import PooledTables, RowTables
-from giaann_dask.models.words.scores import TextScores
+from giaann_dask.models.contexts.span_kernel import distribution, score_tokens
+from giaann_dask.models.contexts.tables import PRIOR_COUNTS, RowTables
+from giaann_dask.models.generation_options import require_prompt
+from giaann_dask.models.results import Candidate, ScoredWord
+from giaann_dask.models.words.predictor import most_probable, sentences_of, word_places
+from giaann_dask.models.words.scores import TextScores, token_bytes
 from giaann_dask.models.words.stream import NONE, TokenStream
-
-Floats = npt.NDArray[np.float64]
 
 NAMES = tuple(context.name for context in CONTEXTS[1:])
 
@@ -102,27 +103,14 @@ class LogLinearModel:
 
     Attributes
     ----------
-    tables : PooledTables
+    tables : RowTables
         What was learnt.
     options : PoolingOptions
         Weights.
-    rows : RowTables, optional
-        Makes the tables of the contexts before tokens; without it `tables` has all rows. With it `tables` has none, and
-        `for_text` returns the model that has those of a text.
     """
 
-    tables: PooledTables
+    tables: RowTables
     options: PoolingOptions = field(default_factory=PoolingOptions)
-    rows: RowTables | None = None
-
-    @classmethod
-    def of(cls, rows: RowTables, options: PoolingOptions) -> LogLinearModel:
-        """Return a model that makes its tables of rows."""
-        return cls(rows.words, options, rows)
-
-    def for_text(self, stream: TokenStream, begin: int = 0) -> LogLinearModel:
-        """Return a model that has the rows of all contexts before the tokens of a text, from a given one on."""
-        return self if self.rows is None else LogLinearModel(self.rows.of_tokens(stream, begin)[0], self.options)
 
     def score(self, stream: TokenStream) -> TextScores:
         """Score every token of a text, given the tokens before it in its sentence and document."""
@@ -130,60 +118,122 @@ class LogLinearModel:
 
     def score_span(self, stream: TokenStream, text: Text, begin: int, end: int) -> TextScores:
         """Score the tokens of a stretch of a text, which `numbered` returned; the same however it is cut."""
+        return self.score_part(stream, *self.with_evidence(stream, text, begin, end), begin, end)
+
+    def with_evidence(self, stream: TokenStream, text: Text, begin: int, end: int) -> tuple[Text, Evidence]:
+        """Return the part of a text that a stretch of it is scored by, with rows at its end, and the evidence."""
         # Two more tokens than are remembered, which say what the first of these came after.
         first = max(begin - self.options.remembered_tokens - 2, 0)
-        rows = np.full((end - first, self.tables.kinds), NONE, np.int64)
-        tables, rows[begin - first :] = self.rows_of(stream, begin, end)
-        part = text._replace(words=text.words[first:end], document=text.document[first:end], rows=rows)
-        logs, rank = score_tokens(part, self._evidence_of(tables), self.options.pooling, begin - first, end - first)
-        index, words = stream.index[begin:end], text.words[begin:end]
+        rows = np.full((end - first, len(NAMES)), NONE, np.int64)
+        evidence, rows[begin - first :] = self.evidence_before(stream, begin, end)
+        return text._replace(words=text.words[first:end], document=text.document[first:end], rows=rows), evidence
+
+    def evidence_before(self, stream: TokenStream, begin: int, end: int) -> tuple[Evidence, Integers]:
+        """Return the evidence before the tokens of a span; see `RowTables.of_tokens`."""
+        evidence, rows = self.tables.of_tokens(stream, begin, end)
+        return evidence._replace(chain=self.options.chain), rows
+
+    def score_part(self, stream: TokenStream, part: Text, evidence: Evidence, begin: int, end: int) -> TextScores:
+        """Score the tokens of a stretch of a text, given what `with_evidence` returned for it."""
+        length = len(part.words)
+        logs, rank = score_tokens(part, evidence, self.options.pooling, length - (end - begin), length)
+        index, words = stream.index[begin:end], part.words[length - (end - begin) :]
         used, at = np.unique(index, return_inverse=True)
-        names = (stream.words[number] for number in used.tolist())
-        lengths = np.array([len(word.encode("utf-8", "surrogatepass")) + 1 for word in names], np.int64)
-        known = words < len(self.tables.words)
+        lengths = token_bytes([stream.words[number] for number in used.tolist()])
+        known = words < len(self.tables.words.words)
         return TextScores(logs, rank == 0, lengths[at], stream.place[begin:end], known, rank)
-
-    def rows_of(self, stream: TokenStream, begin: int, end: int) -> tuple[PooledTables, Integers]:
-        """Return tables that have the rows of all contexts before the tokens of a span, and these rows."""
-        if self.rows is not None:
-            return self.rows.of_tokens(stream, begin, end)
-        return self.tables, self.tables.find_rows(stream, begin, end)
-
-    def text(self, stream: TokenStream) -> Text:
-        """Return a text with its rows; see `numbered`."""
-        return self.numbered(stream)._replace(rows=self.tables.find_rows(stream))
 
     def numbered(self, stream: TokenStream) -> Text:
         """Return a text with the probabilities of its unknown words added to those of the known ones, without rows."""
         unknown, number = self.number_words(stream)
-        return self.words_with(unknown)._replace(words=number[stream.index], document=stream.document)
-
-    def words_with(self, unknown: Sequence[str]) -> Text:
-        """Return a text without tokens: all known words and some unknown ones, numbered in this order."""
-        tables, known = self.tables, self.tables.spelled
-        other = tables.spelling.log_probability(unknown) + math.log(tables.unknown) if unknown else np.zeros(0)
-        spelled = np.concatenate([known, other])
-        nothing = np.zeros(len(unknown))
-        # A known word could be spelled, too: so all strings together have a probability of 1.
-        base = np.concatenate([tables.base, nothing]) + np.exp(spelled)
-        log_base = np.concatenate([np.log(base[: len(known)]), spelled[len(known) :]])
-        share = np.concatenate([tables.share, nothing])
-        none = np.zeros(0, np.int64)
-        rows = np.zeros((0, tables.kinds), np.int64)
-        return Text(none, none, rows, base, share, log_base, np.argsort(-base, kind="stable"))
-
-    @property
-    def evidence(self) -> Evidence:
-        """Tables that the compiled pass reads."""
-        return self._evidence_of(self.tables)
-
-    def _evidence_of(self, tables: PooledTables) -> Evidence:
-        arrays = (tables.pointer, tables.word, tables.evidence, tables.discounted, tables.freed)
-        return Evidence(*arrays, min(self.options.chain, tables.kinds))
+        text = self.tables.words.with_unknown(unknown)
+        return text._replace(words=number[stream.index], document=stream.document)
 
     def number_words(self, stream: TokenStream) -> tuple[tuple[str, ...], Integers]:
         """Return the unknown words of a text, and the number of each of its words."""
-        number = self.tables.word_numbers(stream.keys)
+        known = self.tables.words
+        number = known.word_numbers(stream.keys)
         missing = np.flatnonzero(number == NONE)
-        number[missing] = len(self.tables.words) + np.arange(len(missing))
+        number[missing] = len(known.words) + np.arange(len(missing))
         return tuple(stream.words[at] for at in missing.tolist()), number
+
+    def score_text(self, text: str, candidates: int = 0, after: int = 0) -> tuple[ScoredWord, ...]:
+        """Return the probability of each word of a text, which is one document.
+
+        Parameters
+        ----------
+        text : str
+            Any text; one without words has no scores.
+        candidates : int
+            Most probable words to report at the place of each word.
+        after : int
+            Only words that end after so many characters are scored, given all words before them.
+
+        Raises
+        ------
+        PromptError
+            If it is no text.
+        """
+        require_prompt(text)
+        sentences = sentences_of(text)
+        places = word_places(text, [word for sentence in sentences for word in sentence])
+        first = sum(end <= after for _, end in places)
+        stream = TokenStream.from_documents([sentences])
+        part, evidence = self.with_evidence(stream, self.numbered(stream), first, len(stream))
+        scores = self.score_part(stream, part, evidence, first, len(stream))
+        names = (*self.tables.words.words, *self.number_words(stream)[0]) if candidates else ()
+        found = []
+        for at, (begin, end) in enumerate(places[first:]):
+            likely: tuple[Candidate, ...] = ()
+            if candidates:
+                now = len(part.words) - len(stream) + first + at
+                chance, _ = distribution(part, evidence, self.options.pooling, now)
+                best = most_probable(chance, candidates).tolist()
+                likely = tuple(Candidate(names[word], "", float(chance[word])) for word in best)
+            found.append(ScoredWord(begin, end, float(scores.log_probability[at]), bool(scores.matches[at]), likely))
+        return tuple(found)
+
+
+# Pooling of evidence that is an interpolated n-gram model with modified Kneser-Ney smoothing: the chain is all of it.
+KNESER_NEY = PoolingOptions(chain=CHAIN, remembered_tokens=0)
+
+
+def backoff_matches(tables: RowTables, stream: TokenStream) -> npt.NDArray[np.bool_]:
+    """Return at which tokens plain backoff is right.
+
+    The longest context that was ever seen predicts the word that most often followed it; of equals the
+    one that is most frequent altogether.
+
+    Parameters
+    ----------
+    tables : RowTables
+        What was counted.
+    stream : TokenStream
+        Text to predict.
+
+    Returns
+    -------
+    ndarray
+        Bool, shape ``(tokens,)``.
+    """
+    evidence, rows = tables.of_tokens(stream, 0, len(stream))
+    # Words are numbered by falling count, so that number 0 is what an empty context predicts.
+    predicted = np.zeros(len(stream), np.int64)
+    for kind in range(CHAIN):
+        found = np.flatnonzero(rows[:, kind] != NONE)
+        distinct, which = np.unique(rows[found, kind], return_inverse=True)
+        best = np.array([_most_frequent(evidence, tables.words.share, row) for row in distinct.tolist()], np.int64)
+        if len(found):
+            predicted[found] = best[which]
+    number = tables.words.word_numbers(stream.keys)
+    matches: npt.NDArray[np.bool_] = predicted == number[stream.index]
+    return matches
+
+
+def _most_frequent(evidence: Evidence, share: Floats, row: int) -> int:
+    """Return the word that most often followed a context."""
+    entries = slice(int(evidence.pointer[row]), int(evidence.pointer[row + 1]))
+    word = evidence.word[entries]
+    # Evidence is the logarithm of 1 + count / prior; single precision tells counts apart up to a million.
+    count = np.rint(np.expm1(evidence.evidence[entries].astype(np.float64)) * PRIOR_COUNTS * share[word])
+    return int(word[np.argmax(count)])

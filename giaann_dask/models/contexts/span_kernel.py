@@ -1,4 +1,8 @@
-"""Score many tokens in one compiled pass, those after the same word together.
+"""Sum all evidence for the next word by compiled code, of tokens after the same word together.
+
+Before each token, ``log p(w) = log chain(w) + sum over kinds of weight * evidence(w) - log Z``. Words without evidence
+keep the probability that the chain gives them, all scaled alike, so their sum is known without a loop over them: it is
+1 less the sum of the words that have evidence.
 
 Most words that have evidence before a token have it from the word before alone: the rows of contexts of one word have
 thousands of entries where those of longer contexts have hundreds. What such a row gives every word depends on nothing
@@ -7,8 +11,7 @@ then costs what its longer contexts and the words read lately need: these change
 
 What is read or changed for a word by itself lies in arrays in the order in which words are found, which fit the
 processor's nearest cache, and which loops without branches go over. One number for each word of the vocabulary says
-where that is. Every probability before normalisation has the very bits that `contexts.kernel` computes, so words are
-ranked alike. Only the sum over all words is added up in another order.
+where that is. A token's results have the same bits whatever is scored with it.
 """
 
 from __future__ import annotations
@@ -21,14 +24,23 @@ import numpy.typing as npt
 
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import jit, jit_inner
-from giaann_dask.models.contexts.array_math import Floats, exponentials
-from giaann_dask.models.contexts.kernel import IS_NEAR, NEAR_KINDS, SMALL, Evidence, Pooling, Text
-from giaann_dask.models.contexts.recent_words import Recent, count_recent, find_recent
+from giaann_dask.models.contexts.kernel import (
+    IS_NEAR,
+    NEAR_KINDS,
+    SMALL,
+    Evidence,
+    Floats,
+    Pooling,
+    Recent,
+    Text,
+    count_recent,
+    exponentials,
+    find_recent,
+)
 from giaann_dask.models.words.scores import MOST_RANK
 
 Places = npt.NDArray[np.int32]
 
-# Ranks from here on are not told apart.
 # Where less than this share of a layer's sum is left, it is added up again instead of subtracted from.
 _LEFT = 1 / 64
 # Places of found words begin at 0 again from here on, so that they fit 32 bits.
@@ -247,7 +259,7 @@ def _sum_layer(text: Text, layer: _Layer) -> None:
 
 @jit_inner
 def _gather(now: int, entries: _Entries, table: Evidence, weights: Floats, touched: _Touched) -> tuple[float, float]:
-    """Collect the evidence of longer contexts as `contexts.kernel` orders it; return the masses left, see `_Place`."""
+    """Collect the evidence of longer contexts; return the masses left, see `_Place`."""
     found, direct, scores, left = touched.found, touched.direct, touched.scores, 1.0
     direct[: found.state[1]] = 0.0
     scores[: found.state[1]] = 0.0
@@ -455,6 +467,16 @@ def score_tokens(text: Text, table: Evidence, pooling: Pooling, begin: int, end:
     return logs, ranks
 
 
+@jit_inner
+def _work_space(words: int, chain: int) -> tuple[_Layer, _Touched]:
+    """Return work space for a number of words."""
+    space = np.zeros((10, words + 1))
+    by_word, most = np.zeros(4 * (words + 1)), np.zeros((2, words // _BLOCK + 1))
+    layer = _Layer(_none_found(words), space[0], space[1], space[2], space[3], by_word, most, space[4], np.zeros(3))
+    slots = np.zeros(chain * words, np.int32)
+    return layer, _Touched(_none_found(words), space[5], space[6], space[7], space[8], space[9], slots)
+
+
 @jit
 def _score_groups(
     text: Text, table: Evidence, pooling: Pooling, begin: int, group: Integers, order: Integers
@@ -462,12 +484,7 @@ def _score_groups(
     """Score tokens, those of a group after each other."""
     end = begin + len(group)
     logs, ranks = np.empty(len(group)), np.empty(len(group), np.int64)
-    words = len(text.base)
-    space = np.zeros((10, words + 1))
-    by_word, most = np.zeros(4 * (words + 1)), np.zeros((2, words // _BLOCK + 1))
-    layer = _Layer(_none_found(words), space[0], space[1], space[2], space[3], by_word, most, space[4], np.zeros(3))
-    slots = np.zeros(table.chain * words, np.int32)
-    touched = _Touched(_none_found(words), space[5], space[6], space[7], space[8], space[9], slots)
+    layer, touched = _work_space(len(text.base), table.chain)
     recent = find_recent(text, pooling, begin, end)
     entries = _find_entries(text.rows[begin:end], table, pooling.weights)
     before = np.int64(-1)
@@ -486,3 +503,21 @@ def _score_groups(
         ranks[at], value = _rank(place, text, layer, touched)
         logs[at] = value - math.log(total)
     return logs, ranks
+
+
+@jit
+def distribution(text: Text, table: Evidence, pooling: Pooling, now: int) -> tuple[Floats, float]:
+    """Return the probability of every word of the table at one token, and that of all other words together."""
+    layer, touched = _work_space(len(text.base), table.chain)
+    entries = _find_entries(text.rows[now : now + 1], table, pooling.weights)
+    _fill_layer(0, entries, text, table, pooling.weights, layer)
+    near, left = _gather(0, entries, table, pooling.weights, touched)
+    _remember(now, text, pooling, find_recent(text, pooling, now, now + 1), touched)
+    place = _Place(now, near, left)
+    total = _normalise(place, text, layer, touched)
+    chance = left * text.base
+    for at in range(layer.found.state[1]):
+        chance[layer.found.words[at]] = _by_layer(at, place, layer)
+    for at in range(touched.found.state[1]):
+        chance[touched.found.words[at]] = touched.chances[at]
+    return chance / total, left * max(1.0 - text.base.sum(), 0.0) / total

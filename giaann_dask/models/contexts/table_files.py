@@ -1,14 +1,17 @@
-"""Keep the tables of a commit in files of the user's cache folder, which later processes map into memory.
+"""Open the tables of a commit, in tasks or here, and keep them in files that later processes map into memory.
 
 Building the tables reads every count of the network. Commits do not change, so the process that builds them first
-stores them for all later ones, of which each reads only the pages that its contexts lie in. Only the user can read the
-folder. It can be removed at any time, and tables of commits that were removed have to be (`remove_tables`), as they
-have all words and counts. Tables are named by the place of the network, the commit and its content, so that another
-network with a commit of that name has tables of its own. `giaann_dask.models.contexts.tables` builds the tables.
+stores them in the user's cache folder for all later ones, of which each reads only the pages that its contexts lie in;
+to other processes they are sent by name. Only the user can read the folder. It can be removed at any time, and tables
+of commits that were removed have to be (`remove_tables`), as they have all words and counts. Tables are named by the
+place of the network, the commit and its content, so that another network with a commit of that name has tables of its
+own. `giaann_dask.models.contexts.tables` builds the tables.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextvars
 import errno
 import hashlib
 import json
@@ -17,22 +20,36 @@ import mmap
 import os
 import re
 import shutil
+import socket
 import tempfile
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import StoreDamagedError
+from giaann_dask.cluster import task_key
+from giaann_dask.cluster.regions import held_runs, merge_region, open_region, region_places
+from giaann_dask.cluster.sharing import open_commit
+from giaann_dask.cluster.waiting import ask_workers, fetch
+from giaann_dask.dask_types import measure
+from giaann_dask.errors import StoreDamagedError, StoreRefusedError
 from giaann_dask.local_files import private_cache, user_cache
 from giaann_dask.models.contexts.packed_counts import PackedCounts
-from giaann_dask.models.contexts.tables import PackedTables, PooledTables, RowArrays
+from giaann_dask.models.contexts.tables import PackedTables, WordTables, build_tables
 from giaann_dask.models.words.spelling import Spelling
+from giaann_dask.runs.run import Run
+from giaann_dask.storage import first_line, writing
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.names import Names, pack_strings
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 # Changes with the meaning of any array, and with the names of folders.
 _VERSION = 3
@@ -49,6 +66,175 @@ _DISK_SHARE = 0.25
 _HEADER = "tables.json"
 _WORDS = ("word_keys", "word_order", "base", "share", "spelled")
 _COUNTS = tuple(field.name for field in fields(PackedCounts))
+# Of each live region the keys of the tasks whose results are its runs, as `PackedRegionRun`, where workers had all runs
+# of a commit in memory. What no worker has any more is read from the store.
+HeldRuns: TypeAlias = Mapping[int, tuple[str, ...]]
+_STORED: HeldRuns = {}
+
+
+class CommitTables:
+    """The tables of a commit, which are opened where they are first needed.
+
+    Where they are stored in files, they are pickled as the place of the commit. So another process of the machine maps
+    the files, and one of another machine, which has none, builds the tables there.
+
+    Parameters
+    ----------
+    path, commit : str
+        Of the commit; see `place_of`.
+    tables : PackedTables, optional
+        Its tables, if they are open.
+    held : HeldRuns
+        See `read_tables`.
+    """
+
+    def __init__(self, path: str, commit: str, tables: PackedTables | None = None, held: HeldRuns = _STORED) -> None:
+        self._path, self._commit, self._tables, self._held = path, commit, tables, held
+
+    @property
+    def tables(self) -> PackedTables:
+        """The tables."""
+        if self._tables is None:
+            self._tables = read_tables(self._path, self._commit, self._held)
+        return self._tables
+
+    def _sent(self) -> PackedTables | None:
+        """Return the tables if they have to be sent."""
+        return None if has_tables(self._path, self._commit) else self._tables
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to make these tables in another process."""
+        return CommitTables, (self._path, self._commit, self._sent(), self._held)
+
+    def __sizeof__(self) -> int:
+        """Return the bytes that are sent to another process, from which Dask estimates how long that takes."""
+        sent = self._sent()
+        return object.__sizeof__(self) + (0 if sent is None else measure(sent))
+
+
+def opened(tables: PackedTables | CommitTables) -> PackedTables:
+    """Return tables that a task was given."""
+    return tables.tables if isinstance(tables, CommitTables) else tables
+
+
+def place_of(reader: CommitReader) -> tuple[str, str]:
+    """Return the path and the commit of a reader, the arguments of `read_tables`."""
+    return str(reader.path), reader.commit
+
+
+def read_tables(path: str, commit: str, held: HeldRuns = _STORED) -> PackedTables:
+    """Return the tables of a commit; see `giaann_dask.models.contexts.table_files`.
+
+    Parameters
+    ----------
+    path, commit : str
+        See `place_of`.
+    held : HeldRuns
+        Runs in the memory of workers, from which the tables are built, a region at a time; the same tables as those of
+        the stored runs.
+    """
+    reader = open_commit(path, commit)
+
+    def build() -> PackedTables:
+        places = dict(region_places(reader))
+
+        def opening(group: tuple[int, ...]) -> Callable[[], Run]:
+            keys = [key for region in group for key in held.get(region, ())]
+            return partial(_open_group, [places[region] for region in group], keys)
+
+        groups = map(opening, reader.placement().groups())
+        return build_tables(_read_ahead([*groups]), reader.saved_vocabulary().features[1:])
+
+    return open_tables(path, commit, reader.fingerprint, build)
+
+
+def _open_group(places: Sequence[tuple[str, str, list[str]]], keys: Sequence[str]) -> Run:
+    """Return the merged runs of regions with rows in common, from the memory of workers if they have all of them."""
+    found = fetch(keys)
+    if keys and len(found) == len(keys):
+        return merge_region(*(found[key] for key in keys))
+    path, commit, _ = places[0]
+    return open_region(path, commit, [identity for *_, runs in places for identity in runs])
+
+
+def _read_ahead(regions: Sequence[Callable[[], Run]]) -> Iterator[Run]:
+    """Yield the results of functions that open regions; while one is used, the next one is opened."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        following: deque[concurrent.futures.Future[Run]] = deque()
+        for opening in regions:
+            # In the context of this task, so that its worker is known.
+            following.append(pool.submit(contextvars.copy_context().run, opening))
+            if len(following) > 1:
+                yield following.popleft().result()
+        while following:
+            yield following.popleft().result()
+
+
+def open_commit_tables(path: str, commit: str, held: HeldRuns) -> CommitTables:
+    """Open the tables of a commit, as a task; they are built and stored if they are not yet."""
+    return CommitTables(path, commit, read_tables(path, commit, held), held)
+
+
+def submit_tables(client: Client, reader: CommitReader) -> Future:
+    """Return the `CommitTables` of a commit, opened on the cluster.
+
+    Where workers have all runs of the commit in memory, as after a training, the tables are built from these, and
+    nothing is read from the store but the words.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler does not answer.
+    """
+    runs = held_runs(client, reader)
+    held = {region: tuple(str(run.key) for run in its) for region, its in runs.items()}
+    key = task_key("tables", *place_of(reader))
+    tables = client.submit(open_commit_tables, *place_of(reader), held, key=key)
+    # The futures keep the runs until the tables are there.
+    tables.add_done_callback(lambda _: runs.clear())
+    return tables
+
+
+def clear_tables(client: Client, path: str, kept: Collection[str], gone: Collection[str]) -> list[dict[str, Any]]:
+    """Remove tables of a network from the user's cache folder of this process and of all workers.
+
+    Parameters
+    ----------
+    client : Client
+        Whose workers are asked.
+    path, kept, gone
+        See `giaann_dask.models.contexts.table_files.remove_tables`.
+
+    Returns
+    -------
+    list of dict
+        Of each folder the name of its machine (``host``), its path (``folder``), and of how many commits tables were
+        removed (``commits``).
+
+    Raises
+    ------
+    StoreRefusedError
+        If some cannot be removed.
+    ClusterError
+        If a worker does not respond.
+    """
+    found: dict[tuple[str, str], int] = {}
+    asked = ask_workers(client, _clear, path, tuple(kept), tuple(gone))
+    for worker, cleared in (("this process", _clear(path, kept, gone)), *asked.items()):
+        if isinstance(cleared, BaseException):
+            raise StoreRefusedError(
+                f"worker {worker} cannot remove tables: {first_line(cleared)}", "the right to do it"
+            )
+        host, folder, commits = cleared
+        found[host, folder] = found.get((host, folder), 0) + commits
+    return [{"host": host, "folder": folder, "commits": commits} for (host, folder), commits in sorted(found.items())]
+
+
+def _clear(path: str, kept: Collection[str], gone: Collection[str]) -> tuple[str, str, int]:
+    """Remove tables on this machine, and return which, where, and of how many commits."""
+    with writing("the cache"):
+        commits = remove_tables(path, kept, gone)
+    return socket.gethostname(), str(tables_folder()), commits
 
 
 def open_tables(
@@ -154,9 +340,8 @@ def _read(folder: Path) -> PackedTables | None:
         spelling = Spelling(*(_levels(arrays, name) for name in ("keys", "counts")))
         os.utime(folder)
         counts = PackedCounts(**{name: arrays.pop(name) for name in _COUNTS})
-        discounts, rows = arrays.pop("discounts"), RowArrays.empty()._asdict()
-        unknown = float(header["unknown"])
-        words = PooledTables(words=tuple(names), unknown=unknown, spelling=spelling, **arrays, **rows)
+        discounts, unknown = arrays.pop("discounts"), float(header["unknown"])
+        words = WordTables(words=tuple(names), unknown=unknown, spelling=spelling, **arrays)
         return PackedTables(words, discounts, counts)
     except (OSError, ValueError, KeyError, TypeError, StoreDamagedError):
         return None

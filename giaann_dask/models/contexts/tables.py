@@ -13,9 +13,9 @@ with the weights of `contexts.scores`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -27,11 +27,11 @@ from giaann_dask.errors import EmptyInputError
 from giaann_dask.keys import Integers, word_key
 from giaann_dask.lazy import jit
 from giaann_dask.models.contexts.context_rows import RowCollector, Rows, count_longer
-from giaann_dask.models.contexts.continuation_counts import SMALL_COUNTS
-from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, context_sources
+from giaann_dask.models.contexts.kernel import Evidence, Text
+from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, SMALL_COUNTS, context_sources
 from giaann_dask.models.contexts.packed_counts import PackedCounts
 from giaann_dask.models.words.spelling import Spelling
-from giaann_dask.models.words.stream import NONE, TokenStream, find_ascending
+from giaann_dask.models.words.stream import NONE, TokenStream, find_numbers
 from giaann_dask.runs.run import Run
 
 Floats = npt.NDArray[np.float64]
@@ -41,13 +41,12 @@ PRIOR_COUNTS = 5.0
 # Kinds of contexts that are sorted at a time.
 _THREADS = 2
 _NO_KEYS = np.zeros(0, np.int64)
-_NOTHING_KNOWN = np.zeros((0, 0), np.float32)
 
 
 @register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
-class PooledTables:
-    """Tables of evidence; words are numbered by falling count, then by their keys.
+class WordTables:
+    """Tables of words by themselves, which are numbered by falling count, then by their keys.
 
     Attributes
     ----------
@@ -65,20 +64,6 @@ class PooledTables:
         How it is dealt to them.
     spelled : ndarray
         Natural logarithm of the probability that each word has by its spelling alone; float64, shape ``(words,)``.
-    kind_begin : ndarray
-        Rows of each kind of context, int64, shape ``(kinds + 1,)``.
-    keys : ndarray
-        Source keys of the rows, ascending within a kind, int64, shape ``(rows,)``.
-    pointer : ndarray
-        Entries of each row, int64, shape ``(rows + 1,)``.
-    word : ndarray
-        Word of each entry, int32, shape ``(entries,)``.
-    evidence : ndarray
-        Of a context for a word: ``log(1 + count / (PRIOR_COUNTS * share))``; float32, same shape.
-    discounted : ndarray
-        Share that the chain gives a word directly; float32, for the entries of the chain.
-    freed : ndarray
-        What it leaves to shorter contexts; float64, for the rows of the chain.
     """
 
     words: tuple[str, ...]
@@ -89,166 +74,125 @@ class PooledTables:
     unknown: float
     spelling: Spelling
     spelled: Floats
-    kind_begin: Integers
-    keys: Integers
-    pointer: Integers
-    word: npt.NDArray[np.int32]
-    evidence: npt.NDArray[np.float32]
-    discounted: npt.NDArray[np.float32]
-    freed: Floats
-
-    @property
-    def kinds(self) -> int:
-        """Number of kinds of contexts."""
-        return len(self.kind_begin) - 1
 
     def word_numbers(self, keys: Integers) -> Integers:
         """Return the numbers of words by their keys, `NONE` for unknown ones."""
-        at = find_ascending(self.word_keys, keys)
-        return np.where(at == NONE, NONE, self.word_order[at])
+        return find_numbers(self.word_keys, self.word_order, keys)
 
-    def find_rows(self, stream: TokenStream, begin: int = 0, end: int | None = None) -> Integers:
-        """Return the row of every context before every token of a span, `NONE` where there is none.
-
-        Parameters
-        ----------
-        stream : TokenStream
-            Tokens of a text.
-        begin, end : int, optional
-            The span; all tokens by default.
-
-        Returns
-        -------
-        ndarray
-            int64, shape ``(end - begin, kinds)``; column k is the kind k + 1 of `CONTEXTS`.
-        """
-        end = len(stream) if end is None else end
-        rows = np.full((end - begin, self.kinds), NONE, np.int64)
-        for kind in range(self.kinds):
-            keys = self.keys[self.kind_begin[kind] : self.kind_begin[kind + 1]]
-            if len(keys):
-                # In their order and each once, so that a search reads what the one before has read.
-                wanted, which = np.unique(context_sources(stream, kind + 1, begin, end), return_inverse=True)
-                at = find_ascending(keys, wanted)
-                rows[:, kind] = np.where(at == NONE, NONE, at + self.kind_begin[kind])[which]
-        return rows
+    def with_unknown(self, unknown: Sequence[str]) -> Text:
+        """Return a text without tokens: all known words and some unknown ones, numbered in this order."""
+        other = self.spelling.log_probability(unknown) + math.log(self.unknown) if unknown else np.zeros(0)
+        spelled, nothing = np.concatenate([self.spelled, other]), np.zeros(len(unknown))
+        # A known word could be spelled, too: so all strings together have a probability of 1.
+        base = np.concatenate([self.base, nothing]) + np.exp(spelled)
+        log_base = np.concatenate([np.log(base[: len(self.words)]), spelled[len(self.words) :]])
+        share = np.concatenate([self.share, nothing])
+        none, rows = np.zeros(0, np.int64), np.zeros((0, len(CONTEXTS) - 1), np.int64)
+        return Text(none, none, rows, base, share, log_base, np.argsort(-base, kind="stable"))
 
 
 class RowTables(Protocol):
-    """Words and rows, of which the tables of the contexts before some tokens are made."""
+    """Words, and rows of counts, of which the evidence before some tokens is made."""
 
     @property
-    def words(self) -> PooledTables:
-        """Tables with all words and without rows."""
+    def words(self) -> WordTables:
+        """The words."""
 
-    def of_tokens(self, stream: TokenStream, begin: int = 0, end: int | None = None) -> tuple[PooledTables, Integers]:
-        """Return the tables of the contexts before the tokens of a span of a stream, and the row of each.
-
-        Parameters
-        ----------
-        stream : TokenStream
-            Tokens of a text.
-        begin, end : int, optional
-            The span; all tokens by default.
-
-        Returns
-        -------
-        tables : PooledTables
-            With these rows only.
-        rows : ndarray
-            See `PooledTables.find_rows`.
-        """
+    def of_tokens(self, stream: TokenStream, begin: int, end: int) -> tuple[Evidence, Integers]:
+        """Return the evidence before the tokens of a span of a stream; see `evidence_of_tokens`."""
 
 
 @register_arrays
 @dataclass(frozen=True, eq=False)
 class PackedTables:
-    """Tables of evidence whose rows are packed as counts, a sixth of their bytes; those of a text are made of them.
+    """Tables of evidence whose rows are packed as counts, a sixth of their bytes.
 
     Attributes
     ----------
-    words : PooledTables
-        Tables with all words and without rows.
+    words : WordTables
+        The words.
     discounts : ndarray
         Of the counts of each length of the chain, see `discounts_of`; float64, shape ``(CHAIN, 4)``.
     counts : PackedCounts
         The counts.
     """
 
-    words: PooledTables
+    words: WordTables
     discounts: Floats
     counts: PackedCounts
 
-    def of(self, stream: TokenStream, begin: int = 0, end: int | None = None) -> PooledTables:
-        """Return the tables of the contexts before the tokens of a span of a stream; all tokens by default."""
-        return self.of_tokens(stream, begin, end)[0]
-
-    def of_tokens(self, stream: TokenStream, begin: int = 0, end: int | None = None) -> tuple[PooledTables, Integers]:
+    def of_tokens(self, stream: TokenStream, begin: int, end: int) -> tuple[Evidence, Integers]:
         """See `RowTables.of_tokens`."""
-        rows = np.full(((len(stream) if end is None else end) - begin, len(CONTEXTS) - 1), NONE, np.int64)
-
-        def read() -> Iterator[tuple[Rows, Integers]]:
-            begun = 0
-            for kind in range(1, len(CONTEXTS)):
-                wanted, which = _NO_KEYS, _NO_KEYS
-                if self.counts.kinds[kind - 1, 0]:
-                    # In their order and each once, so that a search reads what the one before has read.
-                    wanted, which = np.unique(context_sources(stream, kind, begin, end), return_inverse=True)
-                found, longer, row = self.counts.rows(kind, wanted)
-                if len(which):
-                    rows[:, kind - 1] = np.where(row == NONE, NONE, row + begun)[which]
-                begun += len(found.keys)
-                yield found, longer
-
-        arrays = row_arrays(read(), self.words.share, self.discounts, self._known)
-        return replace(self.words, **arrays._asdict()), rows
+        kinds = {*(np.flatnonzero(self.counts.kinds[:, 0]) + 1).tolist()}
+        rules = self.words.share, self.discounts, self._known
+        return evidence_of_tokens(self.counts.rows, kinds, (stream, begin, end), *rules)
 
     @cached_property
     def _known(self) -> npt.NDArray[np.float32]:
         return np.zeros((len(self.words.words), SMALL_COUNTS + 1), np.float32)
 
 
-class CountedRows(NamedTuple):
-    """Counts of a network, in the order of its tables.
+def evidence_of_tokens(
+    rows_of: Callable[[int, Integers], tuple[Rows, Integers, Integers]],
+    kinds: Collection[int],
+    span: tuple[TokenStream, int, int],
+    share: Floats,
+    discounts: Sequence[Floats] | Floats,
+    known: npt.NDArray[np.float32],
+) -> tuple[Evidence, Integers]:
+    """Return the evidence of the contexts before the tokens of a span of a stream.
 
-    Attributes
+    Parameters
     ----------
-    ranked : RankedWords
-        Its words.
-    contexts : list of Rows
-        Counts after the contexts of each kind from 1 on.
-    links : list of Rows
-        Those of the chain, with the numbers of distinct longer contexts as counts.
+    rows_of : callable
+        Called with a kind of context and source keys, ascending; returns what `PackedCounts.rows` does.
+    kinds : collection of int
+        Places in `CONTEXTS` of the kinds that have rows.
+    span : (TokenStream, int, int)
+        The stream, and the first and the last token, exclusive.
+    share : ndarray
+        Of each word, smoothed; float64.
+    discounts : sequence of ndarray
+        Of each length of the chain, see `discounts_of`.
+    known : ndarray
+        Evidence of small counts by word, 0 where it was not computed yet, which is computed once for each;
+        float32, shape ``(words, SMALL_COUNTS + 1)``.
+
+    Returns
+    -------
+    evidence : Evidence
+        With the rows of these contexts only.
+    rows : ndarray
+        Row of every context before every token, `NONE` where there is none; int64, shape ``(end - begin, kinds)``.
+        Column k is the kind k + 1 of `CONTEXTS`.
     """
-
-    ranked: RankedWords
-    contexts: list[Rows]
-    links: list[Rows]
-
-    def tables(self) -> PooledTables:
-        """Return the tables with all rows."""
-        longer = [link.counts for link in self.links] + [_NO_KEYS] * (len(self.contexts) - CHAIN)
-        contexts = zip(self.contexts, longer, strict=True)
-        rows = row_arrays(contexts, self.ranked.share, self._discounts())
-        return self.ranked.tables(self._preceding(), rows)
-
-    def packed(self) -> PackedTables:
-        """Return the tables with packed rows."""
-        words = self.ranked.tables(self._preceding(), RowArrays.empty())
-        return PackedTables(words, self._discounts(), PackedCounts.pack(self.contexts, self.links))
-
-    def _preceding(self) -> Integers:
-        """Return after how many distinct words each word came."""
-        preceding = np.bincount(self.contexts[0].word, minlength=len(self.ranked.words)).astype(np.int64)
-        # Pruning may leave no context of the nearest word.
-        return preceding if preceding.any() else self.ranked.counts
-
-    def _discounts(self) -> Floats:
-        return np.array([discounts_of(small_counts(link.counts)) for link in self.links])
+    stream, begin, end = span
+    place = np.full((end - begin, len(CONTEXTS) - 1), NONE, np.int64)
+    pointers, words, evidence = [], [], []
+    chain: list[tuple[npt.NDArray[np.float32], Floats]] = []
+    rows, entries, prior, add_evidence = 0, 0, PRIOR_COUNTS * share, cast(Any, _add_evidence)
+    for kind in range(1, len(CONTEXTS)):
+        wanted, which = _NO_KEYS, _NO_KEYS
+        if kind in kinds:
+            # In their order and each once, so that a search reads what the one before has read.
+            wanted, which = np.unique(context_sources(stream, kind, begin, end), return_inverse=True)
+        found, longer, row = rows_of(kind, wanted)
+        if len(which):
+            place[:, kind - 1] = np.where(row == NONE, NONE, row + rows)[which]
+        if kind <= CHAIN:
+            chain.append(chain_shares(found._replace(counts=longer), discounts[kind - 1]))
+        evidence.append(np.empty(len(found.word), np.float32))
+        add_evidence(found.word, found.counts, prior, known, evidence[-1])
+        pointers.append(found.pointer[:-1] + entries)
+        words.append(found.word)
+        rows, entries = rows + len(found.keys), entries + len(found.word)
+    shares, freed = (np.concatenate(part) for part in zip(*chain, strict=True))
+    pointer = np.append(np.concatenate(pointers), entries)
+    return Evidence(pointer, np.concatenate(words), np.concatenate(evidence), shares, freed, CHAIN), place
 
 
-def collect_counts(runs: Iterable[Run], words: Sequence[str]) -> CountedRows:
-    """Collect the counts of a network, reading one run at a time.
+def build_tables(runs: Iterable[Run], words: Sequence[str]) -> PackedTables:
+    """Build the tables of a network, reading one run at a time.
 
     Parameters
     ----------
@@ -275,7 +219,12 @@ def collect_counts(runs: Iterable[Run], words: Sequence[str]) -> CountedRows:
     with ThreadPoolExecutor(_THREADS) as pool:
         contexts = list(pool.map(lambda kind: collector.take(kind, number_of), range(1, len(CONTEXTS))))
     extended = collector.take_extended()
-    return CountedRows(ranked, contexts, [_followed(contexts, extended, length) for length in range(CHAIN)])
+    links = [_followed(contexts, extended, length) for length in range(CHAIN)]
+    preceding = np.bincount(contexts[0].word, minlength=len(ranked.words)).astype(np.int64)
+    # Pruning may leave no context of the nearest word.
+    tables = ranked.tables(preceding if preceding.any() else ranked.counts)
+    discounts = np.array([discounts_of(small_counts(link.counts)) for link in links])
+    return PackedTables(tables, discounts, PackedCounts.pack(contexts, links))
 
 
 class RankedWords(NamedTuple):
@@ -286,7 +235,7 @@ class RankedWords(NamedTuple):
     words : tuple of str
         The words.
     keys, order : ndarray
-        See `PooledTables.word_keys` and `PooledTables.word_order`.
+        See `WordTables.word_keys` and `WordTables.word_order`.
     counts, share : ndarray
         How often each word occurs, int64, and its smoothed share, float64; shape ``(words,)``.
     """
@@ -297,85 +246,13 @@ class RankedWords(NamedTuple):
     counts: Integers
     share: Floats
 
-    def tables(self, preceding: Integers, rows: RowArrays) -> PooledTables:
-        """Return the tables of some rows, given the number of distinct words before each word."""
+    def tables(self, preceding: Integers) -> WordTables:
+        """Return the tables of the words, given the number of distinct words before each."""
         base, unknown = _unigram_shares(preceding)
         once = [word for word, seen in zip(self.words, self.counts.tolist(), strict=True) if seen == 1]
         spelling = Spelling.learn(once or self.words)
-        return PooledTables(
-            words=self.words,
-            word_keys=self.keys,
-            word_order=self.order,
-            base=base,
-            share=self.share,
-            unknown=unknown,
-            spelling=spelling,
-            spelled=spelling.log_probability(self.words) + math.log(unknown),
-            **rows._asdict(),
-        )
-
-
-class RowArrays(NamedTuple):
-    """The arrays of `PooledTables` that are made of rows."""
-
-    kind_begin: Integers
-    keys: Integers
-    pointer: Integers
-    word: npt.NDArray[np.int32]
-    evidence: npt.NDArray[np.float32]
-    discounted: npt.NDArray[np.float32]
-    freed: Floats
-
-    @classmethod
-    def empty(cls) -> RowArrays:
-        """Return the arrays of no rows."""
-        begin, none, numbers = np.zeros(len(CONTEXTS), np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32)
-        shares = np.zeros(0, np.float32)
-        return cls(begin, none, begin[:1], numbers, shares, shares, np.zeros(0))
-
-
-def row_arrays(
-    contexts: Iterable[tuple[Rows, Integers]],
-    share: Floats,
-    discounts: Sequence[Floats] | Floats,
-    known: npt.NDArray[np.float32] = _NOTHING_KNOWN,
-) -> RowArrays:
-    """Return the arrays of the rows of all kinds of contexts.
-
-    Parameters
-    ----------
-    contexts : iterable of (Rows, ndarray)
-        Of each kind from 1 on its rows, and for those of the chain after how many longer contexts each entry came.
-    share : ndarray
-        Of each word, smoothed; float64.
-    discounts : sequence of ndarray
-        Of each length of the chain, see `discounts_of`.
-    known : ndarray
-        Evidence of small counts by word, 0 where it was not computed yet, which is computed once for each;
-        float32, shape ``(words, SMALL_COUNTS + 1)``.
-    """
-    keys, pointers, words, evidence = [], [], [], []
-    chain: list[tuple[npt.NDArray[np.float32], Floats]] = []
-    entries, prior, add_evidence = 0, PRIOR_COUNTS * share, cast(Any, _add_evidence)
-    # Counts are not needed any more when the next kind is read.
-    for rows, longer in contexts:
-        if len(chain) < CHAIN:
-            chain.append(chain_shares(rows._replace(counts=longer), discounts[len(chain)]))
-        evidence.append(np.empty(len(rows.word), np.float32))
-        add_evidence(rows.word, rows.counts, prior, known, evidence[-1])
-        keys.append(rows.keys)
-        pointers.append(rows.pointer[:-1] + entries)
-        words.append(rows.word)
-        entries += len(rows.word)
-    return RowArrays(
-        kind_begin=np.cumsum([0] + [len(each) for each in keys]),
-        keys=np.concatenate(keys),
-        pointer=np.append(np.concatenate(pointers), entries),
-        word=np.concatenate(words),
-        evidence=np.concatenate(evidence),
-        discounted=np.concatenate([shares for shares, _ in chain]),
-        freed=np.concatenate([freed for _, freed in chain]),
-    )
+        spelled = spelling.log_probability(self.words) + math.log(unknown)
+        return WordTables(self.words, self.keys, self.order, base, self.share, unknown, spelling, spelled)
 
 
 def chain_shares(link: Rows, discounts: Floats) -> tuple[npt.NDArray[np.float32], Floats]:

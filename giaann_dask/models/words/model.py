@@ -1,34 +1,55 @@
-"""Define what models of words have in common: counts of words after contexts, by hashes of both."""
+"""Define what models of words have in common: counts of words after contexts, by hashes of both.
+
+That are their export, the names of contexts, and an index of the places of words and endings, in which a context is
+found by joining the places of its parts.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from giaann_dask.errors import OptionError
-from giaann_dask.keys import Integers, unpack_target
-from giaann_dask.models.base import EvaluatedText, Model, UsedNames
+from giaann_dask.keys import Integers, source_key, unpack_target, word_key
+from giaann_dask.models.base import EvaluatedText, Model, NameTable, UsedNames
 from giaann_dask.models.generation_options import GenerationOptions
-from giaann_dask.models.results import ConnectionKey
-from giaann_dask.models.words.export import context_columns, export_contents
-from giaann_dask.models.words.places import find_occurrences, index_words
-from giaann_dask.models.words.stream import EVERYWHERE, TokenStream, stream_tokens
+from giaann_dask.models.results import BEGINNING, ConnectionKey, ContextPart
+from giaann_dask.models.words.stream import (
+    BOUNDARY,
+    EVERYWHERE,
+    WORD,
+    Context,
+    TokenStream,
+    ending_of,
+    find_numbers,
+    stream_tokens,
+)
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.postings import Postings
+from giaann_dask.runs.postings import Postings, divide_postings
 from giaann_dask.runs.run import RegionRun, Run, divide_rows
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.export import ColumnArray, ExportContents
-from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.store.export import CONVERTED, ColumnArray, ExportContents
+from giaann_dask.store.ordered_connections import OrderedConnections
+from giaann_dask.store.table_files import Table
+from giaann_dask.text.segmentation import EncodedBlock, places_of
 
 if TYPE_CHECKING:
     from giaann_dask.models.generation_options import EvaluationOptions
     from giaann_dask.models.words.score_report import ScoreReport
+
+# Attributes of a word's postings: what of the token the key stands for.
+AS_WORD, AS_ENDING = 1, 2
+# Place of a token in all sequences: the sequence, then the position in it, of which 23 bits are used.
+_POSITION_BITS = 23
 
 
 class WordModel(Model):
@@ -78,8 +99,10 @@ class WordModel(Model):
         return find_occurrences(postings, connection.target, connection.context)
 
     def require_fit(self, specification: Specification, options: GenerationOptions) -> None:
-        """See `Model.require_fit`."""
-        require_words_fit(specification, options)
+        """See `Model.require_fit`: options that only networks of columns have are refused."""
+        if options.beam.searches or options.inference.chosen:
+            found = f"beam search or rules of inference for a network of the model {specification.profile}"
+            raise OptionError(found, "profile v1 or v2", "leave them out")
 
     def evaluate(self, text: EvaluatedText, options: EvaluationOptions) -> ScoreReport:
         """See `Model.evaluate`."""
@@ -88,8 +111,166 @@ class WordModel(Model):
         return self.score(text, ScoringOptions.limits_of(options))
 
 
-def require_words_fit(specification: Specification, options: GenerationOptions) -> None:
-    """Raise an `OptionError` if an option is set that only networks of columns have."""
-    if options.beam.searches or options.inference.chosen:
-        found = f"beam search or rules of inference for a network of the model {specification.profile}"
-        raise OptionError(found, "profile v1 or v2", "leave them out")
+class ContextNames:
+    """Names of contexts and words by their keys, as far as a dictionary has the words.
+
+    Parameters
+    ----------
+    words : sequence of str
+        The dictionary.
+    contexts : sequence of Context
+        The kind that each segment counts words after.
+    implied : dict of int to str, optional
+        Names of further segments, whose targets are no words.
+
+    Examples
+    --------
+    >>> names = ContextNames(["cat"], [Context("all", ()), Context("1", (("word", 1),))])
+    >>> names.target(word_key("cat")), names.target(5), names.source(0, 5)
+    ('cat', '0000000000005', 'all')
+    """
+
+    def __init__(
+        self, words: Sequence[str], contexts: Sequence[Context], implied: dict[int, str] | None = None
+    ) -> None:
+        self._words, self._contexts, self._implied = words, contexts, implied or {}
+        self._views = {WORD: np.array([word_key(word) for word in words], np.int64)}
+        self._order = np.argsort(self._views[WORD], kind="stable")
+        self._ascending = self._views[WORD][self._order]
+
+    @property
+    def segments(self) -> list[str]:
+        """Name of every segment."""
+        names = {**{at: context.name for at, context in enumerate(self._contexts)}, **self._implied}
+        return [names.get(at, "") for at in range(max(names, default=-1) + 1)]
+
+    def source(self, segment: int, key: int) -> str:
+        """Return the kind of a context, and its word; the key alone where it has several words, which hashes hide."""
+        name, parts = self._contexts[segment].name, self._contexts[segment].parts
+        if not parts:
+            return name
+        place = None
+        if len(parts) == 1:
+            view = parts[0][0]
+            if view not in self._views:
+                self._views[view] = np.array([word_key(ending_of(word)) for word in self._words], np.int64)
+            found = np.flatnonzero(source_key(segment, [np.append(self._views[view], BOUNDARY)]) == key)
+            place = int(found[0]) if len(found) else None
+        if place is None:
+            return f"{name}:{key:013x}"
+        if place == len(self._words):
+            return f"{name}:beginning of a sentence"
+        word = self._words[place]
+        return f"{name}:{word if view == WORD else ending_of(word)}"
+
+    def target(self, key: int) -> str:
+        """Return the word of a key."""
+        place = int(self._places(np.array([key], np.int64))[0])
+        return self._words[place] if place >= 0 else f"{key:013x}"
+
+    def of_arrays(self, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, NameTable]:
+        """Return the names of kinds, and of the words that follow contexts."""
+        place = np.where(np.isin(arrays["kind"], list(self._implied)), -1, self._places(arrays["target"]))
+        return {"kind_name": (self.segments, arrays["kind"]), "target_name": (self._words, place)}
+
+    def _places(self, keys: Integers) -> Integers:
+        """Return the places of keys among the words, -1 for those of no word."""
+        return find_numbers(self._ascending, self._order, keys)
+
+
+def index_words(blocks: Sequence[EncodedBlock], stream: TokenStream, placement: Placement) -> dict[int, Run]:
+    """Return the postings of the words of blocks of raw words and of their endings, by region.
+
+    Parameters
+    ----------
+    blocks : sequence of EncodedBlock
+        The blocks.
+    stream : TokenStream
+        Their tokens (`giaann_dask.models.words.stream.stream_tokens`).
+    placement : Placement
+        Assigns keys to regions.
+    """
+    sequence = np.concatenate([np.zeros(0, np.int64), *(places_of(block)[0] for block in blocks)])
+    word, ending = stream.keys[stream.index], stream.endings[stream.index]
+    other = np.flatnonzero(word != ending)
+    attributes = np.where(word == ending, AS_WORD | AS_ENDING, AS_WORD)
+    places = Postings(
+        np.append(sequence, sequence[other]),
+        np.append(stream.place, stream.place[other]),
+        np.append(attributes, np.full(len(other), AS_ENDING)),
+    )
+    return divide_postings(np.append(word, ending[other]), places, placement)
+
+
+def find_occurrences(
+    postings: Callable[[int], Postings], word: int, context: Sequence[ContextPart]
+) -> tuple[Integers, Integers]:
+    """Return the sequences in which a word stands after a context, ascending, and how often it does in each.
+
+    The places of all words of the context are intersected.
+    """
+    lists = [_targets(postings, ContextPart(word, 0, False))]
+    lists += [_targets(postings, part) for part in context if part.key != BEGINNING]
+    lists.sort(key=len)
+    places = lists[0]
+    for others in lists[1:]:
+        # Both ascend, so few places are found in many by bisection.
+        at = np.minimum(np.searchsorted(others, places), max(len(others) - 1, 0))
+        places = places[others[at] == places] if len(others) else places[:0]
+    for part in context:
+        if part.key == BEGINNING:
+            places = places[places & ((1 << _POSITION_BITS) - 1) == part.distance - 1]
+    sequences, counts = np.unique(places >> _POSITION_BITS, return_counts=True)
+    return sequences, counts
+
+
+def _targets(postings: Callable[[int], Postings], part: ContextPart) -> Integers:
+    """Return the places of the targets whose context may have a part, ascending."""
+    found = postings(part.key)
+    chosen = (found.attributes & (AS_ENDING if part.is_ending else AS_WORD)) != 0
+    places: Integers = ((found.sequence << _POSITION_BITS) + found.position + part.distance)[chosen]
+    return places
+
+
+def export_contents(reader: CommitReader, kinds: Mapping[str, str]) -> ExportContents:
+    """Return the contents of an export of a commit, given the names of segments by number."""
+    return ExportContents(context_columns(), lambda: context_dictionaries(reader, kinds), _word_counts)
+
+
+def context_dictionaries(reader: CommitReader, kinds: Mapping[str, str]) -> dict[str, Any]:
+    """Return the words of a commit with their keys, and the names of kinds, ready for JSON."""
+    manifest = reader.manifest()
+    words = sorted(reader.saved_vocabulary().features[1:], key=lambda word: (word_key(word), word))
+    return {
+        "kinds": dict(kinds),
+        "words": words,
+        "keys": [word_key(word) for word in words],
+        "specification": manifest.specification.without_regions(),
+        "sequences": manifest.sequences,
+        "tokens": manifest.tokens,
+    }
+
+
+def context_columns() -> dict[str, ColumnArray]:
+    """Return how the coordinate arrays are made of a run, by their names.
+
+    ``context`` is a key, ``kind`` a place in ``kinds`` of the dictionaries, ``target`` the key of the word, or of
+    the shorter context that a longer one extends. Their order is that of context, kind and target.
+    """
+    return {
+        "context": ColumnArray(np.int64, lambda run: np.repeat(run.source, np.diff(run.pointer))),
+        "kind": ColumnArray(np.int8, lambda run: unpack_target(run.target)[0]),
+        "target": ColumnArray(np.int64, lambda run: unpack_target(run.target)[1]),
+        "count": ColumnArray(np.int64, lambda run: run.strength),
+    }
+
+
+@contextmanager
+def _word_counts(connections: OrderedConnections, _folder: Path) -> Iterator[Table]:
+    """Yield the table of the words by key, and how often each occurs."""
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for block in connections.blocks(CONVERTED):
+        kind, target, _ = unpack_target(block.target)
+        found.append((target[kind == 0], block.strength[kind == 0].astype(np.int64)))
+    key, count = (np.concatenate(part) for part in zip(*found, strict=True))
+    yield Table.of({"key": key, "count": count})

@@ -141,3 +141,8 @@ def join_scores(parts: Sequence[TextScores]) -> TextScores:
     no, none = np.zeros(0, np.bool_), np.zeros(0, np.int64)
     every = (TextScores(np.zeros(0), no, none, none, no, none), *parts)
     return TextScores(*(np.concatenate([getattr(part, each.name) for part in every]) for each in fields(TextScores)))
+
+
+def token_bytes(words: Sequence[str]) -> Integers:
+    """Return the UTF-8 bytes of each word and of one space; int64."""
+    return np.array([len(word.encode("utf-8", "surrogatepass")) + 1 for word in words], np.int64)

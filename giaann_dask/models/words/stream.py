@@ -1,4 +1,4 @@
-"""Encode the words of text and the contexts that they stand after as keys, and count words after contexts.
+"""Encode the words of text and the contexts that they stand after as keys.
 
 A context is what one segment of the target neuron receives: the neuron at exactly one distance, or several neurons at
 fixed distances that have to be active together, as the synapses of one dendritic branch are. An *ending* represents the
@@ -17,9 +17,8 @@ from functools import lru_cache
 import numpy as np
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.keys import Integers, pack_target, source_key, word_key
+from giaann_dask.keys import Integers, source_key, word_key
 from giaann_dask.keywords import names_keywords
-from giaann_dask.runs.run import Run, narrow_strength
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.noun_names import plain_name
 from giaann_dask.text.segmentation import EncodedBlock
@@ -99,9 +98,8 @@ class TokenStream:
                 place.extend(range(len(sentence)))
                 document.extend([current] * len(sentence))
         words = tuple(number)
-        # Texts of one evaluation or server have most of their words, and often a long beginning, in common.
-        keys, endings = np.array([_keys_of(word) for word in words], np.int64).reshape(-1, 2).T.copy()
-        return cls(words, keys, endings, *(np.array(values, np.int64) for values in (index, place, document)))
+        columns = (np.array(values, np.int64) for values in (index, place, document))
+        return cls(words, *_keys_of_words(words), *columns)
 
     def __len__(self) -> int:
         """Return the number of tokens."""
@@ -145,6 +143,13 @@ class TokenStream:
         return seen
 
 
+def _keys_of_words(words: Sequence[str]) -> tuple[Integers, Integers]:
+    """Return the keys of words and those of their endings."""
+    keys, endings = np.array([_keys_of(word) for word in words], np.int64).reshape(-1, 2).T.copy()
+    return keys, endings
+
+
+# Texts of one evaluation or server have most of their words, and often a long beginning, in common.
 @lru_cache(maxsize=1 << 15)
 def _keys_of(word: str) -> tuple[int, int]:
     """Return the key of a word and that of its ending."""
@@ -206,42 +211,13 @@ def stream_tokens(blocks: Sequence[EncodedBlock], features: Sequence[str] = ()) 
     rank[order] = np.arange(len(order))
     known = tuple(number)
     words = tuple(known[at] for at in used[order].tolist())
-    keys = np.array([word_key(word) for word in words], np.int64)
-    endings = np.array([word_key(ending_of(word)) for word in words], np.int64)
-    return TokenStream(words, keys, endings, rank[index], place, document)
+    return TokenStream(words, *_keys_of_words(words), rank[index], place, document)
 
 
-def count_contexts(stream: TokenStream, contexts: Sequence[Context]) -> Run:
-    """Return how often each word occurs, and how often after each context.
-
-    Parameters
-    ----------
-    stream : TokenStream
-        Tokens of sentences.
-    contexts : sequence of Context
-        Kinds of contexts, counted on the segments from 1 on.
-
-    Examples
-    --------
-    >>> stream = TokenStream.from_documents([[["a", "b", "a"]]])
-    >>> sorted(count_contexts(stream, [Context("1", (("word", 1),))]).strength.tolist())
-    [1, 1, 1, 1, 2]
-    """
-    word = stream.keys[stream.index]
-    sources, targets = [np.full(len(stream), EVERYWHERE, np.int64)], [pack_target(0, word, 0)]
-    for segment, context in enumerate(contexts, 1):
-        found = stream.sources(segment, context)
-        seen = found != NONE
-        sources.append(found[seen])
-        targets.append(pack_target(segment, word[seen], 0))
-    source, target = np.concatenate(sources), np.concatenate(targets)
-    order = np.lexsort((target, source))
-    source, target = source[order], target[order]
-    new_row = np.append(True, source[1:] != source[:-1])[: len(source)]
-    begin = np.flatnonzero(new_row | np.append(True, target[1:] != target[:-1])[: len(source)])
-    count = np.diff(np.append(begin, len(source)))
-    rows = np.append(np.flatnonzero(new_row[begin]), len(begin))
-    return Run(source[begin[rows[:-1]]], rows, target[begin], narrow_strength(count))
+def find_numbers(keys: Integers, numbers: Integers, wanted: Integers) -> Integers:
+    """Return the numbers of words by their keys, given all keys, ascending, with theirs; `NONE` for unknown ones."""
+    at = find_ascending(keys, wanted)
+    return np.where(at == NONE, NONE, numbers[at]) if len(numbers) else at
 
 
 def find_ascending(keys: Integers, wanted: Integers) -> Integers:

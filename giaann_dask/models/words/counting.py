@@ -1,35 +1,29 @@
 """Count how often each word followed each context, as integers that add up exactly.
 
-For profile ``contexts``, each token adds one to (context, word) for every kind of
-`giaann_dask.models.contexts.kinds.CONTEXTS` that fits into its sentence, and one to (longer context, shorter context)
-for each two neighbours of the chain. The counts are a `Run`, so they are merged, packed, stored and assigned to
-regions (by source) like the connections of any profile. `giaann_dask.models.contexts.tables` turns them into
-probabilities.
+Each token adds one to (context, word) for every kind of context that fits into its sentence, and where a model says so
+one to (context, shorter context that it extends). The counts are a `Run`, so they are merged, packed, stored and
+assigned to regions (by source) like the connections of any model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
 
-from giaann_dask.dask_types import register_arrays
-from giaann_dask.errors import require_option
-from giaann_dask.keys import SEGMENT_SHIFT, word_key
+from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.lazy import jit
-from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, EXTENDS, context_sources
-from giaann_dask.models.words.stream import NONE, TokenStream
+from giaann_dask.models.words.stream import NONE, Context, TokenStream
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run
-from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
+from giaann_dask.spec import BRANCH_BITS, MAXIMUM_SEGMENTS, NEURON_BITS
 
-# Tokens that are counted in one go: bounds the memory of sorting, about 1,100 bytes for each of them.
+# The segment on which a context is connected with the one that it extends.
+EXTENDS = MAXIMUM_SEGMENTS - 1
+# Tokens that are counted in one go, into 32-bit integers: bounds the memory of sorting, about 1,100 bytes for each.
 BLOCK_TOKENS = 1 << 18
-# Counts of a block are 32-bit integers.
-_LARGEST_BLOCK = 1 << 31
 # Parts that the pairs of a block are divided into by the first bits of their sources, which are hashes.
 _PART_BITS = 9
 _PARTS, _PART_SHIFT = 1 << _PART_BITS, NEURON_BITS - _PART_BITS
@@ -37,71 +31,52 @@ _PARTS, _PART_SHIFT = 1 << _PART_BITS, NEURON_BITS - _PART_BITS
 _FEW = 24
 
 
-@register_arrays
-@dataclass(frozen=True, slots=True, eq=False)
-class ContextCounts:
-    """Counts of words by context, and the words.
-
-    Attributes
-    ----------
-    run : Run
-        Sources are keys of contexts; targets have the kind of context as segment, the word's key as
-        neuron and branch 0; strengths are counts.
-    words : tuple of str
-        Every word that was counted, in the order of the keys.
-    """
-
-    run: Run
-    words: tuple[str, ...]
-
-
-def count_contexts(stream: TokenStream) -> ContextCounts:
-    """Count all kinds of contexts of all tokens of documents, and list the words.
+def count_contexts(
+    stream: TokenStream,
+    contexts: Mapping[int, Context],
+    extended: Mapping[int, int] | None = None,
+    block_tokens: int = BLOCK_TOKENS,
+) -> Run:
+    """Count words after contexts, in blocks of bounded size.
 
     Parameters
     ----------
     stream : TokenStream
-        Whole sentences.
-
-    Examples
-    --------
-    >>> counts = count_contexts(TokenStream.from_documents([[["a", "b", "a"]]]))
-    >>> counts.words, int(counts.run.strength.max())
-    (('a', 'b'), 2)
-    """
-    run = count_rows(stream, range(len(CONTEXTS)))
-    used = np.unique(stream.index)
-    return ContextCounts(run, _sorted_words(stream.words[number] for number in used.tolist()))
-
-
-def count_rows(stream: TokenStream, kinds: Sequence[int], block_tokens: int = BLOCK_TOKENS) -> Run:
-    """Count the contexts of all tokens of documents, in blocks of bounded size.
-
-    Parameters
-    ----------
-    stream : TokenStream
-        Whole sentences.
-    kinds : sequence of int
-        Places in `CONTEXTS` of what is counted, the chain among them.
+        Tokens of whole sentences.
+    contexts : mapping of int to Context
+        Kinds of contexts, by the segments that they are counted on.
+    extended : mapping of int to int, optional
+        Segment of the shorter contexts that those of a segment extend.
     block_tokens : int
         Tokens that are sorted at a time; the result does not depend on it.
 
     Returns
     -------
     Run
-        As in `ContextCounts`.
+        Sources are keys of contexts; targets have the kind of context as segment, the word's key as neuron and branch
+        0; strengths are counts.
+
+    Examples
+    --------
+    >>> stream = TokenStream.from_documents([[["a", "b", "a"]]])
+    >>> contexts = {0: Context("all", ()), 1: Context("1", (("word", 1),))}
+    >>> sorted(count_contexts(stream, contexts).strength.tolist())
+    [1, 1, 1, 1, 2]
     """
-    require_option(1 <= block_tokens < _LARGEST_BLOCK, "block_tokens", block_tokens, f"1 to {_LARGEST_BLOCK - 1:,}")
-    spans = ((begin, min(begin + block_tokens, len(stream))) for begin in range(0, len(stream), block_tokens))
-    return merge_runs([_count_span(stream, list(kinds), *span) for span in spans])
+    kinds = list(contexts)
+    shorter = np.array([kinds.index(extended[kind]) if extended and kind in extended else NONE for kind in kinds])
+    runs = []
+    for begin in range(0, len(stream), block_tokens):
+        end = min(begin + block_tokens, len(stream))
+        sources = np.stack([stream.sources(kind, context, begin, end) for kind, context in contexts.items()])
+        runs.append(_count_pairs(sources, stream.keys[stream.index[begin:end]], np.array(kinds), shorter))
+    return merge_runs(runs)
 
 
-def _count_span(stream: TokenStream, kinds: list[int], begin: int, end: int) -> Run:
-    """Return the counts of all contexts of a span of tokens."""
-    sources = np.stack([context_sources(stream, kind, begin, end) for kind in kinds])
-    shorter = np.array([kinds.index(kind - 1) if 1 < kind <= CHAIN else NONE for kind in kinds], np.int64)
+def _count_pairs(sources: Integers, words: Integers, kinds: Integers, shorter: Integers) -> Run:
+    """Return the counts of all contexts of a span of tokens; see `_divide_pairs`."""
     divide: Any = _divide_pairs
-    source, target, ends = divide(sources, stream.keys[stream.index[begin:end]], np.array(kinds, np.int64), shorter)
+    source, target, ends = divide(sources, words, kinds, shorter)
     # Memory that is not written to is not taken.
     rows, pointer = np.empty(len(source), np.int64), np.zeros(len(source) + 1, np.int64)
     targets, counts = np.empty(len(source), np.int64), np.empty(len(source), np.int32)
@@ -191,8 +166,3 @@ def _sum_rows(source, target, order, sums, columns, found):  # type: ignore[no-u
         pointer[row] = last
         begin = end
     found[0], found[1] = row, last
-
-
-def _sorted_words(words: Iterator[str] | set[str]) -> tuple[str, ...]:
-    """Return words in the order of their keys."""
-    return tuple(sorted(words, key=lambda word: (word_key(word), word)))
