@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, get_args
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, require_one_of
 from giaann_dask.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ def finds_cuda(name: DeviceName) -> bool:
     OptionError
         As `select_device`.
     """
-    if name not in DEVICE_NAMES:
-        raise OptionError(f"device is {name!r}", "auto, cpu or cuda", "set device to one of them", names=("device",))
+    require_one_of("device", name, DEVICE_NAMES)
     if name == "cpu":
         return False
     if _has_driver() and torch.cuda.is_available():

@@ -12,11 +12,11 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO
 
 from giaann_dask.cli.click_ext import section
 from giaann_dask.cli.output import console
@@ -42,8 +42,6 @@ from giaann_dask.events import (
     notify_all,
 )
 from giaann_dask.representations import format_bytes
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _LOG = logging.getLogger("giaann_dask.progress")
 # The line with all regions is long; written once a minute, a month of them fits on any disk.
@@ -111,14 +109,12 @@ def log_event(event: Event) -> None:
             _LOG.debug("%s spilled to disk", format_bytes(spilled))
 
 
-def events_option(command: Command) -> Command:
-    """Add ``--events``."""
-    return section("Output and logging")(
-        "--events",
-        type=APPENDED_FILE,
-        metavar="FILE",
-        help="Append every event when it happens; a JSON object a line.",
-    )(command)
+events_option = section("Output and logging")(
+    "--events",
+    type=APPENDED_FILE,
+    metavar="FILE",
+    help="Append every event when it happens; a JSON object a line.",
+)
 
 
 def event_log(file: TextIO | None, observer: Observer) -> Observer:

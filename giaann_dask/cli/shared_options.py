@@ -56,8 +56,10 @@ def reached(url: str) -> ObjectUrl:
     return ObjectUrl(url, None if context is None else context.meta.get(_STORAGE))
 
 
-def network_path(name: str) -> Path:
+def network_path(name: str | Path) -> Path:
     """Return the path of a network or a corpus; a URL keeps its two slashes, and has the options of the command."""
+    if isinstance(name, Path):
+        return name
     return object_path(reached(name)) if is_object_store(name) else local_path(name)
 
 
@@ -66,50 +68,39 @@ def _read_storage(context: click.Context, _: click.Parameter, value: tuple[str, 
     context.meta[_STORAGE] = StorageOptions.parse(value)
 
 
-def storage_option(command: Command) -> Command:
-    """Add ``--storage-option``, which applies to all URLs that a command names."""
-    return section("Storage")(
-        "--storage-option",
-        "storage_options",
-        multiple=True,
-        metavar="KEY=VALUE",
-        is_eager=True,
-        expose_value=False,
-        callback=_read_storage,
-        help="How object stores that URLs name are reached, such as endpoint, region or access_key_id; repeatable. "
-        "What is left out comes from the environment.",
-    )(command)
+# Applies to all URLs that a command names.
+_storage_option = section("Storage")(
+    "--storage-option",
+    "storage_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    is_eager=True,
+    expose_value=False,
+    callback=_read_storage,
+    help="How object stores that URLs name are reached, such as endpoint, region or access_key_id; repeatable. "
+    "What is left out comes from the environment.",
+)
 
 
-class _NetworkPath(click.ParamType[Path]):
-    """Folder or URL of a network or a corpus; see `network_path`."""
-
-    name = "path"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return a path, or a `giaann_dask.object_urls.ObjectPath`."""
-        return value if isinstance(value, Path) else network_path(value)
-
-
-class _WrittenPath(_NetworkPath):
-    """Folder or URL of what a command writes, with a warning where that ends with the command."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return a path, or a `giaann_dask.object_urls.ObjectPath`."""
-        path = super().convert(value, param, ctx)
-        if is_in_memory(path):
-            say(f"{path} is in the memory of this command, and gone when it ends")
-        return path
-
-
-class _FilePath(click.ParamType[Path]):
-    """Path of a file or folder of this machine; see `giaann_dask.local_files`."""
+class _Path(click.ParamType[Path]):
+    """Place that a function makes of a name."""
 
     name = "path"
 
+    def __init__(self, place: Callable[[Any], Path]) -> None:
+        self._place = place
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path, with the home folder and ``file://`` resolved."""
-        return local_path(value)
+        """Return a path, or a `giaann_dask.object_urls.ObjectPath`."""
+        return self._place(value)
+
+
+def _written_path(name: str) -> Path:
+    """Return the place of what a command writes, with a warning where that ends with the command."""
+    path = network_path(name)
+    if is_in_memory(path):
+        say(f"{path} is in the memory of this command, and gone when it ends")
+    return path
 
 
 class _AppendedFile(click.File):
@@ -119,14 +110,13 @@ class _AppendedFile(click.File):
         super().__init__("a", encoding="utf-8", lazy=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the file, opened; its name as that of `_FilePath`."""
+        """Return the file, opened; its name as that of `FILE_PATH`."""
         return super().convert(local_name(value) if isinstance(value, str | os.PathLike) else value, param, ctx)
 
 
-FILE_PATH = _FilePath()
+FILE_PATH = _Path(local_path)
 APPENDED_FILE = _AppendedFile()
-NETWORK_PATH = _NetworkPath()
-WRITTEN_PATH = _WrittenPath()
+NETWORK_PATH, WRITTEN_PATH = _Path(network_path), _Path(_written_path)
 NETWORK = click.argument("network", type=NETWORK_PATH)
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", callback=as_files)
 
@@ -136,7 +126,7 @@ json_option = _output("--json", "as_json", first=True, is_flag=True, help="Print
 
 def output_options(command: Command) -> Command:
     """Add the options of every command: storage, logging and ``--json``."""
-    return json_option(storage_option(log_options(command)))
+    return json_option(_storage_option(log_options(command)))
 
 
 def common_options(command: Command) -> Command:
@@ -159,24 +149,15 @@ reading_options = options_of(
 )
 
 
-def text_options(command: Command) -> Command:
-    """Add the options of how text is read and tagged."""
-    return _text_options("tagger")(command)
-
-
-def new_text_options(command: Command) -> Command:
-    """Add the options of how text of a new network is read and tagged."""
-    return _text_options("tagger", "ever_pos", "tokenizer")(command)
-
-
-def corpus_text_options(command: Command) -> Command:
-    """Add the options of how text is read and tagged for a corpus."""
-    return _text_options("tagger", "ever_pos", "tokenizer", "parts_of_speech")(command)
-
-
 def _text_options(*names: str) -> Callable[[Command], Command]:
     text = options_of("text", "giaann_dask.api.text_options.TextOptions", "Text", only=names, first=("tagger",))
     return lambda command: text(reading_options(command))
+
+
+# Options of how text is read and tagged: of a network that is there, of a new one, and of a corpus.
+text_options = _text_options("tagger")
+new_text_options = _text_options("tagger", "ever_pos", "tokenizer")
+corpus_text_options = _text_options("tagger", "ever_pos", "tokenizer", "parts_of_speech")
 
 
 def inference_options(command: Command) -> Command:

@@ -177,7 +177,7 @@ def test_devices_are_selected_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert select_device() is None
     with pytest.raises(OptionError, match="no GPU"):
         select_device("cuda")
-    with pytest.raises(OptionError, match="auto, cpu or cuda"):
+    with pytest.raises(OptionError, match="auto or cpu or cuda"):
         select_device("gpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
