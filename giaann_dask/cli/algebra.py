@@ -90,7 +90,7 @@ def add(networks: tuple[str, ...], out: Path, shared: OverlapOptions, texts: tup
             opened, out, client=client, overlap=shared.overlap, texts=again, text=text, observer=observer
         )
     counts = {"sequences": made.manifest.sequences, "connections": made.manifest.connections, "commit": made.commit}
-    answer({"network": str(out), **counts}, values["as_json"], [f"network {out}", *figures(counts, *counts)])
+    answer({"network": str(out), **counts}, [f"network {out}", *figures(counts, *counts)])
 
 
 @click.command(cls=Command)
@@ -169,7 +169,7 @@ def forget(
     lines = [f"network {network}", *figures(counts, *shown)]
     lines += [f"may hold the text still: {place}" for place in report.elsewhere]
     lines += ["may hold the text still: other machines and processes that opened the network, exports and copies"]
-    answer(counts, values["as_json"], lines if values["purge"] else lines[: 1 + len(shown)])
+    answer(counts, lines if values["purge"] else lines[: 1 + len(shown)])
 
 
 @click.command(cls=Command)
@@ -196,7 +196,7 @@ def index(network: Path, texts: tuple[str, ...], branch: str | None, **values: A
     counts = {"sequences": made.manifest.sequences, "index_bytes": index_bytes, "commit": made.commit}
     there = made.commit == before.commit
     title = f"network {network} has an index already" if there else f"network {network}"
-    answer({"network": str(network), **counts}, values["as_json"], [title, *figures(counts, *counts)])
+    answer({"network": str(network), **counts}, [title, *figures(counts, *counts)])
 
 
 @click.command(cls=Command)
@@ -225,7 +225,7 @@ def prune(network: Path, out: Path, kept: PruningOptions, ref: str | None, **val
         counts[f"connections_{name}"] = each.connections
         counts[f"bytes_{name}"] = sum(run.nbytes for run in each.runs)
     counts["commit"] = made.commit
-    answer({"network": str(out), **counts}, values["as_json"], [f"network {out}", *figures(counts, *counts)])
+    answer({"network": str(out), **counts}, [f"network {out}", *figures(counts, *counts)])
 
 
 @click.command(cls=Command)
@@ -286,4 +286,4 @@ def diff(old: str, new: str, largest: int, prompts: Path | None, picture: Path |
         lines.append(f"predictions: {len(found.predictions):,} of {found.prompts:,} changed")
         lines.extend(f"{each.prompt} ... {each.old or '(nothing)'} -> {each.new or '(nothing)'}"
                      for each in found.predictions)  # fmt: skip
-    answer(counts, values["as_json"], lines)
+    answer(counts, lines)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from giaann_dask.cli.click_ext import PLAIN, Group, given_options, options_of, section
-from giaann_dask.cli.output import answer, figures, is_verbose, say
+from giaann_dask.cli.output import answer, figures, is_json, is_verbose, say
 from giaann_dask.cli.process import stop_on_signals
 from giaann_dask.cli.progress import event_log, events_option, progress, waiting
 from giaann_dask.cli.shared_options import (
@@ -136,7 +136,7 @@ def encode(
         )
     counts = {**corpus.describe(), "corpus": str(corpus.path)}
     shown = figures(counts, "sequences", "trained", "no_concept", "no_delimiter", "tokens", "concepts", "features")
-    answer(counts, values["as_json"], [f"corpus {corpus.path}", *shown])
+    answer(counts, [f"corpus {corpus.path}", *shown])
 
 
 @giaann_dask.command()
@@ -205,7 +205,7 @@ def train(
     names = (*names, "slow_workers") if report.slow_workers else names
     times = _times(report.stages)
     title = f"network {network}" if report.sequences else f"network {network} held all of it already"
-    answer(counts, values["as_json"], [title, *figures({**counts, **times}, *names, *times)])
+    answer(counts, [title, *figures({**counts, **times}, *names, *times)])
     if not report.stopped:
         return DONE
     say("stopped and committed; run the same command again to continue")
@@ -308,7 +308,7 @@ def evaluate(
     counts = {**report.as_dict(), **compared, "reports": [str(save_report(report, path)) for path in reports]}
     shown = report.shown(is_verbose())
     lines = [*figures(shown, *shown), *report.lines(), *compared_lines, *counts["reports"]]
-    answer(counts, values["as_json"], [f"network {network}", *lines])
+    answer(counts, [f"network {network}", *lines])
 
 
 def _score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], where: ClusterOptions) -> None:
@@ -336,7 +336,7 @@ def _score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], wh
     counts = {**report.as_dict(), "reports": [str(save_report(report, path)) for path in values["reports"]]}
     shown = report.shown(is_verbose())
     lines = [*figures(shown, *shown), *report.lines(), *counts["reports"]]
-    answer(counts, values["as_json"], [f"network {network.path}", *lines])
+    answer(counts, [f"network {network.path}", *lines])
 
 
 def _check_claims(network: Network, values: dict[str, Any], where: ClusterOptions) -> None:
@@ -366,7 +366,7 @@ def _check_claims(network: Network, values: dict[str, Any], where: ClusterOption
     with connect(options=where) as client, waiting("evaluate"):
         found = network.check_claims(claims, client=client, least_value=values["least_value"], options=options)
     shown = found.shown()
-    answer(found.as_dict(), values["as_json"], [f"network {network.path}", *figures(shown, *shown), *found.lines()])
+    answer(found.as_dict(), [f"network {network.path}", *figures(shown, *shown), *found.lines()])
 
 
 def _check_baseline(network: Network, inputs: tuple[str, ...], values: dict[str, Any]) -> None:
@@ -436,10 +436,10 @@ def generate(
     with waiting("generate"), _row_client(where, options) as client:
         continuation = opened.generate(prompt, client=client, options=options)
     lines = continuation.lines(explain)
-    if not continuation.tokens and not values["as_json"]:
+    if not continuation.tokens and not is_json():
         similar = opened.similar_words(prompt)
         lines += [f"{word!r} is not known; similar words are: {', '.join(near)}" for word, near in similar]
-    answer(continuation.as_dict(), values["as_json"], lines)
+    answer(continuation.as_dict(), lines)
 
 
 @giaann_dask.command()
@@ -483,7 +483,7 @@ def trace(network: Path, prompt: str, texts: tuple[str, ...], **values: Any) -> 
     opened.require_fit(options)
     with waiting("trace"), _row_client(where, options) as client:
         found = opened.trace(prompt, client=client, options=options, sentences=values["sentences"], texts=texts)
-    answer(found.as_dict(), values["as_json"], found.lines() or ["(no token)"])
+    answer(found.as_dict(), found.lines() or ["(no token)"])
 
 
 @contextmanager
@@ -520,4 +520,4 @@ def train_tokenizer(inputs: tuple[str, ...], size: int, out: Path, **values: Any
         learnt = learn_tokenizer(inputs, size, values["reading"])
     save_tokenizer(learnt, out)
     counts = {"tokenizer": str(out), **learnt.describe()}
-    answer(counts, values["as_json"], [str(out), *figures(counts, "subwords", "identity")])
+    answer(counts, [str(out), *figures(counts, "subwords", "identity")])

@@ -82,7 +82,7 @@ def draw(network: Path, out: Path, **values: Any) -> None:
     opened = Network(network, values["commit"])
     with waiting("draw"):
         written = _draw(opened, out, values)
-    answer({"picture": str(written), "commit": opened.commit}, values["as_json"], [str(written)])
+    answer({"picture": str(written), "commit": opened.commit}, [str(written)])
 
 
 def check_request(out: Path, values: dict[str, Any]) -> None:
@@ -202,4 +202,4 @@ def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> 
         "commit": opened.commit,
     }
     shown = ("connections", "regions", *(("top1",) if made.evaluation is not None else ()), "commit")
-    answer(counts, values["as_json"], [str(out), *figures(counts, *shown)])
+    answer(counts, [str(out), *figures(counts, *shown)])

@@ -42,7 +42,7 @@ def island() -> None:
 @island.command()
 @click.argument("path", type=FILE_PATH, metavar="FILE")
 @output_options
-def key(path: Path, **values: Any) -> None:
+def key(path: Path) -> None:
     """Generate a pair of Ed25519 keys: the private one in FILE, the public one in FILE.pub.
 
     Only the owner can read FILE. Where GIAANN_ISLAND_PASSPHRASE is set, it is encrypted with that.
@@ -50,7 +50,7 @@ def key(path: Path, **values: Any) -> None:
     from giaann_dask.islands.signing import generate_key, public_path
 
     found = {"private": str(path), "public": str(public_path(path)), "key": generate_key(path)}
-    answer(found, values["as_json"], figures(found, *found))
+    answer(found)
 
 
 @island.command()
@@ -87,7 +87,7 @@ def create(
         "digest": made.digest,
         "keys": dict(made.keys),
     }
-    answer(found, values["as_json"], figures(found, "island", "identity", "commit", "digest", "keys"))
+    answer(found, figures(found, "island", "identity", "commit", "digest", "keys"))
 
 
 @island.command("keys")
@@ -95,26 +95,26 @@ def create(
 @click.option("--key", "keys", multiple=True, metavar="NAME=PUBLIC", help="Add a name and the file of its public key.")
 @click.option("--remove", multiple=True, metavar="NAME", help="Remove a name; what was merged stays.")
 @output_options
-def change_keys(island: Path, keys: tuple[str, ...], remove: tuple[str, ...], **values: Any) -> None:
+def change_keys(island: Path, keys: tuple[str, ...], remove: tuple[str, ...]) -> None:
     """List the public keys of an ISLAND file, add some, or remove some."""
     from giaann_dask.api.islands import change_keys as change
 
     changed = change(island, _pairs(keys), remove)
     lines = [f"{name}  {public}" for name, public in changed.keys.items()]
-    answer({"island": str(island), "keys": dict(changed.keys)}, values["as_json"], lines)
+    answer({"island": str(island), "keys": dict(changed.keys)}, lines)
 
 
 @island.command()
 @click.argument("island", type=FILE_PATH)
 @NETWORK
 @output_options
-def join(island: Path, network: Path, **values: Any) -> None:
+def join(island: Path, network: Path) -> None:
     """Create the empty NETWORK of an ISLAND, which train then trains as ever."""
     from giaann_dask.api.islands import join_island
 
     joined = join_island(island, network)
     counts = {"network": str(network), "columns": joined.manifest.concepts, "features": joined.manifest.features}
-    answer(counts, values["as_json"], [f"network {network}", *figures(counts, "columns", "features")])
+    answer(counts, [f"network {network}", *figures(counts, "columns", "features")])
 
 
 @island.command()
@@ -163,7 +163,7 @@ def pack(
         )
     counts = report.as_dict()
     shown = ("signer", "groups", "parts", "sequences", "tokens", "connections", "bytes", "complete")
-    answer(counts, values["as_json"], [f"bundle {out}", *figures(counts, *shown)])
+    answer(counts, [f"bundle {out}", *figures(counts, *shown)])
 
 
 @island.command()
@@ -231,17 +231,17 @@ def merge(
         )
         audited = f", {len(each.audited):,} of the groups audited with seed {each.audit_seed}" if each.audited else ""
         lines.append(f"{line}{audited}, commit {each.commit}")
-    answer({"network": str(network), "bundles": [each.as_dict() for each in reports]}, values["as_json"], lines)
+    answer({"network": str(network), "bundles": [each.as_dict() for each in reports]}, lines)
 
 
 @island.command()
 @click.argument("path", type=FILE_PATH, metavar="FILE")
 @click.option("--island", type=FILE_PATH, metavar="FILE", help="Verify a bundle: signature, hashes, ledger and names.")
 @output_options
-def show(path: Path, island: Path | None, **values: Any) -> None:
+def show(path: Path, island: Path | None) -> None:
     """Show what is in an island file or in a bundle."""
     found = _describe(path, island)
-    answer(found, values["as_json"], figures(found, *found))
+    answer(found)
 
 
 def _pairs(given: tuple[str, ...]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from giaann_dask.cli.click_ext import PLAIN, Command, Group, Items, options_of, section, without_dashes
-from giaann_dask.cli.output import answer, figures, say
+from giaann_dask.cli.output import answer, figures, is_json, say
 from giaann_dask.cli.process import stop_on_signals
 from giaann_dask.cli.progress import event_log, events_option, progress, waiting
 from giaann_dask.cli.shared_options import (
@@ -215,7 +215,7 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
     )
     if values["dry_run"]:
         found = {"network": str(network), "dry_run": True, **plan(options).as_dict()}
-        answer(found, values["as_json"], figures(found, *found))
+        answer(found)
         return
     history = history_of(network, values["history"])
     workload = Workload(inputs, text.reading.text_field)
@@ -226,7 +226,7 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
         stop_on_signals() as stop,
     ):
         train_nightly(options, entry, client, event_log(values["events"], observer), stop)
-    answer(entry, values["as_json"], figures(entry, *entry))
+    answer(entry)
 
 
 @job_command("weekly")
@@ -266,7 +266,7 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
         before = last_passed(read_json_lines(history), WEEKLY, identity)
         compared = before and before["commit"]
         found = {"network": str(network), "dry_run": True, "commit": commit, "compared_with": compared}
-        answer(found, values["as_json"], figures(found, *found))
+        answer(found)
         return
     workload = Workload(evaluate, text.reading.text_field)
     with (
@@ -277,7 +277,7 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
         check_weekly(options, entry, history, client, observer)
     # That nothing was compared should not look like a check that was passed.
     shown = entry if "before" in entry else {**entry, "before": "no earlier run on this text that passed"}
-    answer(entry, values["as_json"], figures(shown, *shown))
+    answer(entry, figures(shown, *shown))
 
 
 @job_command("backup")
@@ -309,13 +309,13 @@ def backup(network: Path, destination: Path, **values: Any) -> None:
         with answering():
             there = target.exists()
         found = {"network": str(network), "to": str(destination), "dry_run": True, "copies_there": there}
-        answer(found, values["as_json"], figures(found, *found))
+        answer(found)
         return
     with recorded("backup", near, history_of(near, values["history"]), values["wait_s"]) as entry, waiting("copy"):
         entry |= {"network": str(network), "to": str(destination)}
         entry["copied"] = copy_commit(source, target, values["commit"], values["keep"]).as_dict()
     shown = {**entry, **entry["copied"]}
-    answer(entry, values["as_json"], figures(shown, "network", "to", *entry["copied"], "seconds"))
+    answer(entry, figures(shown, "network", "to", *entry["copied"], "seconds"))
 
 
 @job_command("compare")
@@ -342,12 +342,12 @@ def compare(output: Path, **values: Any) -> None:
     options = values["options"](where=where)
     if values["dry_run"]:
         found = {"output": str(output), "networks": [f"{name}-{size}" for name, size in options.networks()]}
-        answer(found, values["as_json"], figures(found, *found))
+        answer(found)
         return
     with progress() as observer:
         rows = comparing.compare(options, observer)
     table = comparing.write(rows, output)
-    answer({"rows": [asdict(row) for row in rows]}, values["as_json"], table.splitlines())
+    answer({"rows": [asdict(row) for row in rows]}, table.splitlines())
 
 
 @job_command("research")
@@ -374,14 +374,14 @@ def research(rules: Path, output: Path | None, **values: Any) -> None:
     found = Research.of(options)
     if values["dry_run"]:
         waiting = {"output": str(options.output), "dry_run": True, "rules": [rule.name for rule, _ in found.waiting()]}
-        answer(waiting, values["as_json"], figures(waiting, *waiting))
+        answer(waiting)
         return
     with connect(options=where) as client, progress() as observer:
         for row in found.run(client, observer):
-            if not values["as_json"]:
-                answer(row, False, summary(row))
-    if values["as_json"]:
-        answer({"rows": [row for _, row in found.rows()]}, True, [])
+            if not is_json():
+                answer(row, summary(row))
+    if is_json():
+        answer({"rows": [row for _, row in found.rows()]}, [])
 
 
 for command in (nightly, weekly, backup, compare, research):

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 import click
 
 from giaann_dask.cli.click_ext import Command, CommandGroup, options_of
-from giaann_dask.cli.output import answer, figures, log_options, say, show
+from giaann_dask.cli.output import answer, figures, is_json, json_option, log_options, say, show
 from giaann_dask.cli.process import stop_on_signals
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
     NETWORK_PATH,
-    json_option,
     output_options,
     require_cluster,
     running_options,
@@ -53,7 +52,7 @@ _PROMPT = "The old miller carried the flour"
 @running_options
 @json_option
 @log_options
-def compile_ahead(profiles: tuple[Profile, ...], cluster: ClusterOptions | None, as_json: bool) -> None:
+def compile_ahead(profiles: tuple[Profile, ...], cluster: ClusterOptions | None) -> None:
     """Compile ahead of first use, for all PROFILES or those named.
 
     Run it once for every installation. It takes about a minute and saves that time in the first training, evaluation
@@ -63,7 +62,7 @@ def compile_ahead(profiles: tuple[Profile, ...], cluster: ClusterOptions | None,
     """
     if cluster is not None:
         silence_dask()
-        _compile_on_workers(profiles, cluster, as_json)
+        _compile_on_workers(profiles, cluster)
         return
     seconds: dict[str, float] = {}
     for profile in profiles or PROFILES:
@@ -77,10 +76,10 @@ def compile_ahead(profiles: tuple[Profile, ...], cluster: ClusterOptions | None,
                 say(f"profile {profile} is not compiled: {error}")
                 continue
         seconds[profile] = round(time.perf_counter() - started, 1)
-    answer({"seconds": seconds}, as_json, figures(seconds, *seconds))
+    answer({"seconds": seconds}, figures(seconds, *seconds))
 
 
-def _compile_on_workers(profiles: tuple[Profile, ...], cluster: ClusterOptions, as_json: bool) -> None:
+def _compile_on_workers(profiles: tuple[Profile, ...], cluster: ClusterOptions) -> None:
     from giaann_dask.cluster import connect
     from giaann_dask.cluster.compilation import compile_on_workers
 
@@ -89,7 +88,7 @@ def _compile_on_workers(profiles: tuple[Profile, ...], cluster: ClusterOptions, 
         compiled = compile_on_workers(client, profiles)
     counts: dict[str, object] = {"caches": len(compiled), "seconds": round(time.perf_counter() - started, 1)}
     lines = [f"{worker}  {place}" for worker, place in compiled.items()]
-    answer({**counts, "workers": compiled}, as_json, [*figures(counts, *counts), *lines])
+    answer({**counts, "workers": compiled}, [*figures(counts, *counts), *lines])
 
 
 def _use(profile: Profile) -> None:
@@ -125,7 +124,6 @@ def doctor(
     ref: str | None,
     cluster: ClusterOptions | None,
     serving: ServingOptions,
-    as_json: bool,
 ) -> int:
     """Check this machine, and a network or cluster if given; advise how to fix what is wrong.
 
@@ -146,8 +144,8 @@ def doctor(
             findings += check_cluster(cluster, network)
     bad = sum(finding.status == "bad" for finding in findings)
     values = {"well": not bad, "findings": [finding.as_dict() for finding in findings]}
-    if as_json:
-        answer(values, True, [])
+    if is_json():
+        answer(values, [])
     else:
         show(f"{_table(findings)}\n{f'{bad} to mend' if bad else 'all is well'}")
     return CHECK_FAILED if bad else 0
@@ -196,7 +194,6 @@ def cluster(
     compute: int,
     port: int,
     scheduler_file: Path | None,
-    as_json: bool,
     options: ClusterOptions,
 ) -> None:
     """Start a scheduler and workers with roles on this machine, until Ctrl-C.
@@ -223,7 +220,7 @@ def cluster(
         if scheduler_file is not None:
             # Written atomically, as other processes wait for the file.
             write_file(scheduler_file, json.dumps({"address": started.scheduler_address}), "the scheduler file")
-        answer(ready, as_json, figures(ready, *ready))
+        answer(ready)
         # In short intervals, so that signals are handled, or until ``cluster stop`` is run.
         while started.scheduler.status.name == "running" and not stop.wait(0.5):
             pass
@@ -235,7 +232,7 @@ def cluster(
 @running_options
 @json_option
 @log_options
-def stop_cluster(cluster: ClusterOptions | None, as_json: bool) -> None:
+def stop_cluster(cluster: ClusterOptions | None) -> None:
     """Stop a running scheduler and its workers, on whatever machines they are.
 
     For processes that were started by hand, and those that an SSHCluster has left behind, whose client died. Work in
@@ -251,4 +248,4 @@ def stop_cluster(cluster: ClusterOptions | None, as_json: bool) -> None:
             "workers": len(client.scheduler_info(n_workers=-1)["workers"]),
         }
         client.shutdown()
-    answer(stopped, as_json, figures(stopped, *stopped))
+    answer(stopped)

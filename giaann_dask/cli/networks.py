@@ -36,7 +36,7 @@ _DELETE = click.option("--delete", is_flag=True, help="Remove the name; the comm
 @NETWORK
 @_REF
 @output_options
-def log(network: Path, ref: str | None, **values: Any) -> None:
+def log(network: Path, ref: str | None) -> None:
     """Show the commits of a network with their tags and branches, the last one first."""
     from giaann_dask.store.network_store import NetworkStore
 
@@ -58,7 +58,7 @@ def log(network: Path, ref: str | None, **values: Any) -> None:
         + (f"  ({', '.join(each['names'])})" if each["names"] else "")
         for each in found
     ]
-    answer({"commits": found}, values["as_json"], lines)
+    answer({"commits": found}, lines)
 
 
 @click.command(cls=Command)
@@ -67,12 +67,12 @@ def log(network: Path, ref: str | None, **values: Any) -> None:
 @_REF
 @_DELETE
 @output_options
-def tag(network: Path, name: str | None, ref: str | None, delete: bool, **values: Any) -> None:
+def tag(network: Path, name: str | None, ref: str | None, delete: bool) -> None:
     """Give a commit a NAME that stays with it, or list the tags.
 
     Any command with --ref reads a tag. A tagged commit is kept when earlier commits are deleted.
     """
-    _refer("tag", network, name, ref, delete=delete, as_json=values["as_json"])
+    _refer("tag", network, name, ref, delete=delete)
 
 
 @click.command(cls=Command)
@@ -81,19 +81,19 @@ def tag(network: Path, name: str | None, ref: str | None, delete: bool, **values
 @_REF
 @_DELETE
 @output_options
-def branch(network: Path, name: str | None, ref: str | None, delete: bool, **values: Any) -> None:
+def branch(network: Path, name: str | None, ref: str | None, delete: bool) -> None:
     """Begin a branch NAME at a commit, or list the branches.
 
     train --branch NAME makes its commits there and leaves main as it is.
     """
-    _refer("branch", network, name, ref, delete=delete, as_json=values["as_json"])
+    _refer("branch", network, name, ref, delete=delete)
 
 
 @click.command(cls=Command)
 @NETWORK
 @click.argument("ref")
 @output_options
-def checkout(network: Path, ref: str, **values: Any) -> None:
+def checkout(network: Path, ref: str) -> None:
     """Make commit, tag or branch REF the last commit of main.
 
     The former last commit gets a tag, so that nothing is lost.
@@ -105,12 +105,10 @@ def checkout(network: Path, ref: str, **values: Any) -> None:
         former = store.reset(ref)
     found = {"commit": store.head(), "former": former}
     said = f"the former one is tagged {former}" if former else "it was the last one already"
-    answer(found, values["as_json"], [f"commit  {found['commit']}", said])
+    answer(found, [f"commit  {found['commit']}", said])
 
 
-def _refer(
-    kind: Literal["tag", "branch"], network: Path, name: str | None, ref: str | None, *, delete: bool, as_json: bool
-) -> None:
+def _refer(kind: Literal["tag", "branch"], network: Path, name: str | None, ref: str | None, *, delete: bool) -> None:
     """Add or remove a name of a network, or list all names of a kind."""
     from giaann_dask.store.network_store import NetworkStore
 
@@ -124,7 +122,7 @@ def _refer(
     elif delete:
         raise click.UsageError("Missing argument 'NAME'.")
     found = {each.name: each.commit for each in store.references() if each.kind == kind}
-    answer({"names": found}, as_json, [f"{commit}  {each}" for each, commit in found.items()])
+    answer({"names": found}, [f"{commit}  {each}" for each, commit in found.items()])
 
 
 @click.command(cls=Command)
@@ -132,7 +130,7 @@ def _refer(
 @click.option("--ref", "commit", metavar="NAME", help="Show an older commit, tag or branch.")
 @click.option("--parts", is_flag=True, help="Also list the parts of text that were trained, with their identities.")
 @output_options
-def inspect(network: Path, commit: str | None, parts: bool, **values: Any) -> None:
+def inspect(network: Path, commit: str | None, parts: bool) -> None:
     """Show the sizes of a network and its commits, the last one first."""
     from giaann_dask.api.network import Network
 
@@ -174,7 +172,7 @@ def inspect(network: Path, commit: str | None, parts: bool, **values: Any) -> No
     for part in texts:
         counted = f"{part.sequences:,} sequences" + ("" if part.complete else ", not all")
         shown.append(f"part {part.identity}  {counted}" + (f"  {part.place}" if part.place else ""))
-    answer(counts, values["as_json"], [f"network {network}", *shown])
+    answer(counts, [f"network {network}", *shown])
 
 
 @click.command(cls=Command)
@@ -189,9 +187,7 @@ def inspect(network: Path, commit: str | None, parts: bool, **values: Any) -> No
 )
 @click.option("--ref", "commit", metavar="NAME", help="Export an older commit, tag or branch.")
 @output_options
-def export(
-    network: Path, out: Path, compression: Literal["default", "none"], commit: str | None, **values: Any
-) -> None:
+def export(network: Path, out: Path, compression: Literal["default", "none"], commit: str | None) -> None:
     """Write all connections as coordinate arrays, or an n-gram model.
 
     The suffix of --out is the format. The dictionaries (.json) and the neurons' own strengths (such as
@@ -211,14 +207,14 @@ def export(
         "dictionaries": None if files.dictionaries is None else str(files.dictionaries),
         "commit": opened.commit,
     }
-    answer(counts, values["as_json"], [*names, *figures(counts, "connections", "neurons", "commit")])
+    answer(counts, [*names, *figures(counts, "connections", "neurons", "commit")])
 
 
 @click.command(cls=Command)
 @NETWORK
 @click.option("--ref", "commit", metavar="NAME", help="Of an older commit, tag or branch.")
 @output_options
-def digest(network: Path, commit: str | None, **values: Any) -> None:
+def digest(network: Path, commit: str | None) -> None:
     """Print the SHA-256 of what an export of a network contains.
 
     Networks with the same digest have the same connections, dictionaries and counts.
@@ -228,7 +224,7 @@ def digest(network: Path, commit: str | None, **values: Any) -> None:
     opened = Network(network, commit)
     with waiting("read all connections"):
         found = {"digest": opened.digest(), "commit": opened.commit}
-    answer(found, values["as_json"], [found["digest"]])
+    answer(found, [found["digest"]])
 
 
 @click.command(cls=Command)
@@ -236,7 +232,7 @@ def digest(network: Path, commit: str | None, **values: Any) -> None:
 @running_options
 @_REF
 @output_options
-def persist(network: Path | None, cluster: ClusterOptions | None, ref: str | None, **values: Any) -> None:
+def persist(network: Path | None, cluster: ClusterOptions | None, ref: str | None) -> None:
     """Keep a commit in the memory of a cluster's workers, or list what is kept.
 
     Every command on that cluster uses it instead of the store, and its commits take its place.
@@ -250,21 +246,21 @@ def persist(network: Path | None, cluster: ClusterOptions | None, ref: str | Non
             with waiting("open the regions"):
                 open_network(network, ref).persist(client)
         found = published_commits(client)
-    answer({"persisted": [each.as_dict() for each in found]}, values["as_json"], [repr(each) for each in found])
+    answer({"persisted": [each.as_dict() for each in found]}, [repr(each) for each in found])
 
 
 @click.command(cls=Command)
 @NETWORK
 @running_options
 @output_options
-def unpersist(network: Path, cluster: ClusterOptions | None, **values: Any) -> None:
+def unpersist(network: Path, cluster: ClusterOptions | None) -> None:
     """Release a network from the memory of a cluster's workers; the store keeps it."""
     from giaann_dask.cluster import connect
     from giaann_dask.training.committing import unpersist_network
 
     with connect(options=require_cluster(cluster)) as client:
         kept = unpersist_network(client, str(network))
-    answer({"released": kept}, values["as_json"], ["released" if kept else "it was not persisted"])
+    answer({"released": kept}, ["released" if kept else "it was not persisted"])
 
 
 @click.command(cls=Command)
@@ -285,4 +281,4 @@ def compact(network: Path, keep_commits: int | None, **values: Any) -> None:
     with connect(options=prepared(values["cluster"], LOCAL)) as client, progress() as observer:
         report = compact_network(client, store, keep_commits, observer)
     counts = report.as_dict()
-    answer(counts, values["as_json"], [f"network {network}", *figures(counts, *counts)])
+    answer(counts, [f"network {network}", *figures(counts, *counts)])

@@ -29,23 +29,30 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 LOGGER = "giaann_dask"
 _CONSOLE = "giaann_dask.console"
 _CHOSEN = "giaann_dask.logging"
+_JSON = "giaann_dask.json"
 # Attributes that every record has; further ones come from the call that logged it.
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def answer(values: dict[str, Any], as_json: bool, lines: Sequence[str]) -> None:
+def answer(values: dict[str, Any], lines: Sequence[str] | None = None) -> None:
     """Print the result of a command on standard output.
 
     Parameters
     ----------
     values : dict
-        The result for programs.
-    as_json : bool
-        Whether to print `values`, as one object.
-    lines : sequence of str
-        The result for people, a line each.
+        The result for programs, printed as one object with ``--json``.
+    lines : sequence of str, optional
+        The result for people, a line each; by default the values.
     """
-    show(json_text(values) if as_json else "\n".join(map(printable, lines)), json.dumps(values) if as_json else None)
+    if is_json():
+        show(json_text(values), json.dumps(values))
+    else:
+        show("\n".join(map(printable, figures(values, *values) if lines is None else lines)))
+
+
+def is_json() -> bool:
+    """Return whether the command that runs was given ``--json``."""
+    return bool(click.get_current_context().meta.get(_JSON))
 
 
 def show(text: str, plain: str | None = None) -> None:
@@ -118,6 +125,21 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             value["error"] = self.formatException(record.exc_info)
         return json_text(value, default=str)
+
+
+def _choose_json(context: click.Context, _: click.Parameter, value: bool) -> None:
+    """Keep whether a command prints JSON."""
+    context.meta[_JSON] = value
+
+
+json_option = section("Output and logging")(
+    "--json",
+    first=True,
+    is_flag=True,
+    expose_value=False,
+    callback=_choose_json,
+    help="Print one JSON object on standard output.",
+)
 
 
 def log_options(command: Command) -> Command:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from giaann_dask.cli.click_ext import SIZE, Command, options_of, section
-from giaann_dask.cli.output import answer, figures
+from giaann_dask.cli.output import answer, is_json
 from giaann_dask.cli.process import stop_on_signals
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.shared_options import (
@@ -118,9 +118,9 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
         if len(networks) > 1:
             shown["models"] = {source.name: source.commit for source in models.sources}
         with stop_on_signals("finishing running requests") as stop:
-            server.run(stop, lambda: answer(shown, values["as_json"], figures(shown, *shown)))
-        if values["as_json"]:
-            answer(asdict(models.statistics()), True, [])
+            server.run(stop, lambda: answer(shown))
+        if is_json():
+            answer(asdict(models.statistics()), [])
 
 
 def _compute_workers(values: dict[str, Any], cluster: ClusterOptions) -> int | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from giaann_dask.cli.click_ext import PLAIN, options_of, section
-from giaann_dask.cli.output import log_options, say
+from giaann_dask.cli.output import json_option, log_options, say
 from giaann_dask.device import finds_cuda
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError
 from giaann_dask.local_files import local_name, local_path, read_utf8
@@ -119,9 +119,6 @@ APPENDED_FILE = _AppendedFile()
 NETWORK_PATH, WRITTEN_PATH = _Path(network_path), _Path(_written_path)
 NETWORK = click.argument("network", type=NETWORK_PATH)
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", callback=as_files)
-
-
-json_option = _output("--json", "as_json", first=True, is_flag=True, help="Print one JSON object on standard output.")
 
 
 def output_options(command: Command) -> Command:
