@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from giaann_dask.cluster import roles_of as roles_of
     from giaann_dask.cluster import start_cluster as start_cluster
     from giaann_dask.diagnostics.evaluation_report import save_report as save_report
-    from giaann_dask.diagnostics.pictures.difference import draw_difference as draw_difference
+    from giaann_dask.diagnostics.pictures.charts import draw_difference as draw_difference
     from giaann_dask.diagnostics.pictures.draw_options import DrawOptions as DrawOptions
     from giaann_dask.errors import GiaannError as GiaannError
     from giaann_dask.islands.definition import Island as Island
@@ -92,7 +92,7 @@ _HOMES = {
     "api.training": ("Training", "encode", "new_inputs", "train"),
     "cluster": ("ClusterOptions", "roles_of", "start_cluster"),
     "diagnostics.evaluation_report": ("save_report",),
-    "diagnostics.pictures.difference": ("draw_difference",),
+    "diagnostics.pictures.charts": ("draw_difference",),
     "diagnostics.pictures.draw_options": ("DrawOptions",),
     "errors": ("GiaannError",),
     "islands.definition": ("Island",),

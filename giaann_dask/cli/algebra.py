@@ -266,7 +266,7 @@ def diff(old: str, new: str, largest: int, prompts: Path | None, picture: Path |
         )
     counts = found.as_dict()
     if picture is not None:
-        from giaann_dask.diagnostics.pictures.difference import draw_difference
+        from giaann_dask.diagnostics.pictures.charts import draw_difference
         from giaann_dask.diagnostics.pictures.draw_options import save_figure
 
         counts["picture"] = str(save_figure(draw_difference(found), picture))

@@ -127,7 +127,7 @@ def simulate(
     from giaann_dask.api.cluster import connect
     from giaann_dask.api.planning import SIZES
     from giaann_dask.api.planning import simulate as simulate_training
-    from giaann_dask.diagnostics.pictures.difference import draw_scaling
+    from giaann_dask.diagnostics.pictures.charts import draw_scaling
     from giaann_dask.diagnostics.pictures.draw_options import SUFFIXES, check_suffix, save_figure
     from giaann_dask.spec import Specification
     from giaann_dask.storage import require_writable, write_file

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from giaann_dask.spec import Specification
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-T = TypeVar("T", int, float)
 
 _new_network = section("New network")
 
@@ -239,11 +238,14 @@ def _read_value(name: str, text: str) -> Any:
     hint = get_type_hints(Specification)[name]
     kinds = get_args(hint) or (hint,)
     if bool in kinds:
-        return _read_switch(name, text)
-    if int in kinds:
-        return _read_number(name, text, int, "a whole number")
-    if float in kinds:
-        return _read_number(name, text, float, "a number")
+        require_one_of(name, text.lower(), ("true", "false"))
+        return text.lower() == "true"
+    for kind, expected in ((int, "a whole number"), (float, "a number")):
+        if kind in kinds:
+            try:
+                return kind(text)
+            except ValueError:
+                require_option(False, name, text, expected)
     return text
 
 
@@ -258,19 +260,6 @@ def _read_options(text: str) -> dict[str, Any]:
         except tomllib.TOMLDecodeError:
             found[name.strip()] = value.strip()
     return found
-
-
-def _read_switch(name: str, text: str) -> bool:
-    require_one_of(name, text.lower(), ("true", "false"))
-    return text.lower() == "true"
-
-
-def _read_number(name: str, text: str, kind: type[T], expected: str) -> T:
-    try:
-        return kind(text)
-    except ValueError:
-        require_option(False, name, text, expected)
-        raise
 
 
 def _read_factors(text: str) -> dict[str, float]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from giaann_dask.api.calibration import random_block
-from giaann_dask.diagnostics.pictures.difference import draw_scaling
+from giaann_dask.diagnostics.pictures.charts import draw_scaling
 from giaann_dask.errors import OptionError
 from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.growth import measure_growth
