@@ -184,5 +184,5 @@ def _texts(inputs: Sequence[Source], reading: ReadOptions) -> Iterator[str]:
             yield from part.passages
             continue
         for passage in part.passages:
-            for sentence in parse_conllu(passage, part.source):
+            for sentence in parse_conllu(passage):
                 yield join_words(sentence)

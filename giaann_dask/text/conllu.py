@@ -1,12 +1,12 @@
-"""Parse and check CoNLL-U: ten tab-separated columns per token, a blank line after each sentence.
+"""Check and parse CoNLL-U: ten tab-separated columns per token, a blank line after each sentence.
 
-Only syntactic words are kept. Does not cover: opening files and dividing them into passages (`reading`).
+Lines are checked where files are read. Only syntactic words are kept. Does not cover: opening files and dividing them
+into passages (`reading`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from giaann_dask.errors import InputFormatError
 from giaann_dask.text.tokens import TaggedSentence
@@ -16,7 +16,6 @@ _SHOWN_CHARACTERS = 60
 # Identifiers are written without zeros in front, and no sentence has a thousand million words.
 _RANGE = re.compile(r"([1-9]\d{0,8})-([1-9]\d{0,8})", re.ASCII)
 _EMPTY_NODE = re.compile(r"(0|[1-9]\d{0,8})\.([1-9]\d{0,8})", re.ASCII)
-_LINE_END = re.compile(r"\r*\n|\r")
 
 
 class SentenceLines:
@@ -29,11 +28,6 @@ class SentenceLines:
     ----------
     words : int
         Number of words so far.
-
-    Examples
-    --------
-    >>> SentenceLines().problem("1 cat")
-    'has 1 tab-separated columns'
     """
 
     def __init__(self) -> None:
@@ -41,10 +35,43 @@ class SentenceLines:
         # Last word of the latest range, and number of the latest empty node after a word.
         self._range_end = self._empty_nodes = 0
 
-    def problem(self, line: str) -> str | None:
-        """Return the defect of the next line, without its line end, or None; comments and blank lines have none."""
-        if not line or line[0] == "#" or line.isspace():
-            return None
+    def add(self, line: str, place: str) -> None:
+        """Add the next line, which is not blank; comments are not looked at.
+
+        Parameters
+        ----------
+        line : str
+            Without its line end.
+        place : str
+            Its position in the input, for the error.
+
+        Raises
+        ------
+        InputFormatError
+            If it is malformed.
+        """
+        if line[0] == "#":
+            return
+        problem = self._problem(line)
+        if problem is not None:
+            shown = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "…"
+            raise InputFormatError(
+                f"{place} {problem}: {shown!r}",
+                f"CoNLL-U: {_COLUMNS} tab-separated columns that begin with a word's number and form",
+                "correct the line",
+            )
+
+    def end(self, place: str) -> None:
+        """Raise an `InputFormatError` if the sentence may not end here."""
+        if self._range_end > self.words:
+            raise InputFormatError(
+                f"the sentence that ends at {place} ends after word {self.words}, within a range up to word "
+                f"{self._range_end}",
+                "CoNLL-U with the words of each range",
+                "correct the sentence",
+            )
+
+    def _problem(self, line: str) -> str | None:
         columns = line.count("\t") + 1
         if columns != _COLUMNS:
             return f"has {columns} tab-separated columns"
@@ -52,22 +79,13 @@ class SentenceLines:
         if not form:
             return "has an empty form"
         if identifier == str(self.words + 1):
-            self.add_word()
+            self.words += 1
+            self._empty_nodes = 0
             return None
         if self._follows(identifier):
             return None
-        return f"has the identifier {_shown(identifier)!r} where word {self.words + 1} should follow"
-
-    def add_word(self) -> None:
-        """Count a word that has the expected number."""
-        self.words += 1
-        self._empty_nodes = 0
-
-    def end_problem(self) -> str | None:
-        """Return the defect of a sentence that ends here, or None."""
-        if self._range_end > self.words:
-            return f"ends after word {self.words}, within a range up to word {self._range_end}"
-        return None
+        shown = identifier if len(identifier) <= _SHOWN_CHARACTERS else identifier[:_SHOWN_CHARACTERS] + "…"
+        return f"has the identifier {shown!r} where word {self.words + 1} should follow"
 
     def _follows(self, identifier: str) -> bool:
         """Return whether an identifier is that of a range or an empty node which may come here."""
@@ -84,7 +102,7 @@ class SentenceLines:
         return True
 
 
-def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
+def parse_conllu(passage: str) -> list[TaggedSentence]:
     r"""Return the syntactic words of the sentences of a passage, with the spaces between them.
 
     Ranges (``3-4``) and empty nodes (``3.1``) are left out, fields are not changed (rule
@@ -97,102 +115,28 @@ def parse_conllu(passage: str, source: str) -> list[TaggedSentence]:
     Parameters
     ----------
     passage : str
-        Lines of whole sentences.
-    source : str
-        Origin of the passage, for error messages.
-
-    Returns
-    -------
-    list of TaggedSentence
-
-    Raises
-    ------
-    InputFormatError
-        If a line is malformed, or words, ranges or empty nodes are not numbered as `SentenceLines` says.
+        Lines of whole sentences, as `giaann_dask.text.reading` has checked and `SentenceLines` describes them.
 
     Examples
     --------
-    >>> parse_conllu("1\tCats\tcat\tNOUN\tNNS\t_\t_\t_\t_\t_\n", "cats.conllu")
+    >>> parse_conllu("1\tCats\tcat\tNOUN\tNNS\t_\t_\t_\t_\t_\n")
     [TaggedSentence(forms=('Cats',), lemmas=('cat',), upos=('NOUN',), xpos=('NNS',), spaces=[True])]
     """
-    return [_sentence(words, ranges) for words, ranges in _sentences(passage, source)]
-
-
-def _sentences(passage: str, source: str) -> Iterator[tuple[list[list[str]], list[list[str]]]]:
-    """Yield the columns of each sentence's words, and of its ranges and empty nodes."""
-    words: list[list[str]] = []
-    ranges: list[list[str]] = []
-    lines = SentenceLines()
-    if "\r" in passage:
-        passage = _LINE_END.sub("\n", passage)
-    # A last blank line ends the last sentence.
-    for number, line in enumerate((*passage.split("\n"), ""), start=1):
-        if not line or line.isspace():
-            problem = lines.end_problem()
-            if problem is not None:
-                raise malformed_sentence(problem, f"the sentence before line {number} of a passage of {source!r}")
-            if words:
-                yield words, ranges
-            words, ranges, lines = [], [], SentenceLines()
+    found = []
+    for lines in passage.split("\n\n"):
+        rows = [line.split("\t") for line in lines.split("\n") if line and line[0] != "#"]
+        words = [row for row in rows if row[0].isdigit()]
+        if not words:
             continue
-        if line[0] == "#":
-            continue
-        fields = line.split("\t")
-        if len(fields) == _COLUMNS and fields[0] == str(len(words) + 1) and fields[1]:
-            lines.add_word()
-            words.append(fields)
-            continue
-        problem = lines.problem(line)
-        if problem is not None:
-            raise malformed_line(line, problem, f"line {number} of a passage of {source!r}")
-        ranges.append(fields)
-
-
-def malformed_line(line: str, problem: str, place: str) -> InputFormatError:
-    """Return the error for a malformed line.
-
-    Parameters
-    ----------
-    line : str
-        The line.
-    problem : str
-        Its defect.
-    place : str
-        Its position in the input.
-    """
-    return InputFormatError(
-        f"{place} {problem}: {_shown(line)!r}",
-        f"CoNLL-U: {_COLUMNS} tab-separated columns that begin with a word's number and form",
-        "correct the line",
-    )
-
-
-def malformed_sentence(problem: str, place: str) -> InputFormatError:
-    """Return the error for a sentence that ends where it may not."""
-    return InputFormatError(f"{place} {problem}", "CoNLL-U with the words of each range", "correct the sentence")
-
-
-def _shown(text: str) -> str:
-    """Return the beginning of a text, as errors show it."""
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
-
-
-def _sentence(words: list[list[str]], ranges: list[list[str]]) -> TaggedSentence:
-    """Return the sentence of words and ranges given as columns."""
-    _, forms, lemmas, upos, xpos, *_ = zip(*words, strict=True)
-    return TaggedSentence(forms, lemmas, upos, xpos, _spaces(words, ranges))
-
-
-def _spaces(words: list[list[str]], ranges: list[list[str]]) -> list[bool]:
-    """Return whether white space follows each word."""
-    spaces = [_spaced(word) for word in words]
-    for fields in ranges:
-        if found := _RANGE.fullmatch(fields[0]):
-            first, last = int(found[1]), int(found[2])
-            spaces[first - 1 : last] = [False] * (last - first + 1)
-            spaces[last - 1] = _spaced(fields)
-    spaces[-1] = True
-    return spaces
+        _, forms, lemmas, upos, xpos, *_ = zip(*words, strict=True)
+        spaces = list(map(_spaced, words))
+        for row in rows:
+            first, hyphen, last = row[0].partition("-")
+            if hyphen:
+                spaces[int(first) - 1 : int(last)] = [*[False] * (int(last) - int(first)), _spaced(row)]
+        spaces[-1] = True
+        found.append(TaggedSentence(forms, lemmas, upos, xpos, spaces))
+    return found
 
 
 def _spaced(fields: list[str]) -> bool:

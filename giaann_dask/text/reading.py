@@ -30,7 +30,7 @@ from giaann_dask.errors import (
 from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import BYTE_ORDER_MARK
 from giaann_dask.printable import text_fault
-from giaann_dask.text.conllu import SentenceLines, malformed_line, malformed_sentence
+from giaann_dask.text.conllu import SentenceLines
 from giaann_dask.text.inputs import (
     CONLLU_SUFFIXES,
     JSON_SUFFIXES,
@@ -367,18 +367,14 @@ def _conllu_sentences(path: Path | RemoteInput, options: ReadOptions, start: int
     begins = False
     checked = SentenceLines()
     for line in chain(reader, ("",)):
-        problem = checked.problem(line)
-        if problem is not None:
-            raise malformed_line(line, problem, reader.place)
         if not line or line.isspace():
-            problem = checked.end_problem()
-            if problem is not None:
-                raise malformed_sentence(problem, f"the sentence that ends at {reader.place}")
+            checked.end(reader.place)
             if checked.words:
                 yield _Sentence("\n".join([*lines, ""]), begins, first)
                 begins = False
             lines, size, checked = [], 0, SentenceLines()
             continue
+        checked.add(line, reader.place)
         first = first if lines else reader.offset
         begins = begins or (options.newdoc and line.startswith("# newdoc"))
         lines.append(line)

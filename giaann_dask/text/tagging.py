@@ -235,7 +235,7 @@ def tag_part(part: Part, tagger: str | None) -> TaggedText:
     """
     documents = np.array(part.documents, np.int64)
     if part.kind == "conllu":
-        passages = [parse_conllu(passage, part.source) for passage in part.passages]
+        passages = [parse_conllu(passage) for passage in part.passages]
         if tagger == GOLD:
             document = np.repeat(documents, np.array([*map(len, passages)], np.int64))
             return TaggedText.of(list(chain.from_iterable(passages)), document=document)

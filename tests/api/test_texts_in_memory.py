@@ -313,7 +313,7 @@ def test_an_iterator_is_read_once(client: Client, tmp_path: Path) -> None:
 
 def documents(file: Path) -> list[Doc]:
     """Return the sentences of a CoNLL-U file as two spaCy documents."""
-    sentences = parse_conllu(file.read_text(encoding="utf-8"), file.name)
+    sentences = parse_conllu(file.read_text(encoding="utf-8"))
     half = len(sentences) // 2
     return [document(part) for part in (sentences[:half], sentences[half:])]
 

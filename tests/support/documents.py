@@ -39,7 +39,7 @@ def _passages(part: Part) -> Iterator[tuple[int, bool, Document]]:
         return
     for document, passage in zip(part.documents, part.passages, strict=True):
         for number, text in enumerate(_NEW_DOCUMENT.split(passage)):
-            yield document, number > 0, [sentence.forms for sentence in parse_conllu(text, part.source)]
+            yield document, number > 0, [sentence.forms for sentence in parse_conllu(text)]
 
 
 def split_sentences(passages: Sequence[str]) -> list[list[list[str]]]:

@@ -182,14 +182,14 @@ CONLLU = """\
 
 
 def test_spaces_and_documents_of_conllu(tmp_path: Path) -> None:
-    sentences = parse_conllu(CONLLU, "test")
+    sentences = parse_conllu(CONLLU)
     assert [sentence.spaces for sentence in sentences] == [[False, False, True], [False, True], [True]]
     path = tmp_path / "a.conllu"
     path.write_text(CONLLU + "\n" + CONLLU, encoding="utf-8")
     for limit in (1, 1000):
         parts = list(read_parts([path], ReadOptions(part_characters=limit, newdoc=True, group=2)))
         passages = [p for part in parts for p in zip(part.documents, part.passages, strict=True)]
-        assert [(document, len(parse_conllu(text, ""))) for document, text in passages] == [
+        assert [(document, len(parse_conllu(text))) for document, text in passages] == [
             (0, 2),
             (1, 1),
             (2, 2),
