@@ -203,8 +203,8 @@ def time_plain(corpus: str, seconds: float) -> dict[str, float]:
 
 def time_sketch(inputs: list[str], workers: int, batch: int) -> float:
     """Run the design's sketch, which numbers words by a crude rule, on the same text; sequences a second."""
+    from giaann_dask.text.input_files import open_bytes
     from giaann_dask.text.inputs import resolve_inputs
-    from giaann_dask.text.lines import open_bytes
 
     with tempfile.NamedTemporaryFile(suffix=".txt") as file:
         for path in resolve_inputs(inputs):

@@ -5,7 +5,7 @@ travel with them into tasks and to workers, and are shown nowhere: messages, log
 names have the URL alone.
 
 Does not cover: reading and writing these places (`giaann_dask.store.places`), and text at URLs
-(`giaann_dask.text.remote_inputs`).
+(`giaann_dask.text.input_files`).
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ _cluster = partial(
 
 def as_files(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> Files:
     """Convert the inputs of a command, which are names, for functions that take texts, too."""
+    from giaann_dask.text.input_files import names_url
     from giaann_dask.text.inputs import Files, expand_lists
-    from giaann_dask.text.remote_inputs import names_url
 
     return Files(reached(name) if names_url(name) else name for name in expand_lists(value))
 

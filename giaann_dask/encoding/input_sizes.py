@@ -10,9 +10,9 @@ from pathlib import Path
 from giaann_dask.encoding.sources import CORPUS_CHARACTERS, SourceOptions, read_units
 from giaann_dask.errors import EmptyInputError, InputEncodingError, InputFormatError
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
-from giaann_dask.text.inputs import JSON_SUFFIXES, content_suffix, resolve_inputs
+from giaann_dask.text.input_files import is_pipe, open_bytes, suffix_of
+from giaann_dask.text.inputs import JSON_SUFFIXES, resolve_inputs
 from giaann_dask.text.ledger import LedgerEntry
-from giaann_dask.text.lines import is_pipe, open_bytes
 from giaann_dask.text.memory_inputs import MemoryInput, Source
 
 _SAMPLE_BYTES = 65_536
@@ -70,7 +70,7 @@ def _characters_per_byte(path: Path, text_field: str) -> float:
     """Return the characters of text per byte in a sample of a file; 1 if the sample has no text."""
     with open_bytes(path) as file:
         sample = file.read(_SAMPLE_BYTES)
-    if content_suffix(path.name) not in JSON_SUFFIXES:
+    if suffix_of(path.name) not in JSON_SUFFIXES:
         return len(sample.decode("utf-8", "ignore")) / max(len(sample), 1) or 1.0
     *whole, _ = sample.split(b"\n")
     characters = 0

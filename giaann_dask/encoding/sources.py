@@ -28,12 +28,12 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.input_files import names_url
 from giaann_dask.text.inputs import DATASET_PREFIX
 from giaann_dask.text.ledger import LedgerEntry, identify
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import PartRange, locate_part, read_parts, read_range
-from giaann_dask.text.remote_inputs import names_url
 from giaann_dask.text.tagging import tag_block
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.tokens import Part

@@ -40,8 +40,8 @@ from giaann_dask.errors import require_at_least
 from giaann_dask.keywords import names_keywords
 from giaann_dask.store.corpus import EncodedCorpus
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
+from giaann_dask.text.input_files import ReadingStopped
 from giaann_dask.text.ledger import Ledger, LedgerEntry
-from giaann_dask.text.lines import ReadingStopped
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.vocabulary import BlockMapping, BlockSummary, Vocabulary, summarise

@@ -40,9 +40,9 @@ from giaann_dask.store.places import SCHEMES, StorePlace, remembering
 from giaann_dask.store.unfinished import BRANCH
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES, TOO_MANY_BYTES, TOO_SHORT, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
+from giaann_dask.text.input_files import STANDARD_INPUT
 from giaann_dask.text.inputs import names_text_file
 from giaann_dask.text.ledger import LedgerEntry, read_entries
-from giaann_dask.text.lines import STANDARD_INPUT
 from giaann_dask.text.memory_inputs import MemoryInput, Source
 from giaann_dask.text.names import read_strings
 from giaann_dask.text.segmentation import EncodedBlock

@@ -25,9 +25,20 @@ from giaann_dask.errors import (
 )
 from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import BYTE_ORDER_MARK, UTF16_MARKS, local_name, read_utf8
-from giaann_dask.text.lines import STANDARD_INPUT, StandardInput, first_bytes, holds_text, is_pipe, unreadable
+from giaann_dask.text.input_files import (
+    COMPRESSED,
+    STANDARD_INPUT,
+    RemoteInput,
+    StandardInput,
+    find_files,
+    first_bytes,
+    holds_text,
+    is_pipe,
+    names_url,
+    suffix_of,
+    unreadable,
+)
 from giaann_dask.text.memory_inputs import MemoryInput, Source
-from giaann_dask.text.remote_inputs import COMPRESSED, RemoteInput, find_files, names_url, suffix_of
 
 _LOG = logging.getLogger(__name__)
 TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown", ".rst")
@@ -129,7 +140,7 @@ def names_text_file(name: str) -> bool:
     >>> names_text_file("s3://bucket/books/emma.txt.gz"), names_text_file("s3://bucket/corpus")
     (True, False)
     """
-    return content_suffix(name) in _KNOWN_SUFFIXES + _DATA_SUFFIXES
+    return suffix_of(name) in _KNOWN_SUFFIXES + _DATA_SUFFIXES
 
 
 def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]], passed: set[Hashable] | None = None) -> list[Input]:
@@ -337,17 +348,6 @@ def _absence(path: str) -> str:
     return _ABSENT
 
 
-def content_suffix(name: str) -> str:
-    """Return the suffix of a file name in lower case, without that of a compression.
-
-    Examples
-    --------
-    >>> content_suffix("Dev.conllu.GZ")
-    '.conllu'
-    """
-    return suffix_of(name)
-
-
 def _parse_dataset(given: str) -> DatasetInput:
     """Return the dataset of ``hf:NAME[:CONFIG]``."""
     import_optional("datasets", "hub")
@@ -404,8 +404,8 @@ def _expand(path: Path) -> Sequence[Path]:
 def _text_below(folders: Iterable[Path], named: Path | None = None) -> list[Path]:
     """Return the files of text below folders, sorted; a folder that is named has to hold some."""
     files = _nearest(_files_below(folders))
-    found = [file for file in files if content_suffix(file.name) in _KNOWN_SUFFIXES]
-    data = [file for file in files if content_suffix(file.name) in _DATA_SUFFIXES]
+    found = [file for file in files if suffix_of(file.name) in _KNOWN_SUFFIXES]
+    data = [file for file in files if suffix_of(file.name) in _DATA_SUFFIXES]
     if named is not None and not found:
         raise InputMissingError(
             f"the folder {str(named)!r} holds no file to read" + (f", and {data[0].name}" if data else ""),
@@ -424,7 +424,7 @@ _READ_DATA = "hf:FOLDER reads a folder of tables or JSON (extra hub)"
 def _require_text(files: list[_Found]) -> list[_Found]:
     """Return files; raise an error that says what reads them if one is a table, or JSON of another form than lines."""
     for file in files:
-        suffix = content_suffix(file.name)
+        suffix = suffix_of(file.name)
         if suffix in _TABLE_SUFFIXES:
             raise _refused(file, "is a table")
         if suffix == _JSON and isinstance(file, Path) and file.is_file() and not _begins_json_lines(file):
@@ -460,7 +460,7 @@ def _files_below(folders: Iterable[Path]) -> Iterator[Path]:
     """Yield the files below folders that are not hidden and have the suffix of text or of data."""
     for parent, names in _walk(folders):
         for name in names:
-            file, suffix = parent / name, content_suffix(name)
+            file, suffix = parent / name, suffix_of(name)
             known = suffix in _KNOWN_SUFFIXES
             # A broken link may have led to a folder.
             if (known or file.is_symlink()) and _is_skipped(file):

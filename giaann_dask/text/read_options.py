@@ -35,7 +35,7 @@ class ReadOptions:
     group : int
         Sentences per sequence: CoNLL-U is divided only after a multiple of these in a document.
     stop : threading.Event, optional
-        When it is set, waiting for standard input or a pipe ends with `giaann_dask.text.lines.ReadingStopped`.
+        When it is set, waiting for standard input or a pipe ends with `giaann_dask.text.input_files.ReadingStopped`.
 
     Raises
     ------

@@ -5,8 +5,8 @@ texts in memory. The boundaries of parts depend only on the content of their fil
 `ReadOptions.part_characters`, so reading again gives the same fingerprints. One part and one line are in memory at a
 time.
 
-Does not cover: finding files (`inputs`), decoding (`lines`), sentences and tokens (`splitting`, `conllu`), skipping
-parts that are in a network already (`ledger`), and encoded corpora (`corpus`).
+Does not cover: finding files (`inputs`), decoding (`input_files`), sentences and tokens (`splitting`, `conllu`),
+skipping parts that are in a network already (`ledger`), and encoded corpora (`corpus`).
 """
 
 from __future__ import annotations
@@ -31,18 +31,24 @@ from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import BYTE_ORDER_MARK
 from giaann_dask.printable import text_fault
 from giaann_dask.text.conllu import SentenceLines
+from giaann_dask.text.input_files import (
+    COMPRESSED,
+    LineReader,
+    RemoteInput,
+    StandardInput,
+    names_url,
+    open_url,
+    suffix_of,
+)
 from giaann_dask.text.inputs import (
     CONLLU_SUFFIXES,
     JSON_SUFFIXES,
     DatasetInput,
     Input,
-    content_suffix,
     resolve_inputs,
 )
-from giaann_dask.text.lines import LineReader, StandardInput
 from giaann_dask.text.memory_inputs import MemoryInput, Source, conllu_sentences, require_text
 from giaann_dask.text.read_options import ReadOptions
-from giaann_dask.text.remote_inputs import COMPRESSED, RemoteInput, names_url, open_url
 from giaann_dask.text.tokens import Part, PartKind, TextPlace
 
 __all__ = ["DatasetInput", "read_parts", "resolve_inputs"]
@@ -215,7 +221,7 @@ def _file_passages(
     file: Path | RemoteInput, documents: Iterator[int], options: ReadOptions, begin: TextPlace = _BEGINNING
 ) -> tuple[PartKind, Iterator[_Passage]]:
     """Return the kind of a file, and its passages from a place on."""
-    suffix = content_suffix(file.name)
+    suffix = suffix_of(file.name)
     if suffix in JSON_SUFFIXES:
         records = _record_passages(_json_records(file, options, begin.offset), documents, options)
         return "text", islice(records, begin.before, None)

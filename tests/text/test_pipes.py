@@ -27,8 +27,8 @@ from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text
 from giaann_dask.encoding.input_sizes import estimate_characters
 from giaann_dask.errors import EmptyInputError, InputMissingError, OptionError
+from giaann_dask.text.input_files import ReadingStopped
 from giaann_dask.text.inputs import require_rereadable, resolve_inputs
-from giaann_dask.text.lines import ReadingStopped
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import read_parts
 

@@ -24,8 +24,8 @@ from giaann_dask.errors import (
     InputMissingError,
     OptionError,
 )
-from giaann_dask.text import lines, reading
-from giaann_dask.text.lines import LineReader
+from giaann_dask.text import input_files, reading
+from giaann_dask.text.input_files import LineReader
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import read_parts, resolve_inputs
 from giaann_dask.text.tokens import Part
@@ -80,7 +80,7 @@ def test_lines_and_their_errors_do_not_depend_on_the_blocks_that_are_read(text: 
         path = Path(write(Path(folder) / "a.txt", text.encode() + fault))
         # The first block, here the whole file, is decoded line by line.
         expected = _read_lines(path)
-        patch.setattr(lines, "_BLOCK_BYTES", block)
+        patch.setattr(input_files, "_BLOCK_BYTES", block)
         assert _read_lines(path) == expected
 
 

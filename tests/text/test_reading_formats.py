@@ -22,8 +22,7 @@ from giaann_dask.errors import (
     MissingDependencyError,
 )
 from giaann_dask.lazy import import_optional
-from giaann_dask.text import lines as text_lines
-from giaann_dask.text import reading
+from giaann_dask.text import input_files, reading
 from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import DatasetInput, read_parts, resolve_inputs
@@ -154,7 +153,7 @@ def test_ranges_and_empty_nodes(tmp_path: Path) -> None:
 def test_line_ends_and_marks_of_joined_files(
     tmp_path: Path, ending: str, mark: str, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_lines, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(input_files, "_BLOCK_BYTES", block)
     ends = cycle(["\r", "\n", "\r\n"] if ending == "mixed" else [ending])
 
     def ended(text: str) -> str:

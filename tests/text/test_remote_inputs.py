@@ -20,7 +20,7 @@ import zstandard
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import EmptyInputError, InputFormatError, InputMissingError, MissingDependencyError
-from giaann_dask.text import remote_inputs
+from giaann_dask.text import input_files
 from giaann_dask.text.inputs import names_input, resolve_inputs
 from giaann_dask.text.reading import read_parts
 
@@ -177,7 +177,7 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: str) -> None:
         raise ImportError("Please install s3fs")
 
-    monkeypatch.setattr(remote_inputs, "_file_system", fail)
+    monkeypatch.setattr(input_files, "_file_system", fail)
     with pytest.raises(MissingDependencyError, match="Please install s3fs"):
         resolve_inputs(["s3://bucket/a.txt"])
     monkeypatch.undo()

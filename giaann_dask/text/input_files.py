@@ -1,7 +1,11 @@
-"""Read the lines of a file, a pipe or standard input, plain or gzip, decoded one at a time with bounded memory.
+"""Open files, pipes, standard input and URLs, compressed or not, and read their lines with bounded memory.
 
 Streams that can be read only once are read so that a stop event ends the wait for them. Errors of opening,
-decompressing and decoding name the file and the line. `inputs` finds files; `reading` and `conllu` parse lines.
+decompressing and decoding name the file and the line. URLs are those of web servers, object stores, archives and
+whatever else fsspec has a file system for; credentials and endpoints of object stores are those that the URL carries
+(`giaann_dask.object_urls`), or come from the environment, as those of networks do.
+
+Does not cover: finding files on this machine (`inputs`), and parsing lines (`reading`, `conllu`).
 """
 
 from __future__ import annotations
@@ -18,26 +22,40 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from threading import Event
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
-from giaann_dask.errors import GiaannError, InputEncodingError, InputFormatError, InputMissingError
-from giaann_dask.lazy import LazyModule
-from giaann_dask.local_files import BYTE_ORDER_MARK, UTF16_MARKS
-from giaann_dask.text.remote_inputs import RemoteInput
-
-if TYPE_CHECKING:
-    import zstandard
-else:
-    zstandard = LazyModule("zstandard")
+from giaann_dask.errors import (
+    GiaannError,
+    InputEncodingError,
+    InputFormatError,
+    InputMissingError,
+    MissingDependencyError,
+)
+from giaann_dask.local_files import BYTE_ORDER_MARK, UTF16_MARKS, local_name
+from giaann_dask.object_urls import ObjectUrl, options_of
 
 STANDARD_INPUT = "-"
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+"""Suffixes of files that are decompressed while they are read."""
+
 _Read = TypeVar("_Read", bytes, int)
 # Timeout of one poll, after which the event is checked.
 _WAIT_MS = 100
+_MARK = BYTE_ORDER_MARK.encode()
+# Carriage returns before a newline belong to it; others end lines of their own (old Macintosh files).
+_LINE_END = re.compile(rb"\r*\n|\r")
+_BYTES_PER_CHARACTER = 4
+_BLOCK_BYTES = 65_536
+# Protocols of object stores, which one client serves.
+_OBJECT_STORES = ("s3", "gs", "az")
+_SEPARATOR = "://"
+# Answers of web servers that have no such file: "not found" and "gone".
+_MISSING = (404, 410)
+_CHAIN = "::"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +70,50 @@ class StandardInput:
     def __str__(self) -> str:
         """Return the description for messages."""
         return "standard input"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteInput:
+    """File at a URL.
+
+    Attributes
+    ----------
+    url : str
+        As fsspec names it; a file of an archive as ``zip://FILE::URL``.
+    """
+
+    url: str
+    _opened: tuple[Any, str] = field(compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Last part of the path, whose suffix tells the format."""
+        return PurePosixPath(self._opened[1].partition("?")[0]).name
+
+    def __str__(self) -> str:
+        """Return the URL."""
+        return self.url
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether the file can be read from any byte on: it is neither in an archive nor compressed."""
+        return _CHAIN not in self.url and PurePosixPath(self.name.lower()).suffix not in COMPRESSED
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """Open the file for reading bytes.
+
+        Raises
+        ------
+        InputMissingError
+            If it cannot be opened.
+        """
+        files, path = self._opened
+        with _answering(self.url):
+            stream = files.open(path, "rb")
+        # Its own lines have no maximum length.
+        with io.BufferedReader(stream) as buffered:
+            yield cast(BinaryIO, buffered)
 
 
 class ReadingStopped(KeyboardInterrupt):
@@ -70,43 +132,20 @@ def is_pipe(path: Path) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
 
 
-def open_pipe(path: Path, stop: Event | None = None) -> BinaryIO:
-    """Open a pipe without waiting for a writer.
-
-    Parameters
-    ----------
-    path : Path
-        Path of the pipe.
-    stop : threading.Event, optional
-        When it is set, waiting for bytes ends with `ReadingStopped`.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened.
-    """
-    return _buffered(_PipeBytes(os.open(path, os.O_RDONLY | os.O_NONBLOCK), stop, owned=True))
-
-
-def open_standard_input(stop: Event | None = None) -> BinaryIO:
-    """Open standard input; see `open_pipe` for `stop`. Closing the result leaves standard input open.
-
-    Raises
-    ------
-    InputMissingError
-        If standard input is closed.
-    """
+def _open_standard_input(stop: Event | None) -> BinaryIO:
+    """Open standard input; closing the result leaves it open."""
     try:
         descriptor = sys.stdin.fileno()
     except (AttributeError, OSError, ValueError) as error:
         raise InputMissingError(
             "standard input ('-') is closed", "text from a pipe or a file", "name a file"
         ) from error
-    return _buffered(_PipeBytes(descriptor, stop, owned=False))
+    return _polled(descriptor, stop, owned=False)
 
 
-def _buffered(raw: io.RawIOBase) -> BinaryIO:
-    return cast(BinaryIO, io.BufferedReader(raw))
+def _polled(descriptor: int, stop: Event | None, *, owned: bool) -> BinaryIO:
+    """Return a stream of a descriptor that polls with a timeout, so that it can be stopped."""
+    return cast(BinaryIO, io.BufferedReader(_PipeBytes(descriptor, stop, owned=owned)))
 
 
 class _PipeBytes(io.RawIOBase):
@@ -135,13 +174,6 @@ class _PipeBytes(io.RawIOBase):
         if self._owned and not self.closed:
             os.close(self._descriptor)
         super().close()
-
-
-_MARK = BYTE_ORDER_MARK.encode()
-# Carriage returns before a newline belong to it; others end lines of their own (old Macintosh files).
-_LINE_END = re.compile(rb"\r*\n|\r")
-_BYTES_PER_CHARACTER = 4
-_BLOCK_BYTES = 65_536
 
 
 class LineReader:
@@ -337,7 +369,7 @@ def open_bytes(path: Path | StandardInput | RemoteInput, stop: Event | None = No
         If it cannot be opened.
     """
     if isinstance(path, StandardInput):
-        with open_standard_input(stop) as stream:
+        with _open_standard_input(stop) as stream:
             yield stream
         return
     with _opened(path, stop) as raw:
@@ -357,7 +389,11 @@ def _opened(path: Path | RemoteInput, stop: Event | None) -> Iterator[BinaryIO]:
             yield stream
         return
     try:
-        raw = open_pipe(path, stop) if is_pipe(path) else path.open("rb")
+        if is_pipe(path):
+            # Without waiting for a writer.
+            raw = _polled(os.open(path, os.O_RDONLY | os.O_NONBLOCK), stop, owned=True)
+        else:
+            raw = path.open("rb")
     except OSError as error:
         raise unreadable(path, error) from error
     with raw:
@@ -368,8 +404,10 @@ class _ZstdBytes(io.RawIOBase):
     """Raw stream of what a zstd stream of one or more frames holds; its end inside a frame is an error."""
 
     def __init__(self, raw: BinaryIO) -> None:
+        from zstandard import ZstdDecompressor
+
         self._raw = raw
-        self._decompressor = zstandard.ZstdDecompressor()
+        self._decompressor = ZstdDecompressor()
         self._frame: Any = None
         self._packed = self._unpacked = b""
 
@@ -436,3 +474,140 @@ def _read_bytes(read: Callable[[int], _Read], size: int, place: str) -> _Read:
 def _is_bz2(error: Exception, place: str) -> bool:
     """Return whether an error of reading a place comes of damaged bz2 data."""
     return isinstance(error, OSError) and error.errno is None and ".bz2" in place.lower()
+
+
+def names_url(text: str) -> bool:
+    """Return whether a string without white space names a URL.
+
+    Examples
+    --------
+    >>> names_url("https://example.org/book.txt"), names_url("zip://*.txt::books.zip"), names_url("books/a.txt")
+    (True, True, False)
+    """
+    return _SEPARATOR in text and not any(map(str.isspace, text))
+
+
+def find_files(url: str, suffixes: tuple[str, ...]) -> list[RemoteInput]:
+    """Return the files at a URL, sorted: the file itself, those that a pattern matches, or those below a folder.
+
+    Parameters
+    ----------
+    url : str
+        URL of a file or folder, or with a pattern (``*``, ``?``, ``[a-z]``, ``**``) in its first part.
+    suffixes : tuple of str
+        Suffixes of the files that are taken from a folder, as `suffix_of` returns them.
+
+    Raises
+    ------
+    InputMissingError
+        If there is no such file, or it cannot be reached.
+    MissingDependencyError
+        If the package for the protocol is not installed.
+    """
+    with _answering(url):
+        files, path = _file_system(url)
+        protocol, _, rest = url.partition(_SEPARATOR)
+        # A query of a web address is no pattern, and a page is no folder.
+        lists = protocol not in ("http", "https")
+        if lists and any(mark in rest.partition(_CHAIN)[0] for mark in "*?["):
+            found = sorted(each for each in files.glob(path) if not files.isdir(each))
+        elif lists and files.isdir(path):
+            found = sorted(each for each in files.find(path) if suffix_of(each) in suffixes)
+        elif not lists:
+            # Whether it exists would be no for any answer but a good one.
+            files.info(path)
+            found = [path]
+        else:
+            found = [path] if files.exists(path) else []
+    if not found:
+        raise InputMissingError(f"there is no file at {url!r}", "a file, a folder of text or a pattern", "correct it")
+    chain = _CHAIN + url.partition(_CHAIN)[2] if _CHAIN in url else ""
+    return [
+        RemoteInput(url if each == path else _named(f"{protocol}{_SEPARATOR}{each}{chain}", url), (files, each))
+        for each in found
+    ]
+
+
+def open_url(url: str) -> RemoteInput:
+    """Return the file at a URL that `find_files` has found.
+
+    Raises
+    ------
+    InputMissingError, MissingDependencyError
+        If it cannot be reached.
+    """
+    with _answering(url):
+        return RemoteInput(url, _file_system(url))
+
+
+def suffix_of(name: str) -> str:
+    """Return the suffix of a file name in lower case, without that of a compression.
+
+    Examples
+    --------
+    >>> suffix_of("Dev.conllu.GZ"), suffix_of("books/a.txt.zst")
+    ('.conllu', '.txt')
+    """
+    path = PurePosixPath(name.lower())
+    return PurePosixPath(path.stem).suffix if path.suffix in COMPRESSED else path.suffix
+
+
+def _named(url: str, found_at: str) -> str:
+    """Return the URL of a file with the options of the URL that it was found at."""
+    return ObjectUrl(url, found_at.options) if isinstance(found_at, ObjectUrl) else url
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """Return the file system and the path of a URL; object stores are reached by obstore, also below an archive."""
+    import fsspec.core
+
+    protocol, _, path = url.partition(_SEPARATOR)
+    below = [each.partition(_SEPARATOR)[0] for each in url.split(_CHAIN)]
+    stores = {name: options_of(url).for_obstore(name) for name in below if name in _OBJECT_STORES}
+    if stores:
+        import obstore.fsspec
+
+        if len(below) == 1:
+            connect: Any = obstore.fsspec.FsspecStore
+            return connect(protocol, **stores[protocol]), path
+        obstore.fsspec.register(list(stores))
+        files, archive = _file_system(_named(url.partition(_CHAIN)[2], url))
+        # Files of obstore that could not be opened print a traceback when they are collected.
+        if not files.exists(archive):
+            raise FileNotFoundError(archive)
+    # Archives on this machine; fsspec takes their paths as they are.
+    links = [
+        each if names_url(each) and not each.startswith("file:") else local_name(each) for each in url.split(_CHAIN)
+    ]
+    return cast(tuple[Any, str], fsspec.core.url_to_fs(_CHAIN.join(links), **stores))
+
+
+@contextmanager
+def _answering(url: str) -> Iterator[None]:
+    """Translate the errors of file systems, whose types depend on the protocol."""
+    try:
+        yield
+    except GiaannError:
+        raise
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{url!r} needs a package that is not installed ({error})",
+            "the package for its protocol",
+            "pip install 'giaann-dask[remote]', or the package that fsspec names",
+        ) from error
+    except FileNotFoundError as error:
+        # What a web server answers, or why it does not.
+        cause = error.__cause__
+        if cause is None or isinstance(cause, FileNotFoundError) or getattr(cause, "status", 0) in _MISSING:
+            raise InputMissingError(f"there is no file at {url!r}", "", "correct the address") from error
+        raise _unreadable(url, cause) from error
+    except Exception as error:
+        raise _unreadable(url, error) from error
+
+
+def _unreadable(url: str, error: BaseException) -> InputMissingError:
+    return InputMissingError(
+        f"{url!r} cannot be read ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
+        "an address that answers",
+        "check the address, the network and the credentials, in the environment or in storage_options",
+    )
