@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client, Future
 
-from giaann_dask.cluster import query_scheduler, result, task_key
+from giaann_dask.cluster import query_scheduler, result, results, task_key
 from giaann_dask.cluster.devices import declare_roles
 from giaann_dask.cluster.sharing import SharedPlace, naming_worker
 from giaann_dask.encoding.sources import SourceOptions
@@ -230,7 +230,7 @@ class _Chunks:
             self._submit_tokens(cut)
         cut = self.sequences.add(_Piece(origins, 0, block.mapping.sequences))
         if cut is not None:
-            self._submit_sequences(cut)
+            self._submit("sequences", write_sequences, cut, None)
 
     def finish(self) -> list[WrittenChunks]:
         """Wait for all chunks, including the last ones, and return what was written."""
@@ -238,30 +238,22 @@ class _Chunks:
         if rest.pieces:
             self._submit_tokens(rest)
         # Even without pieces there is a last offset.
-        self._submit_sequences(self.sequences.rest(), self.tokens.length)
-        while self._writing:
-            self._collect()
+        self._submit("sequences", write_sequences, self.sequences.rest(), self.tokens.length)
+        self._written += results(list(self._writing))
         return self._written
 
     def _submit_tokens(self, cut: _Cut) -> None:
-        numbers = [piece.numbers for piece in cut.pieces]
-        self._submit("tokens", write_tokens, cut, numbers)
-
-    def _submit_sequences(self, cut: _Cut, last: int | None = None) -> None:
-        self._submit("sequences", write_sequences, cut, last)
+        self._submit("tokens", write_tokens, cut, [piece.numbers for piece in cut.pieces])
 
     def _submit(self, name: str, function: Callable[..., WrittenChunks], cut: _Cut, argument: Any) -> None:
         present = query_scheduler(self._client, "ncores")
         self._place.retire_blind(set(present))
         while len(self._writing) > len(present):
-            self._collect()
+            self._written.append(result(self._writing.popleft()))
         blocks, ranges = [piece.block for piece in cut.pieces], [(piece.low, piece.high) for piece in cut.pieces]
         key = task_key("write", self._name, name, cut.start)
         task = (self._fork, cut.start, blocks, ranges, argument)
         self._writing.append(self._client.submit(function, *task, key=key, **self._where))
-
-    def _collect(self) -> None:
-        self._written.append(result(self._writing.popleft()))
 
 
 def sequence_arrays(block: EncodedBlock, tokens_before: int) -> dict[str, npt.NDArray[Any]]:

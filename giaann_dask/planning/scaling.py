@@ -16,7 +16,6 @@ from giaann_dask.planning.hardware import Hardware
 from giaann_dask.planning.simulation import SimulatedTraining, SimulationOptions, simulate_training
 from giaann_dask.planning.workloads import SequenceSample
 from giaann_dask.representations import Summarised, Summary
-from giaann_dask.training.training_options import Exchange, Order
 
 # Efficiency at the knee.
 _KNEE = 0.5
@@ -154,23 +153,20 @@ def resized(hardware: Hardware, workers: int) -> Hardware:
     return replace(hardware, workers=kinds)
 
 
-def alternatives(
-    configuration: TrainingConfiguration, options: SimulationOptions
-) -> Iterator[tuple[str, TrainingConfiguration, SimulationOptions]]:
+def alternatives(configuration: TrainingConfiguration) -> Iterator[tuple[str, TrainingConfiguration]]:
     """Yield what differs from a choice in one point: selection, placement, accumulation, exchange."""
-    yield CHOSEN, configuration, options
-    orders: tuple[Order, ...] = ("random", "least-overlap")
-    for order in orders:
-        if order != configuration.order:
-            yield f"selection {order}", replace(configuration, order=order), options
-    if configuration.placement != "co-occurrence":
-        yield "placement co-occurrence", replace(configuration, placement="co-occurrence"), options
-    accumulate = _ACCUMULATED * configuration.accumulate
-    yield f"accumulate {accumulate}", replace(configuration, accumulate=accumulate), options
-    exchanges: tuple[Exchange, ...] = ("tasks", "workers")
-    for exchange in exchanges:
-        if exchange != configuration.exchange:
-            yield f"exchange {exchange}", replace(configuration, exchange=exchange), options
+    changes: list[tuple[str, str, Any]] = [
+        ("selection", "order", "random"),
+        ("selection", "order", "least-overlap"),
+        ("placement", "placement", "co-occurrence"),
+        ("accumulate", "accumulate", _ACCUMULATED * configuration.accumulate),
+        ("exchange", "exchange", "tasks"),
+        ("exchange", "exchange", "workers"),
+    ]
+    yield CHOSEN, configuration
+    for name, field, value in changes:
+        if value != getattr(configuration, field):
+            yield f"{name} {value}", replace(configuration, **{field: value})
 
 
 def simulate_scaling(
@@ -207,10 +203,10 @@ def simulate_scaling(
     valid = bool(sizes) and list(sizes) == sorted(set(sizes)) and sizes[0] >= 1
     require_option(valid, "sizes", tuple(sizes), "ascending numbers of workers")
     points: list[ScalingPoint] = []
-    for variant, chosen, how in alternatives(configuration, options):
+    for variant, chosen in alternatives(configuration):
         first = 0.0
         for size in sizes:
-            found = simulate_training(workload, resized(hardware, size), chosen, how)
+            found = simulate_training(workload, resized(hardware, size), chosen, options)
             each = found.rate / found.compute_workers
             first = first or each
             at_once = found.compute_workers * chosen.batch_sequences
