@@ -64,9 +64,7 @@ class BatchTable(NamedTuple):
 
     def of(self, batches: Integers) -> BatchTable:
         """Return some of the batches."""
-        counts = self.offsets[batches + 1] - self.offsets[batches]
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        entries = np.arange(offsets[-1]) + np.repeat(self.offsets[batches] - offsets[:-1], counts)
+        offsets, entries = _entries_of(self.offsets, batches)
         return BatchTable(
             self.sequences[batches], self.cost[batches], offsets, self.region[entries], self.nbytes[entries]
         )
@@ -292,10 +290,15 @@ class SequenceSample:
 
 def _take(touches: ColumnTouches, chosen: Integers) -> ColumnTouches:
     """Return the touches of some sequences, in this order."""
-    counts = np.diff(touches.offsets)[chosen]
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    entries = np.arange(offsets[-1]) + np.repeat(touches.offsets[chosen] - offsets[:-1], counts)
+    offsets, entries = _entries_of(touches.offsets, chosen)
     return ColumnTouches(offsets, touches.column[entries], touches.length[chosen])
+
+
+def _entries_of(offsets: Integers, chosen: Integers) -> tuple[Integers, Integers]:
+    """Return the offsets of some rows of a table one after another, and the entries that they have in the table."""
+    counts = np.diff(offsets)[chosen]
+    found = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return found, np.arange(found[-1]) + np.repeat(offsets[chosen] - found[:-1], counts)
 
 
 def address_of(worker: int) -> str:

@@ -12,10 +12,10 @@ not trained again. Its options are in `giaann_dask.cli.jobs`.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import giaann_dask as gd
 from giaann_dask.events import Observer, StageAdvanced, ignore
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from giaann_dask.models.words.scores import ScoreSummary
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ComparisonRow:
     """Accuracy of one profile with one amount of training text.
 
@@ -45,18 +45,11 @@ class ComparisonRow:
     sentences: int
     tokens: int
     top1: float
-    perplexity: float | None
-    bits_per_byte: float | None
-    training_tokens_per_second: float | None
-    connections: int | None
-    nbytes: int | None
-
-
-class Cost(NamedTuple):
-    """Sentences of a training text, and a row's speed, connections and bytes."""
-
-    sentences: int
-    figures: tuple[float | None, int | None, int | None]
+    perplexity: float | None = None
+    bits_per_byte: float | None = None
+    training_tokens_per_second: float | None = None
+    connections: int | None = None
+    nbytes: int | None = None
 
 
 def compare(options: ComparisonOptions, observer: Observer = ignore) -> list[ComparisonRow]:
@@ -67,13 +60,13 @@ def compare(options: ComparisonOptions, observer: Observer = ignore) -> list[Com
     networks = options.networks()
     rows: list[ComparisonRow] = []
     for done, (name, size) in enumerate(networks, 1):
-        rows += PROFILES[name](options, size)
+        rows += contexts_rows(options, size) if name == "contexts" else column_rows(options, size, name)
         observer(StageAdvanced("compare", done, len(networks), "networks"))
     return rows
 
 
-def train(arguments: ComparisonOptions, name: Profile, size: int, client: Client) -> tuple[gd.Network, Cost]:
-    """Return a network of a profile that was trained on some sentences, and what it took."""
+def train(arguments: ComparisonOptions, name: Profile, size: int, client: Client) -> tuple[gd.Network, dict[str, Any]]:
+    """Return a network of a profile that was trained on some sentences, and the fields of its rows about training."""
     specification = gd.Specification(profile=name, seed_tokens=arguments.seed_tokens)
     folder, together = arguments.output / f"{name}-{size}", specification.sentences_per_sequence
     options = gd.TrainingOptions(max_sequences=-(-size // together))
@@ -81,59 +74,52 @@ def train(arguments: ComparisonOptions, name: Profile, size: int, client: Client
     inputs = gd.Files(arguments.train)
     network = gd.train(inputs, folder, client=client, text=text, options=options, specification=specification)
     done = network.training_report
-    speed = done.tokens / max(done.seconds, 1e-9) if done.tokens else None
-    size = network.manifest.sequences * together
-    return network, Cost(size, (speed, done.connections, bytes_on_disk(folder)))
+    return network, {
+        "sentences": network.manifest.sequences * together,
+        "training_tokens_per_second": done.tokens / max(done.seconds, 1e-9) if done.tokens else None,
+        "connections": done.connections,
+        "nbytes": bytes_on_disk(folder),
+    }
 
 
-def contexts_profile(arguments: ComparisonOptions, size: int) -> Iterator[ComparisonRow]:
+def contexts_rows(arguments: ComparisonOptions, size: int) -> Iterator[ComparisonRow]:
     """Yield the rows of contexts and of the n-grams made of its counts."""
     with gd.connect(options=arguments.where) as client:
-        network, cost = train(arguments, "contexts", size, client)
+        network, trained = train(arguments, "contexts", size, client)
         options = gd.ScoringOptions(baseline="ngram")
         found = network.score(gd.Files(arguments.evaluate), client=client, options=options)
     assert found.baseline is not None
-    yield scored("contexts", "raw", cost, found.predicted)
-    yield from ngram_rows(found.baseline, "raw", cost, arguments.seed_tokens)
+    yield scored("contexts", "raw", found.predicted, trained)
+    yield from ngram_rows(found.baseline, "raw", arguments.seed_tokens, trained)
 
 
-def column_profile(arguments: ComparisonOptions, size: int, name: Profile) -> Iterator[ComparisonRow]:
+def column_rows(arguments: ComparisonOptions, size: int, name: Profile) -> Iterator[ComparisonRow]:
     """Yield the row of a profile of columns, and those of the others on the same tokens."""
     text = gd.TextOptions(tagger=arguments.tagger)
     with gd.connect(options=arguments.where) as client:
-        network, cost = train(arguments, name, size, client)
+        network, trained = train(arguments, name, size, client)
         found = network.evaluate(gd.Files(arguments.evaluate), client=client, text=text)
         beside = network.compare_ngrams(
             gd.Files(arguments.evaluate), gd.Files(arguments.train), client=client, text=text
         )
-    yield ComparisonRow(name, name, cost.sentences, found.prediction_tokens, found.top1, None, None, *cost.figures)
-    alone = Cost(cost.sentences, (None, None, None))
+    yield ComparisonRow(profile=name, counted=name, tokens=found.prediction_tokens, top1=found.top1, **trained)
+    alone = {"sentences": trained["sentences"]}
     assert beside.pooled is not None
-    yield scored("contexts", name, alone, beside.pooled.summary(arguments.seed_tokens))
-    yield from ngram_rows(beside, name, alone, arguments.seed_tokens)
+    yield scored("contexts", name, beside.pooled.summary(arguments.seed_tokens), alone)
+    yield from ngram_rows(beside, name, arguments.seed_tokens, alone)
 
 
-def ngram_rows(found: Baseline, counted: str, cost: Cost, seed_tokens: int) -> Iterator[ComparisonRow]:
+def ngram_rows(found: Baseline, counted: str, seed_tokens: int, trained: Mapping[str, Any]) -> Iterator[ComparisonRow]:
     """Yield the rows of the n-grams."""
-    yield scored("kneser-ney", counted, cost, found.smoothed.summary(seed_tokens))
+    yield scored("kneser-ney", counted, found.smoothed.summary(seed_tokens), trained)
     backoff = found.as_dict(seed_tokens)["backoff"]
-    yield ComparisonRow(
-        "backoff", counted, cost.sentences, backoff["tokens"], backoff["top1"], None, None, *cost.figures
-    )
+    yield ComparisonRow(profile="backoff", counted=counted, tokens=backoff["tokens"], top1=backoff["top1"], **trained)
 
 
-def scored(name: str, counted: str, cost: Cost, found: ScoreSummary) -> ComparisonRow:
+def scored(profile: str, counted: str, found: ScoreSummary, trained: Mapping[str, Any]) -> ComparisonRow:
     """Return the row of a model that gives probabilities."""
-    figures = found.tokens, found.top1, found.perplexity, found.bits_per_byte
-    return ComparisonRow(name, counted, cost.sentences, *figures, *cost.figures)
-
-
-# Another profile needs no more than a function here.
-PROFILES: dict[str, Callable[[ComparisonOptions, int], Iterator[ComparisonRow]]] = {
-    "contexts": contexts_profile,
-    "v1": lambda arguments, size: column_profile(arguments, size, "v1"),
-    "v2": lambda arguments, size: column_profile(arguments, size, "v2"),
-}
+    figures = {name: getattr(found, name) for name in ("tokens", "top1", "perplexity", "bits_per_byte")}
+    return ComparisonRow(profile=profile, counted=counted, **figures, **trained)
 
 
 def write(rows: list[ComparisonRow], folder: Path) -> str:

@@ -192,6 +192,6 @@ class ComparisonOptions:
 
         resolve_inputs([*self.train, *self.evaluate])
 
-    def networks(self) -> list[tuple[str, int]]:
+    def networks(self) -> list[tuple[Profile, int]]:
         """Return the profile and the size of each network."""
         return [(name, size) for size in self.sizes for name in self.profiles]
