@@ -17,7 +17,7 @@ from giaann_dask.cluster import Roles, WorkerMemory, assign_regions, region_budg
 from giaann_dask.errors import require_at_least, require_one_of
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.growth import Growth
-from giaann_dask.planning.hardware import COMPRESSED, TIERS, Hardware, Tier, WorkerKind
+from giaann_dask.planning.hardware import COMPRESSED, SHARED_TIERS, TIERS, Hardware, Tier, WorkerKind
 from giaann_dask.runs.placement import FIRST_REGIONS
 from giaann_dask.spec import PLACEMENTS, PlacementKind, Specification
 from giaann_dask.training.region_budgets import regions_ahead
@@ -235,7 +235,7 @@ def _tier_shares(hardware_workers: tuple[WorkerKind, ...], hosts_per_rack: int) 
     same = sum(place.kind.role == "both" for place in places) / total
     host = share([place.host for place in compute], [place.host for place in storage])
     rack = share([place.rack for place in compute], [place.rack for place in storage])
-    return {"same": same, "host": host - same, "rack": rack - host, "site": 1 - rack}
+    return {"same": same, "device": 0.0, "host": host - same, "rack": rack - host, "site": 1 - rack}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -439,7 +439,7 @@ class Costs:
             "site": sum(kind.hosts for kind in hardware.computing()) / hardware.hosts_per_rack,
         }
         loads: dict[Tier, float] = {}
-        for tier in TIERS:
+        for tier in SHARED_TIERS:
             received = min(1.0, busiest * per_host[tier])
             loads[tier] = crossing[tier] * max(received, 1 / max(senders[tier], 1))
         return loads

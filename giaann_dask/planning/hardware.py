@@ -28,8 +28,10 @@ from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import read_utf8
 
 WorkerRole = Literal["both", "storage", "compute"]
-Tier = Literal["host", "rack", "site"]
+Tier = Literal["device", "host", "rack", "site"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
+SHARED_TIERS = TIERS[1:]
+"""Tiers of links that workers share."""
 COMPRESSED = 0.4
 """Bytes of increments between hosts, compressed by Dask, in those in memory (docs/explanation/scaling.md)."""
 
@@ -50,6 +52,8 @@ class WorkerKind:
         Memory limit of each.
     cores : int
         Threads of each.
+    device_memory_bytes : int
+        Memory of its GPU; 0 without one. It is kept with the description: plans count time and memory of processors.
     disk_bytes : int
         Its disk for data that do not fit into its memory.
     role : {"both", "storage", "compute"}
@@ -74,6 +78,7 @@ class WorkerKind:
     count: int
     memory_bytes: int
     cores: int = 1
+    device_memory_bytes: int = 0
     disk_bytes: int = 0
     role: WorkerRole = "both"
     per_host: int = 1
@@ -83,7 +88,7 @@ class WorkerKind:
 
     def __post_init__(self) -> None:
         require_at_least(1, self, "count", "memory_bytes", "cores", "per_host")
-        require_at_least(0, self, "disk_bytes", "host_cores", "price_per_hour")
+        require_at_least(0, self, "device_memory_bytes", "disk_bytes", "host_cores", "price_per_hour")
         require_one_of("role", self.role, get_args(WorkerRole))
         hours = self.hours_between_failures
         require_option(hours > 0, "hours_between_failures", hours, "more than 0")
@@ -117,8 +122,9 @@ class Link:
     Parameters
     ----------
     bandwidth : float
-        Bytes per second in each direction. Of tier ``host`` what a worker exchanges with others of its host, of
-        ``rack`` what a host exchanges with others, and of ``site`` what a rack exchanges with others.
+        Bytes per second in each direction. Of tier ``device`` between the memories of a worker and of its GPU, of
+        ``host`` what a worker exchanges with others of its host, of ``rack`` what a host exchanges with others, and
+        of ``site`` what a rack exchanges with others.
     latency : float
         Seconds until the first byte of a message has come.
 
@@ -148,6 +154,7 @@ class Link:
 
 # A network of 10 Gbit/s; within a host as measured between two processes.
 _LINKS: Mapping[Tier, Link] = {
+    "device": Link(bandwidth=12e9, latency=1e-5),
     "host": Link(bandwidth=1e9, latency=5e-4),
     "rack": Link(bandwidth=1.25e9, latency=1e-3),
     "site": Link(bandwidth=1.25e9, latency=2e-3),
@@ -270,7 +277,7 @@ class Hardware:
     workers : tuple of WorkerKind
         Kinds of workers. Each kind has hosts of its own.
     links : mapping of str to Link
-        By tier: ``host``, ``rack``, ``site``. By default a network of 10 Gbit/s.
+        By tier: ``device``, ``host``, ``rack``, ``site``. By default a network of 10 Gbit/s.
     rates : Rates
         Measured by ``--calibrate``, or built in.
     hosts_per_rack : int

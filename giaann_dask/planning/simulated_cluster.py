@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from giaann_dask.cluster.worker_speeds import Reaction, Work
 from giaann_dask.keys import Integers
-from giaann_dask.planning.hardware import COMPRESSED, TIERS, Hardware, Tier
+from giaann_dask.planning.hardware import COMPRESSED, SHARED_TIERS, Hardware, Tier
 from giaann_dask.planning.workloads import ComposedRound, Floats, address_of
 from giaann_dask.training.slow_workers import SlowWorkers
 
@@ -325,10 +325,10 @@ class SharedLinks:
         self._links = hardware.links
         self.numbers: dict[Tier, Integers] = {"host": np.arange(len(pool.host)), "rack": pool.host, "site": pool.rack}
         count = {tier: int(numbers.max()) + 1 for tier, numbers in self.numbers.items()}
-        ways = [(tier, received) for tier in TIERS for received in (False, True)]
+        ways = [(tier, received) for tier in SHARED_TIERS for received in (False, True)]
         self._free = {way: np.zeros(count[way[0]]) for way in ways}
         self.busy = {way: np.zeros(count[way[0]]) for way in ways}
-        self.tier_bytes: dict[Tier, float] = dict.fromkeys(TIERS, 0.0)
+        self.tier_bytes: dict[Tier, float] = dict.fromkeys(SHARED_TIERS, 0.0)
 
     def carry(self, tier: Tier, received: bool, nbytes: Floats, begin: Floats | float) -> Floats:
         """Return until when the links of a tier have carried the bytes of each worker."""
@@ -358,7 +358,7 @@ class SharedLinks:
         """
         gone = np.full(len(traffic.messages), now)
         latency = np.zeros(len(gone))
-        for tier in TIERS:
+        for tier in SHARED_TIERS:
             gone = np.maximum(gone, self.carry(tier, False, traffic.sent[tier], now))
             turns = np.ceil(traffic.messages / _CONNECTIONS) * (traffic.sent[tier] > 0)
             latency = np.maximum(latency, turns * self._links[tier].latency)
@@ -367,7 +367,7 @@ class SharedLinks:
         np.maximum.at(slowest, traffic.kind, (gone + latency)[traffic.worker])
         arrived = np.full(len(gone), ready)
         np.maximum.at(arrived, traffic.owner, slowest[traffic.entry])
-        for tier in TIERS:
+        for tier in SHARED_TIERS:
             begin = now + np.where(traffic.received[tier] > 0, self._links[tier].latency, 0.0)
             arrived = np.maximum(arrived, self.carry(tier, True, traffic.received[tier], begin))
         return arrived

@@ -21,7 +21,7 @@ from giaann_dask.keys import Integers
 from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
 from giaann_dask.planning.costs import TrainingConfiguration
-from giaann_dask.planning.hardware import TIERS, Hardware, Tier
+from giaann_dask.planning.hardware import SHARED_TIERS, Hardware, Tier
 from giaann_dask.planning.simulated_cluster import (
     JudgedWorkers,
     SerialServer,
@@ -391,7 +391,7 @@ class _Simulation:
             return
         self._shares, self._owner = shares, owners_of(self._hardware, self._placed, before, shares)
         nbytes = self._regions.move(self._owner)
-        for tier in TIERS:
+        for tier in SHARED_TIERS:
             number = self._links.numbers[tier]
             crossing = np.where(number[before] != number[self._owner], nbytes, 0.0)
             for received, ends in ((False, before), (True, self._owner)):

@@ -17,7 +17,7 @@ from giaann_dask.diagnostics.pictures.charts import draw_scaling
 from giaann_dask.errors import OptionError
 from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.growth import measure_growth
-from giaann_dask.planning.hardware import TIERS, Hardware, Link, Rates, Tier, WorkerKind
+from giaann_dask.planning.hardware import SHARED_TIERS, Hardware, Link, Rates, Tier, WorkerKind
 from giaann_dask.planning.scaling import CHOSEN, ScalingReport, simulate_scaling
 from giaann_dask.planning.simulated_cluster import SharedLinks
 from giaann_dask.planning.simulation import SimulatedTraining, SimulationOptions, simulate_training
@@ -81,7 +81,7 @@ def test_whatever_fails_each_sequence_is_counted_once_and_no_link_carries_more_t
             most = hardware.links[each.tier].bandwidth * (end - begin)
             assert each.nbytes[at].sum() <= most * (1 + 1e-9) + 1
             last[way] = end
-    for tier in TIERS:
+    for tier in SHARED_TIERS:
         ways = {
             received: sum(each.nbytes.sum() for each in moved if (each.tier, each.received) == (tier, received))
             for received in (False, True)
