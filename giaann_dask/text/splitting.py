@@ -31,9 +31,8 @@ from giaann_dask.text.tokens import SplitText
 _DASH = re.compile(r"—|--+")
 
 # Abbreviations of older English prose that the tokenizer would treat as the end of a sentence.
-_ABBREVIATIONS = (
-    "Capt. Cap. Col. Lieut. Lt. Maj. Sgt. Sergt. Cpl. Hon. Mme. Mlle. Esq. Sr. viz. cf. etc. &c. pp. vol. Vol."
-)
+_ABBREVIATED_WORDS = "Capt. Cap. Col. Lieut. Lt. Maj. Sgt. Sergt. Cpl. Hon. Mme. Mlle. Esq. Sr."
+ABBREVIATIONS = (*_ABBREVIATED_WORDS.split(), "viz.", "cf.", "etc.", "&c.", "pp.", "vol.", "Vol.")
 
 _UNCERTAIN_ENDS = frozenset(["...", "....", "…", "etc.", "&c.", "a.m.", "p.m."])
 _ENDS = FINAL | _UNCERTAIN_ENDS
@@ -64,7 +63,7 @@ def split_text(passages: Sequence[str]) -> SplitText:
     """
     marked = [_DASH.sub(r" \g<0> ", text) if "—" in text or "--" in text else text for text in passages]
     with _lock:
-        found = _tokenizer()(marked)
+        found = shared_tokenizer()(marked)
     marks = found.types.results(_marks_of)
     divide: Any = _divide
     ends, counts = divide(marks[found.type_of], found.spaced, found.ends)
@@ -98,9 +97,9 @@ _lock = threading.Lock()
 
 
 @functools.cache
-def _tokenizer() -> EnglishTokenizer:
+def shared_tokenizer() -> EnglishTokenizer:
     """Return the tokenizer of this process, which is created when it is first used."""
-    return EnglishTokenizer(_ABBREVIATIONS.split())
+    return EnglishTokenizer(ABBREVIATIONS)
 
 
 # Marks of a token type, as a sum.

@@ -29,14 +29,14 @@ def reference() -> English:
     from spacy.lang.en import English
 
     pipeline = English()
-    for word in splitting._ABBREVIATIONS:
+    for word in splitting.ABBREVIATIONS:
         pipeline.tokenizer.add_special_case(word, [{"ORTH": word}])
     return pipeline
 
 
 def compare(reference: English, texts: list[str]) -> int:
     """Assert that tokens and spaces are those of spaCy; return the number of tokens."""
-    tokenizer, count = EnglishTokenizer(splitting._ABBREVIATIONS), 0
+    tokenizer, count = EnglishTokenizer(splitting.ABBREVIATIONS), 0
     for text in texts:
         document = reference(" ".join(text.split()))
         found = tokenizer([text])

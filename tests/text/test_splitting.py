@@ -95,10 +95,10 @@ def test_passages_longer_than_a_pipeline_allows() -> None:
 
 
 def test_threads_share_the_tokenizer() -> None:
-    splitting._tokenizer.cache_clear()
+    splitting.shared_tokenizer.cache_clear()
     passages = [f"Word{number} met Mr. Word{number + 1}. They left." for number in range(400)]
     expected = split_sentences(passages)
-    splitting._tokenizer.cache_clear()
+    splitting.shared_tokenizer.cache_clear()
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda passage: split_sentences([passage])[0], passages))
     assert found == expected

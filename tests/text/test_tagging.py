@@ -232,7 +232,7 @@ def test_texts_with_a_common_table_are_tagged_as_alone(shared_folder: Path) -> N
     passages = [[passage, passage.upper()] for passage in part.passages[:200]]
     together = [make_tagger("lexicon").tag(list(split_text(each).sentences())) for each in passages]
     alone = [[sentence[:4] for sentence in sentences] for sentences in together]
-    splitting._tokenizer.cache_clear()
+    splitting.shared_tokenizer.cache_clear()
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda each: tag_part(Part("", "text", tuple(each), (0, 0)), "lexicon"), passages))
     assert [[sentence[:4] for sentence in text.sentences()] for text in found] == alone
