@@ -1,7 +1,7 @@
 """Count on every worker what its tasks use and receive, how fast, and how its row service answers.
 
 A task of a region counts what it uses; what Dask received for it from other workers, and what a worker has written to
-its local disk, is read from the worker's own log when it is asked. `giaann_dask.training.data_moves` asks after every
+its local disk, is read from the worker's own log when it is asked. `giaann_dask.training.slow_workers` asks after every
 round and makes events of the sums; `giaann_dask.cluster.worker_speeds` compares how fast workers were.
 
 Device memory and the counters of a row service are added to the heartbeats of a worker, which have a fixed rate, about

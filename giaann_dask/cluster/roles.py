@@ -45,15 +45,12 @@ class WorkerMemory:
         Memory limit; 0 for no limit.
     process : int
         Its resident size.
-    managed : int
-        Results of tasks in its memory, by their `sizeof`.
     spilled : int
         Bytes that it has written to its local disk to stay within the limit.
     """
 
     limit: int = 0
     process: int = 0
-    managed: int = 0
     spilled: int = 0
 
     @property
@@ -139,17 +136,15 @@ def _has_device_alone(declared: Set[str]) -> bool:
     return GPU in declared and not declared & {STORAGE, COMPUTE}
 
 
-def directed(workers: tuple[str, ...]) -> dict[str, Any]:
-    """Return the arguments of `Client.submit` that prefer some workers.
+def directed(worker: str) -> dict[str, Any]:
+    """Return the arguments of `Client.submit` that prefer a worker; none for an empty address.
 
     Examples
     --------
-    >>> directed(("tcp://a:1",))
+    >>> directed("tcp://a:1")
     {'workers': ['tcp://a:1'], 'allow_other_workers': True}
-    >>> directed(())
-    {}
     """
-    return {"workers": list(workers), "allow_other_workers": True} if workers else {}
+    return {"workers": [worker], "allow_other_workers": True} if worker else {}
 
 
 def _memory(worker: dict[str, Any]) -> WorkerMemory:
@@ -158,7 +153,6 @@ def _memory(worker: dict[str, Any]) -> WorkerMemory:
     return WorkerMemory(
         int(worker.get("memory_limit") or 0),
         int(metrics.get("memory", 0)),
-        int(metrics.get("managed_bytes", 0)),
         int(spilled.get("disk", 0)) if isinstance(spilled, dict) else int(spilled),
     )
 

@@ -63,7 +63,7 @@ class RegionHandles:
         A region that is named more than once counts as often.
         """
         count = Counter(self.holders[region] for region in regions if region in self.holders)
-        return directed(tuple(worker for worker, _ in count.most_common(1)))
+        return directed(max(count, key=lambda worker: count[worker], default=""))
 
     @property
     def argument(self) -> list[Future] | RegionKeys:

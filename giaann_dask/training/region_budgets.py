@@ -1,6 +1,6 @@
-"""Split regions and pack runs that exceed their budgets of memory.
+"""Decide by memory when regions are split and runs packed or added up, and how many rounds are in flight.
 
-`regions` changes the runs; this decides when.
+`regions` changes the runs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from math import ceil
 from distributed import Future
 
 from giaann_dask.cluster import data_budget, region_budget, result, wait_all
+from giaann_dask.cluster.regions import WRITTEN_SHARE
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
 from giaann_dask.training.regions import Regions
@@ -22,8 +23,12 @@ from giaann_dask.training.training_options import TrainingOptions
 _SMALL_BYTES = 1 << 22
 # Share of the input from which on it says how large the network will be, and the most regions that are made for that.
 _LEAST_READ, _MOST_AHEAD = 1 / 200, 64
-# Of the storage workers' data budgets; the rest is for packed runs and increments in flight.
-_HOT_SHARE = 2 / 3
+# Of the storage workers' data budgets, for decoded runs and for increments in flight; the rest is for packed runs.
+_HOT_SHARE, _IN_FLIGHT_SHARE = 2 / 3, 1 / 3
+# A region's small runs are added to its largest one at the end when they are not much smaller.
+COMPACT_FRACTION = 1 / 2
+# Decoded runs take so many times as much as packed ones, at least.
+_PACKED = 4
 
 
 def regions_ahead(nbytes: float, region_bytes: float) -> int:
@@ -35,7 +40,7 @@ def regions_ahead(nbytes: float, region_bytes: float) -> int:
 
 
 class BudgetPolicy:
-    """Decide which regions to split and which runs to pack.
+    """Decide by memory which regions to split, and which runs to pack or to add up.
 
     Parameters
     ----------
@@ -75,11 +80,12 @@ class BudgetPolicy:
         self._regions.sizes.fetch(self._regions.all_runs())
         self._split_found()
         self._find_pivots()
-        hot_bytes = self._hot_bytes()
+        asked = self._options.hot_bytes
+        hot_bytes = _HOT_SHARE * self._data_bytes() if asked is None else asked
         self._regions.limit_decoded(hot_bytes)
         self._pack_beyond(hot_bytes)
 
-    def can_decode(self, region: int) -> bool:
+    def _can_decode(self, region: int) -> bool:
         """Return whether there is memory to decode all runs of a region while other regions do the same."""
         return not self._regions.short or self._regions.decoded_bytes(region) <= _SMALL_BYTES
 
@@ -124,11 +130,32 @@ class BudgetPolicy:
         else:
             self._regions.split(region, *pivot)
 
-    def _hot_bytes(self) -> float:
-        if self._options.hot_bytes is not None:
-            return self._options.hot_bytes
+    def compact_small_runs(self) -> None:
+        """Leave each region with one run where that costs little, before the last commit of a training."""
+        small, sizes = [], self._regions.sizes
+        sizes.fetch(self._regions.all_runs(), wait=True)
+        for region, runs in self._regions.runs.items():
+            if not self._can_decode(region):
+                continue
+            weights = [size.connections + size.neurons for run in runs if (size := sizes.of(run)) is not None]
+            if len(runs) > 1 and sum(weights) - max(weights) >= COMPACT_FRACTION * max(weights):
+                small.append(region)
+        self._regions.compact_all(small)
+
+    def rounds_in_flight(self, round_bytes: int) -> int:
+        """Return how many rounds of so many bytes may be in flight: as many as asked for, or memory allows."""
+        most = self._options.rounds_in_flight
+        return max(1, min(most, int(min(most, _IN_FLIGHT_SHARE * self._data_bytes() / max(round_bytes, 1)))))
+
+    def stay_in_memory(self) -> bool:
+        """Return whether the runs stay in memory after the last commit: if they fit into what owners keep."""
+        hot, packed = self._regions.sizes.hot_and_packed(self._regions.all_runs())
+        return hot // _PACKED + packed <= WRITTEN_SHARE * self._data_bytes()
+
+    def _data_bytes(self) -> float:
+        """Return how many bytes of results the storage workers have memory for; infinity without limits."""
         limits = [memory.limit for memory in self._regions.tasks.roles.memory.values()]
-        return _HOT_SHARE * sum(map(data_budget, limits)) if limits and all(limits) else float("inf")
+        return sum(map(data_budget, limits)) if limits and all(limits) else float("inf")
 
     def _pack_beyond(self, hot_bytes: float) -> None:
         """Pack runs until the decoded ones are within a budget, the largest first: they wait longest for compaction."""

@@ -118,7 +118,7 @@ class RegionTasks:
         ensure; so they depend on a value that is kept at the owner, and that is computed again at another
         one when it is lost.
         """
-        owner = (self._owners[region],) if region in self._owners else ()
+        owner = self._owners.get(region, "")
         storing = self.roles.storing()
         if not storing:
             return directed(owner)

@@ -22,14 +22,14 @@ from typing import NamedTuple
 import numpy as np
 from distributed import Future
 
-from giaann_dask.cluster import results, task_key
+from giaann_dask.cluster import directed, results, task_key
 from giaann_dask.encoding.stream import StreamedBlock
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
 from giaann_dask.training.regions import CountedRound, Regions
 from giaann_dask.training.selection import join_touches
-from giaann_dask.training.slow_workers import Places, SlowWorkers, at
+from giaann_dask.training.slow_workers import Places, SlowWorkers
 from giaann_dask.training.tasks import RoundPlan
 from giaann_dask.training.training_options import TrainingOptions
 from giaann_dask.training.training_report import measure_touches, report_round
@@ -285,7 +285,7 @@ class Rounds:
         compute = self._regions.tasks.roles.compute
         # Dask alone would give them all to the worker that has the blocks.
         worker = self._slow.next_workers(compute)[0] or (compute[number % len(compute)] if compute else "")
-        return self._regions.tasks.submitter.submit(key, tasks.count_dense, *part, **at(worker))
+        return self._regions.tasks.submitter.submit(key, tasks.count_dense, *part, **directed(worker))
 
     def _finish(self, increments: Sequence[Future], blocks: tuple[StreamedBlock, ...], sequences: int) -> Round:
         """Submit the tasks that add up and measure the increments of a round's batches."""
@@ -335,8 +335,8 @@ class Rounds:
 
         def submit(worker: str, peer: str) -> Future:
             key = task_key("count_again", worker, number, key_of, *self._rule())
-            counted = submitter.pass_on(key, function, *arguments, **at(worker))
-            return submitter.submit(task_key("receive", key), tasks.receive, counted, **at(peer))
+            counted = submitter.pass_on(key, function, *arguments, **directed(worker))
+            return submitter.submit(task_key("receive", key), tasks.receive, counted, **directed(peer))
 
         self._slow.measure(self._regions.tasks.roles.compute, submit)
 
@@ -358,7 +358,7 @@ class Rounds:
     ) -> Future:
         """Submit a task that computes what other tasks of a round use, on one worker if it can."""
         # Without the role's resource: a task with both may be sent to a worker without it, which dies of it.
-        computing = at(worker) or self._regions.tasks.roles.computing()
+        computing = directed(worker) or self._regions.tasks.roles.computing()
         return self._regions.tasks.submitter.submit(task_key(name, key_of), function, *arguments, **computing)
 
     def _submit(self, name: str, function: Callable[..., object], *arguments: object, key_of: object) -> Future:

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 from distributed import Client
 from distributed.spans import span
 
-from giaann_dask.cluster import Roles, data_budget, driver_allocator, results, roles_of, trim_memory, wait_all
+from giaann_dask.cluster import Roles, driver_allocator, results, roles_of, trim_memory, wait_all
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
-from giaann_dask.cluster.regions import WRITTEN_SHARE
 from giaann_dask.cluster.stages import SUM, StageClock
 from giaann_dask.encoding.input_sizes import estimate_characters
 from giaann_dask.encoding.sources import SourceOptions
@@ -40,28 +39,21 @@ from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import SequenceRange
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.committing import CommitContents, commit_regions, load_regions, stored_regions
-from giaann_dask.training.data_moves import DataMoves
 from giaann_dask.training.region_budgets import BudgetPolicy
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.rounds import PlacedBatch, Round, Rounds, compose
 from giaann_dask.training.run_references import Snapshot
-from giaann_dask.training.slow_workers import Places, SlowWorkers, describe, retire_worker
+from giaann_dask.training.slow_workers import DataMoves, Places, SlowWorkers, describe, retire_worker
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.tasks import RoundPlan, plan_rounds
 from giaann_dask.training.training_options import TrainingOptions
 from giaann_dask.training.training_report import TrainingFigures, TrainingReport
 
 _LOG = logging.getLogger(__name__)
-# A region's small runs are added to its largest one at the end when they are not much smaller.
-COMPACT_FRACTION = 1 / 2
-# Of the data budgets of the storage workers, for increments in flight.
-_IN_FLIGHT_SHARE = 1 / 3
 # A block of a corpus makes a few batches and gives selection something to choose from. Only whole blocks are
 # committed: larger ones make commits late, and lose more when a worker is lost.
 _BLOCK_BATCHES = 4
 _WINDOW = 2048
-# Decoded runs take so many times as much as packed ones, at least.
-_PACKED = 4
 # Name of the span of training in Dask's reports.
 _SPAN = "giaann-dask training"
 
@@ -262,7 +254,7 @@ class Trainer:
         # the regions that were split since.
         if self._schedule.uncommitted or not manifest.exact or self._regions.splits != manifest.splits:
             with self._regions.tasks.submitter.together():
-                self._compact_small_runs()
+                self._budgets.compact_small_runs()
             self._commit_runs(self._regions.snapshot(whole=True), last=True)
             self._observer(self._moves.since(max(self._regions.rounds - 1, 0)))
             self._observer(self._memory())
@@ -381,11 +373,7 @@ class Trainer:
         """Return how many rounds may be in flight beside the next one: as many as asked for, or memory allows."""
         if self._options.published:
             return self._width() - 1
-        limits = [memory.limit for memory in self._regions.tasks.roles.memory.values()]
-        if not limits or not all(limits) or not self._figures.largest_round:
-            return self._options.rounds_in_flight
-        rounds = int(_IN_FLIGHT_SHARE * sum(map(data_budget, limits))) // self._figures.largest_round
-        return max(1, min(self._options.rounds_in_flight, rounds))
+        return self._budgets.rounds_in_flight(self._figures.largest_round)
 
     def _memory(self) -> MemoryMeasured:
         """Measure the memory of the storage workers, and record the maximum."""
@@ -434,24 +422,12 @@ class Trainer:
                 counted = SequenceRange(part, update.skip, update.entry.sequences - update.skip)
                 contents.origins.record(counted, update.place)
 
-    def _compact_small_runs(self) -> None:
-        """Leave each region with one run where that costs little."""
-        small, sizes = [], self._regions.sizes
-        sizes.fetch(self._regions.all_runs(), wait=True)
-        for region, runs in self._regions.runs.items():
-            if not self._budgets.can_decode(region):
-                continue
-            weights = [size.connections + size.neurons for run in runs if (size := sizes.of(run)) is not None]
-            if len(runs) > 1 and sum(weights) - max(weights) >= COMPACT_FRACTION * max(weights):
-                small.append(region)
-        self._regions.compact_all(small)
-
     def _commit_runs(self, snapshot: Snapshot, last: bool = False) -> None:
         """Commit a snapshot; rounds in flight continue meanwhile."""
         started = time.perf_counter()
         self._roles()
         store, before = self._target.ensure(finished=False)
-        contents, opens = self._contents, self._stays_in_memory()
+        contents, opens = self._contents, self._budgets.stay_in_memory()
         try:
             try:
                 commit = commit_regions(store, self._regions, snapshot, contents, last=last, before=before, opens=opens)
@@ -476,9 +452,3 @@ class Trainer:
         self._schedule.committed(took_s)
         self._figures.written = self._figures.written.plus(store.written)
         self._observer(Committed(commit, manifest.sequences, took_s, *store.written))
-
-    def _stays_in_memory(self) -> bool:
-        """Return whether the runs stay in memory after the last commit: if they fit into what owners keep."""
-        limits = [memory.limit for memory in self._regions.tasks.roles.memory.values()]
-        hot, packed = self._regions.sizes.hot_and_packed(self._regions.all_runs())
-        return not all(limits) or hot // _PACKED + packed <= WRITTEN_SHARE * sum(map(data_budget, limits))

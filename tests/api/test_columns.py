@@ -32,7 +32,7 @@ from giaann_dask.errors import (
 )
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.columns.connection_table import COORDINATES, ConnectionTable
-from giaann_dask.models.columns.scanning import read_column, select_column
+from giaann_dask.models.columns.export import read_column, select_column
 from giaann_dask.rows.regions import open_regions
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_rows import RowReader

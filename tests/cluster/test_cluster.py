@@ -133,7 +133,7 @@ def blame(key: str, dask_scheduler: Scheduler) -> None:
 
 
 def test_preferred_workers() -> None:
-    assert directed(("a", "b")) == {"workers": ["a", "b"], "allow_other_workers": True}
+    assert directed("a") == {"workers": ["a"], "allow_other_workers": True}
 
 
 @pytest.mark.cluster

@@ -34,8 +34,7 @@ from giaann_dask.errors import EmptyInputError, MissingDependencyError, OptionEr
 from giaann_dask.keys import pack_target
 from giaann_dask.models import model_of
 from giaann_dask.models.columns.connection_table import ConnectionTable
-from giaann_dask.models.columns.export import segment_names
-from giaann_dask.models.columns.scanning import find_best_columns, read_columns
+from giaann_dask.models.columns.export import find_best_columns, read_columns, segment_names
 from giaann_dask.models.columns.state.activation import StateEntries
 from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.spec import Specification

@@ -30,7 +30,7 @@ from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.run_io import StoredEntries
 from giaann_dask.text.read_options import ReadOptions
-from giaann_dask.training import data_moves, region_tasks, trainer
+from giaann_dask.training import region_tasks, slow_workers, trainer
 from giaann_dask.training.regions import Regions
 from giaann_dask.training.tasks import pack_run
 
@@ -117,7 +117,7 @@ def test_runs_are_on_the_owners_of_their_regions(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(trainer, "commit_regions", commit_and_look)
     # On a busy machine workers may answer late, and others steal tasks: a run that one of these writes is read.
-    monkeypatch.setattr(data_moves, "_PATIENCE_S", 60)
+    monkeypatch.setattr(slow_workers, "_PATIENCE_S", 60)
     texts = [write_village(tmp_path / f"{n}.txt", 900, n) for n in (1, 2)]
     client: Client
     moved: list[list[DataMoved]] = []
@@ -172,8 +172,8 @@ def sum_of(events: list[DataMoved], *names: str) -> int:
 def test_causes_of_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is moved when workers have changed is moved because of that; later it is stolen or read."""
     counts = dict.fromkeys(COUNTS, 0)
-    monkeypatch.setattr(data_moves, "ask_workers", lambda *_, **__: {"a": dict(counts), "b": OSError("gone")})
-    moves = data_moves.DataMoves(None)  # type: ignore[arg-type]
+    monkeypatch.setattr(slow_workers, "ask_workers", lambda *_, **__: {"a": dict(counts), "b": OSError("gone")})
+    moves = slow_workers.DataMoves(None)  # type: ignore[arg-type]
     counts |= {"used_bytes": 100, "increment_bytes": 30, "run_bytes": 20, "read_bytes": 7, "spilled_bytes": 3}
     told = moves.since(4)
     assert told == DataMoved(4, 50, increment_bytes=30, stolen_bytes=20, read_bytes=7, spilled_bytes=3)

@@ -36,7 +36,7 @@ from giaann_dask.diagnostics.pictures.layout import Words, choose_graph
 from giaann_dask.diagnostics.pictures.schemes import DARK, LIGHT, Theme, colour_graph, theme_of
 from giaann_dask.local_files import local_path
 from giaann_dask.models import model_of
-from giaann_dask.models.columns.scanning import read_columns
+from giaann_dask.models.columns.export import read_columns
 from giaann_dask.models.results import EvaluationReport
 from giaann_dask.representations import format_bytes
 from giaann_dask.spec import Specification

@@ -15,7 +15,7 @@ from giaann_dask.diagnostics.pictures.draw_options import DensityOptions
 from giaann_dask.diagnostics.pictures.layout import require_connections
 from giaann_dask.diagnostics.pictures.schemes import Theme, theme_of
 from giaann_dask.keys import Integers, pack_neuron
-from giaann_dask.models.columns.scanning import columns_of, read_regions, require_columns
+from giaann_dask.models.columns.export import columns_of, read_regions, require_columns
 from giaann_dask.store.commits import CommitReader
 
 if TYPE_CHECKING:

@@ -21,8 +21,13 @@ from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 from giaann_dask.errors import EmptyInputError, OptionError
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.columns.connection_table import ConnectionTable, Neuron
-from giaann_dask.models.columns.export import segment_names
-from giaann_dask.models.columns.scanning import find_best_columns, find_columns, read_columns, require_columns
+from giaann_dask.models.columns.export import (
+    find_best_columns,
+    find_columns,
+    read_columns,
+    require_columns,
+    segment_names,
+)
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.ever_pos import PARTS, EverPos
 
