@@ -28,8 +28,8 @@ from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import CommitEntry, NetworkStore, Reference
 from giaann_dask.store.origins import Origins
 from giaann_dask.store.places import StorePlace
+from giaann_dask.text.blocks import JOINER, noun_text
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.noun_names import JOINER, noun_text
 
 if TYPE_CHECKING:
     import dask.array as da

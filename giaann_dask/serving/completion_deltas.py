@@ -15,8 +15,8 @@ from giaann_dask.models.base import PromptWords, TokenEvent
 from giaann_dask.models.results import Candidate, GeneratedToken, Reason, ScoredWord
 from giaann_dask.serving.engine import PromptEvent
 from giaann_dask.serving.requests import CompletionRequest
+from giaann_dask.text.blocks import noun_text
 from giaann_dask.text.detokenizer import Detokenizer, word_text
-from giaann_dask.text.noun_names import noun_text
 
 Finish = Literal["stop", "length"]
 # In place of minus infinity, which JSON does not have, where a probability is 0 as a float; OpenAI writes the same.

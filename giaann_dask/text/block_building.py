@@ -17,6 +17,7 @@ from giaann_dask.lazy import compiled
 from giaann_dask.text.blocks import (
     CANDIDATE,
     DELIMITER,
+    JOINER,
     NO_CONCEPT,
     NOUN,
     NOUNS,
@@ -25,10 +26,11 @@ from giaann_dask.text.blocks import (
     TOO_SHORT,
     FilterOptions,
     TaggedBlock,
+    join_nouns,
+    mark_underscores,
 )
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.lexicon.tables import ValueTable
-from giaann_dask.text.noun_names import JOINER, join_nouns, mark_underscores
 from giaann_dask.text.tokens import TaggedText, TaggedWord, look_up_each, names_of, number_more
 
 _HYPHEN = frozenset({"-"})
@@ -294,7 +296,7 @@ def _merged_noun(words: Sequence[TaggedWord], marks: Sequence[int], marked: bool
     marks : sequence of int
         Of each word.
     marked : bool
-        Whether underscores of nouns are marked (see `giaann_dask.text.noun_names`).
+        Whether underscores of nouns are marked (see `giaann_dask.text.blocks`).
     """
     name, join = (mark_underscores, join_nouns) if marked else (str, _join)
     form, lemma, joiner = name(words[0].form), name(words[0].lemma), JOINER

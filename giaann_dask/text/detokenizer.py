@@ -2,7 +2,7 @@
 
 Networks know words in lower case. They are written with the spaces and the capital letters of English text: a sentence
 begins with a capital letter, and *I* is one. Other names stay in lower case, as networks do not know theirs. Merged
-nouns are written with spaces, by their names (`noun_names`). Subwords contain their own spaces and capital letters and
+nouns are written with spaces, by their names (`blocks`). Subwords contain their own spaces and capital letters and
 may end within a UTF-8 character.
 """
 
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple, Self
 
-from giaann_dask.text.noun_names import noun_text
+from giaann_dask.text.blocks import noun_text
 
 FINAL = frozenset([".", "!", "?", "。", "！", "？"])
 CLOSING = frozenset(["”", "»", ")", "]", "}", "''"])

@@ -30,9 +30,10 @@ from giaann_dask.text.blocks import (
     TOO_SHORT,
     FilterOptions,
     TaggedBlock,
+    mark_underscores,
+    noun_name,
 )
 from giaann_dask.text.ever_pos import PROBABLE_WORDS, STOPS, EverPos
-from giaann_dask.text.noun_names import mark_underscores, noun_name
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.tokens import TaggedSentence, TaggedText
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from giaann_dask.text.blocks import NOUNS
-from giaann_dask.text.noun_names import JOINER
+from giaann_dask.text.blocks import JOINER, NOUNS
 from giaann_dask.text.tokens import TaggedSentence
 
 _DASHES = frozenset({"-", "–"})

@@ -20,9 +20,8 @@ from giaann_dask.api.lm_eval import GiaannLM
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.models import open_engine
 from giaann_dask.text.block_building import BlockBuilder
-from giaann_dask.text.blocks import FilterOptions
+from giaann_dask.text.blocks import FilterOptions, noun_name, noun_text, plain_name
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.noun_names import noun_name, noun_text, plain_name
 from giaann_dask.text.tokens import TaggedSentence, TaggedText
 
 PARTS = st.lists(st.text("ab_\\-", min_size=1, max_size=5), min_size=1, max_size=4)

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from giaann_dask.errors import ConceptMissingError, InputFormatError
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.text.blocks import noun_name
 from giaann_dask.text.names import Names
-from giaann_dask.text.noun_names import noun_name
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -18,9 +18,8 @@ from giaann_dask.models.columns.state.session import Contribution, FlagTable, Pr
 from giaann_dask.models.generation_options import require_prompt
 from giaann_dask.models.results import Candidate, ConnectionKey, GeneratedToken, Reason
 from giaann_dask.spec import MAXIMUM_TOKENS, Specification
-from giaann_dask.text.blocks import CANDIDATE, NO_CONCEPT, FilterOptions
+from giaann_dask.text.blocks import CANDIDATE, NO_CONCEPT, FilterOptions, noun_text
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.noun_names import noun_text
 from giaann_dask.text.segmentation import encode_block
 from giaann_dask.text.tagging import make_builder, tag_part
 from giaann_dask.text.tokenizer import SubwordTokenizer

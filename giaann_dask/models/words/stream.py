@@ -19,8 +19,7 @@ import numpy as np
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.keys import Integers, source_key, word_key
 from giaann_dask.keywords import names_keywords
-from giaann_dask.text.blocks import CANDIDATE
-from giaann_dask.text.noun_names import plain_name
+from giaann_dask.text.blocks import CANDIDATE, plain_name
 from giaann_dask.text.segmentation import EncodedBlock
 
 WORD, ENDING = "word", "ending"
