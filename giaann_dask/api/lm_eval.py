@@ -16,7 +16,7 @@ from giaann_dask.lazy import import_optional
 from giaann_dask.models import model_of
 from giaann_dask.models.generation_options import GenerationOptions, SamplingOptions
 from giaann_dask.models.results import ScoredWord
-from giaann_dask.predict.sessions import Sessions
+from giaann_dask.predict.generation import Sessions
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.detokenizer import Detokenizer
 

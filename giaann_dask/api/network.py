@@ -50,9 +50,7 @@ if TYPE_CHECKING:
     from giaann_dask.models.results import EvaluationReport
     from giaann_dask.models.words.score_report import Baseline, ScoreReport, ScoringOptions
     from giaann_dask.predict.claims import Claim, ClaimReport
-    from giaann_dask.predict.continuation import Continuation
-    from giaann_dask.predict.generation import PromptOpening
-    from giaann_dask.predict.sessions import ContinuationStream, PromptSession
+    from giaann_dask.predict.generation import Continuation, PromptOpening, PromptSession, Sessions
     from giaann_dask.store.export import Exported
     from giaann_dask.store.table_files import Compression
     from giaann_dask.tracing.trace import Trace
@@ -516,7 +514,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         ('to', 2)
         """
         from giaann_dask.api.texts import as_sources
-        from giaann_dask.predict.continuation import trace_reasons
+        from giaann_dask.predict.generation import trace_reasons
         from giaann_dask.tracing.index import require_index
 
         require_index(self._reader)
@@ -575,7 +573,7 @@ class Network(Summarised, Mapping[str, "Column"]):
     ) -> PromptSession:
         """Return the continuation of a prompt token by token, as an iterator; see `generate` and `sessions`."""
         from giaann_dask.models.generation_options import BatchOptions
-        from giaann_dask.predict.sessions import PromptSession
+        from giaann_dask.predict.generation import PromptSession
 
         explained = bool(explain) if options is None else explain
         wanted = _generation_options(options, max_tokens, temperature, seed, explained)
@@ -628,7 +626,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         options: GenerationOptions | None = None,
         batch: BatchOptions | None = None,
         **keywords: Any,
-    ) -> ContinuationStream:
+    ) -> Sessions:
         """Return the continuations of many prompts, advanced together, as an iterator.
 
         Each prompt is continued as it would be alone.
@@ -653,15 +651,14 @@ class Network(Summarised, Mapping[str, "Column"]):
             If the options do not fit the network, or the prompts are a table or a mapping.
         """
         from giaann_dask.models.generation_options import GenerationOptions
-        from giaann_dask.predict.sessions import Sessions
+        from giaann_dask.predict.generation import Sessions
         from giaann_dask.text.memory_inputs import is_table
 
         if isinstance(prompts, str) or is_table(prompts):
             raise OptionError(f"prompts is of type {type(prompts).__name__}", "a list of texts")
         wanted = options or GenerationOptions(reasons=0)
-        stream = Sessions(self._open(client, wanted), prompts, options=wanted, batch=batch)
-        stream.network = str(self.path)
-        return stream
+        opened = self._open(client, wanted)
+        return Sessions(opened, prompts, options=wanted, batch=batch, network=str(self.path))
 
     def _open(self, client: Client | None, options: GenerationOptions) -> Predictor:
         """Open the network on a cluster or in this process, once for each client and kind of rows."""

@@ -11,7 +11,7 @@ from importlib import import_module
 
 MODULES = (
     "giaann_dask.api.training",
-    "giaann_dask.predict.sessions",
+    "giaann_dask.predict.generation",
     "giaann_dask.models.columns.evaluation.evaluation",
     "giaann_dask.runs.target_sets",
     "giaann_dask.worker_setup",

@@ -1,6 +1,6 @@
 """Define the results of prediction: tokens with their candidates and reasons, and the report of an evaluation.
 
-Does not cover: a whole continuation (`giaann_dask.predict.continuation`) and tracing (`giaann_dask.tracing`).
+Does not cover: a whole continuation (`giaann_dask.predict.generation`) and tracing (`giaann_dask.tracing`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from giaann_dask.errors import ClusterError, PromptError
 from giaann_dask.models.base import Predictor, PreparedText, PromptWords, TokenEvent
@@ -71,6 +71,7 @@ class CompletionOptions:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
 
 
+Taken = TypeVar("Taken")
 PromptEvent = PromptWords | TokenEvent
 # Called from any thread with the words of the prompt, with every event and with an error that ends the generation; at
 # last, and once, with None, when the generation has released its resources.
@@ -299,19 +300,13 @@ class Engine:
         else:
             failure = self._stopped
         # Nothing arrives after `_stop`.
-        with suppress(Empty):
-            while True:
-                self._take(self._arriving.get_nowait())
+        self._take_all()
         for generation in [*self._running.values(), *(generation for generation, _ in self._waiting)]:
             generation.end(failure)
 
     def _admit(self) -> None:
         """Remove cancelled prompts and admit new ones; wait for one if the batch is empty."""
-        if not self._running and not self._waiting:
-            self._take(self._arriving.get())
-        with suppress(Empty):
-            while True:
-                self._take(self._arriving.get_nowait())
+        self._take_all(wait=not self._running and not self._waiting)
         for number in [number for number, generation in self._running.items() if generation.cancelled]:
             self._batch.leave(number)
             self._running.pop(number).end()
@@ -325,9 +320,9 @@ class Engine:
             except Exception as error:
                 generation.end(error)
 
-    def _take(self, arrived: tuple[EngineRequest, PreparedText] | None) -> None:
-        if arrived is not None:
-            self._waiting.append(arrived)
+    def _take_all(self, *, wait: bool = False) -> None:
+        """Let all prompts that have arrived wait for a slot; wait for one, or for the end, if requested."""
+        self._waiting.extend(each for each in taken(self._arriving, wait=wait) if each is not None)
 
     def _count(self, steps: int) -> None:
         with self._counting:
@@ -347,6 +342,15 @@ class Engine:
             generation.report(event)
             if event.finished:
                 self._running.pop(event.number).end()
+
+
+def taken(queue: SimpleQueue[Taken], *, wait: bool) -> list[Taken]:
+    """Return all items of a queue; wait for the first one if requested."""
+    found = [queue.get()] if wait else []
+    with suppress(Empty):
+        while True:
+            found.append(queue.get_nowait())
+    return found
 
 
 def closed_error(failure: str | None) -> ClusterError:

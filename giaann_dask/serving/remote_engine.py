@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from distributed import get_worker
@@ -41,6 +41,7 @@ from giaann_dask.serving.engine import (
     PromptEvent,
     Report,
     closed_error,
+    taken,
 )
 
 if TYPE_CHECKING:
@@ -285,10 +286,7 @@ class _Worker:
     def send(self, limit_s: float) -> None:
         """Send all orders that wait in one message, then those that came meanwhile, until the worker is left."""
         while not self.left.is_set():
-            orders = [self._orders.get()]
-            with suppress(Empty):
-                while True:
-                    orders.append(self._orders.get_nowait())
+            orders = taken(self._orders, wait=True)
             if not self.left.is_set():
                 self.actor.order([order for order in orders if order is not None]).result(timeout=limit_s)
 

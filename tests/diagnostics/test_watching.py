@@ -67,7 +67,7 @@ from giaann_dask.events import (
     WorkerJudged,
 )
 from giaann_dask.models.columns.predictor import open_columns
-from giaann_dask.predict.sessions import Sessions
+from giaann_dask.predict.generation import Sessions
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.read_options import ReadOptions
 

@@ -25,7 +25,7 @@ from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.contexts.predictor import ContextsPredictor, ContextsText
 from giaann_dask.models.results import GeneratedToken
 from giaann_dask.models.words.stream import TokenStream
-from giaann_dask.predict.continuation import Continuation
+from giaann_dask.predict.generation import Continuation
 from giaann_dask.serving.app import build_app
 from giaann_dask.serving.completion_deltas import prompt_logprobs
 from giaann_dask.serving.models import open_engine

@@ -25,8 +25,7 @@ from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.columns.evaluation import evaluation
 from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
 from giaann_dask.models.generation_options import BatchOptions, EvaluationOptions, GenerationOptions
-from giaann_dask.predict.continuation import Continuation
-from giaann_dask.predict.sessions import ContinuationStream
+from giaann_dask.predict.generation import Continuation, Sessions
 from giaann_dask.rows.messages import NAME, OPERATION
 from giaann_dask.rows.remote import RemoteRows
 from giaann_dask.rows.row_options import RowOptions
@@ -52,7 +51,7 @@ def asked(**rows: Any) -> GenerationOptions:
     return replace(OPTIONS, rows=RowOptions(mode="remote", cache_bytes=0, **rows))
 
 
-def disturbed(sessions: ContinuationStream, disturb: Callable[[], None], after: int = 30) -> list[tuple[Any, ...]]:
+def disturbed(sessions: Sessions, disturb: Callable[[], None], after: int = 30) -> list[tuple[Any, ...]]:
     """The tokens of every prompt, when something happens after some of them."""
     tokens: list[list[Any]] = [[] for _ in PROMPTS]
 

@@ -14,8 +14,7 @@ from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.errors import ClusterError
 from giaann_dask.models.columns import predictor
 from giaann_dask.models.generation_options import GenerationOptions
-from giaann_dask.predict.generation import generate
-from giaann_dask.predict.sessions import Sessions
+from giaann_dask.predict.generation import Sessions, generate
 from giaann_dask.rows import stored
 from giaann_dask.rows.opening import OpeningRows
 from giaann_dask.rows.row_options import RowOptions

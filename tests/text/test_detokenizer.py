@@ -11,7 +11,7 @@ from giaann_dask.keys import pack_neuron
 from giaann_dask.models.base import PromptWords, TokenEvent
 from giaann_dask.models.columns.prompts import word_and_column
 from giaann_dask.models.results import Candidate, GeneratedToken, ScoredWord
-from giaann_dask.predict.continuation import Continuation
+from giaann_dask.predict.generation import Continuation
 from giaann_dask.serving.completion_deltas import Choice, prompt_logprobs
 from giaann_dask.serving.engine import CompletionOptions, PromptEvent
 from giaann_dask.serving.requests import CompletionRequest

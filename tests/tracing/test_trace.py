@@ -17,7 +17,7 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import OptionError
-from giaann_dask.predict.continuation import Continuation
+from giaann_dask.predict.generation import Continuation
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import unpack
 from giaann_dask.serving.engine import CompletionOptions

@@ -3,7 +3,7 @@
 The slots of a batch, the sequences that enter and leave, one fetch of rows for all distinct sources of a step, and the
 steps as arrays. Does not cover: the step itself (`giaann_dask.models.columns.v1.kernels`, on a device
 `giaann_dask.models.columns.v1.device_steps`), the reference implementation of its rules
-(`giaann_dask.models.columns.v1.session`), and words (`giaann_dask.predict.sessions`).
+(`giaann_dask.models.columns.v1.session`), and words (`giaann_dask.predict.generation`).
 
 Sequences share nothing but the fetch of rows, so that the steps of each do not depend on what else is in the batch.
 """
