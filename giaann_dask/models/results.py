@@ -228,30 +228,24 @@ class GeneratedToken:
     reasons: tuple[Reason, ...]
 
     def lines(self) -> list[str]:
-        """Return the token, its runners-up and its reasons for a person."""
+        """Return the token, its runners-up and its reasons for a person; without columns, values are probabilities."""
         if not self.column:
-            return self._counted_lines()
+            best = ", ".join(f"{c.word} {c.value:.4f}" for c in self.candidates)
+            reasons = [
+                f"  {r.word}: seen {r.strength:,.0f} times, made it {math.exp(r.contribution):,.3g} times as probable"
+                for r in self.reasons
+            ]
+            return [self.word, f"  of {self.candidate_count} words: {best}", *reasons]
         best = ", ".join(f"{c.word} [{c.column}] {c.value:.4g}" for c in self.candidates)
-        shown = [f"{self.word} [{self.column}]", f"  of {self.candidate_count} candidates: {best}"]
-        shown.extend(
+        reasons = [
             f"  from {r.word} [{r.column}] at {r.position}: segment {r.segment}, branch {r.branch}, "
             f"strength {r.strength:.4g}, raised it by {r.contribution:.4g}"
             for r in self.reasons
-        )
-        return shown
+        ]
+        return [f"{self.word} [{self.column}]", f"  of {self.candidate_count} candidates: {best}", *reasons]
 
     def reasons_line(self) -> str:
         """Return what raised the token, largest contribution first, as one line."""
         if self.column:
             return ", ".join(f"{r.word} [{r.column}] {r.contribution:.3g}" for r in self.reasons)
         return ", ".join(f"{r.word} seen {r.strength:,.0f} times" for r in self.reasons)
-
-    def _counted_lines(self) -> list[str]:
-        """Return the same where values are probabilities and there are no columns."""
-        best = ", ".join(f"{c.word} {c.value:.4f}" for c in self.candidates)
-        shown = [self.word, f"  of {self.candidate_count} words: {best}"]
-        shown.extend(
-            f"  {r.word}: seen {r.strength:,.0f} times, made it {math.exp(r.contribution):,.3g} times as probable"
-            for r in self.reasons
-        )
-        return shown

@@ -133,13 +133,13 @@ class Totals(ABC):
         require(totals_of(run.connections) == totals, f"totals of strengths by segment {_named(totals)}")
         self.check_keys(run, counts, sizes)
 
-    @abstractmethod
     def count_pairs(self, blocks: Sequence[EncodedBlock]) -> tuple[tuple[int, int, int], ...]:
-        """Return the pairs of `GroupCounts`."""
+        """Return the pairs of `GroupCounts`; none where lengths are enough."""
+        return ()
 
-    @abstractmethod
     def check_pairs(self, counts: GroupCounts) -> None:
         """Raise a `BundleError` if the pairs are not those that the lengths imply."""
+        require(not counts.pairs, f"no pairs in profile {self.specification.profile}")
 
     @abstractmethod
     def expected(self, counts: GroupCounts) -> list[int]:

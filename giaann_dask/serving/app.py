@@ -114,7 +114,7 @@ class Handlers:
         name = http.path_params["name"]
         if name not in self._models:
             raise unknown_model(name, self._models)
-        return JSONResponse(self._model(self._models[name]))
+        return JSONResponse(self._model(self._models[name].source))
 
     async def health(self, http: Request) -> Response:
         """Handle ``GET /healthz``: 503 with a reason while prompts cannot be continued."""

@@ -240,7 +240,7 @@ async def complete(
             raise HttpError(408, "the body did not come in time", headers={"Connection": "close"}) from error
         deadline = asyncio.get_running_loop().time() + options.timeout_s
         request = _read(body, options, models, chat)
-        source = models.default if request.model is None else models[request.model]
+        source = models.default if request.model is None else models[request.model].source
         if request.options.connections and source.tracer is None:
             raise untraced(source.name)
         async with limited(deadline, options.timeout_s):
@@ -263,7 +263,7 @@ async def complete(
 def _read(body: bytes, options: ServingOptions, models: Models, chat: bool) -> CompletionRequest:
     """Read a request by the rules of the network that it names."""
     name = read_object(body).get("model")
-    source = models[name] if isinstance(name, str) and name in models else models.default
+    source = models[name].source if isinstance(name, str) and name in models else models.default
     request = read_request(body, options.limits, draws=source.has_probabilities, chat=chat)
     if request.model is not None and request.model not in models:
         raise unknown_model(request.model, models)

@@ -265,7 +265,7 @@ class ServedModel:
     def __init__(self, source: ModelSource, *, check_s: float = _CHECK_S, close_s: float = _CLOSE_S) -> None:
         self.source = source
         self.users, self.used = 0, 0.0
-        self._check_s, self._close_s = check_s, close_s
+        self._check_s, self.close_s = check_s, close_s
         # The first is held while the network is opened or closed, the second while the engine is exchanged.
         self._lock, self._exchanging = threading.Lock(), threading.Lock()
         self._engine: CompletionEngine | None = None
@@ -300,7 +300,7 @@ class ServedModel:
 
     def close(self) -> None:
         """End all generations and close the network, if it is open; one that is opened is closed when it is open."""
-        if not self._lock.acquire(timeout=self._close_s):
+        if not self._lock.acquire(timeout=self.close_s):
             # A cluster may let it wait for as long as a task may take.
             self._ended.set()
             return
@@ -308,7 +308,7 @@ class ServedModel:
             if self._closed is None:
                 return
             self._closed.set()
-            self._thread.join(self._close_s)
+            self._thread.join(self.close_s)
             self._closed = self._tracer = None
             self._drop()
         finally:
@@ -492,9 +492,9 @@ class Models:
         """Return whether there is a network of a name."""
         return name in self._models
 
-    def __getitem__(self, name: str) -> ModelSource:
+    def __getitem__(self, name: str) -> ServedModel:
         """Return the network of a name."""
-        return self._models[name].source
+        return self._models[name]
 
     def renew(self, source: ModelSource) -> None:
         """Predict with another commit of a network from now on; see `ServedModel.renew`."""

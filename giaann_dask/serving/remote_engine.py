@@ -371,14 +371,14 @@ class RemoteEngine:
         if self.failure() is not None:
             return LOST
         reason = self._opening.health(_HEALTH_S)
-        if reason is None and not any(worker.actor is not None for worker in self._present()):
+        if reason is None and not any(worker.actor is not None for worker in self.present()):
             return "no worker has the network open"
         return reason
 
     def failure(self) -> str | None:
         """Return that the cluster is lost; workers that are lost are replaced."""
         # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
-        forgotten = any(worker.future.key not in self._client.futures for worker in self._present())
+        forgotten = any(worker.future.key not in self._client.futures for worker in self.present())
         return LOST if self._client.status != "running" or forgotten or self._opening.lost() else None
 
     def statistics(self) -> EngineStatistics:
@@ -397,11 +397,12 @@ class RemoteEngine:
     def close(self) -> None:
         """End all generations, and let the workers close the network; none can be started after that."""
         self._closed.set()
-        for worker in self._present():
+        for worker in self.present():
             self._leave(worker)
         self._assign([])
 
-    def _present(self) -> list[_Worker]:
+    def present(self) -> list[_Worker]:
+        """Return the workers that are used."""
         with self._lock:
             return [*self._workers.values()]
 
@@ -409,7 +410,7 @@ class RemoteEngine:
         """Open the network on the workers that are there, and wait until they have done so or failed."""
         self._look()
         deadline = time.monotonic() + timeout_s()
-        workers = self._present()
+        workers = self.present()
         for worker in workers:
             worker.settled.wait(max(0.0, deadline - time.monotonic()))
         if any(worker.actor is not None for worker in workers):
@@ -431,7 +432,7 @@ class RemoteEngine:
         """Open the network on workers that have joined, and leave those that are not there any more."""
         present = set(roles_of(self._client).compute)
         now = time.monotonic()
-        for worker in self._present():
+        for worker in self.present():
             if worker.address not in present:
                 self._leave(worker)
         with self._lock:

@@ -187,7 +187,7 @@ async def trace(http: Request, models: Models, options: ServingOptions) -> Respo
         raise wrong_field("model", f"is {shown(name)}", "the name of a network of this server, or none")
     if commit is not None and not isinstance(commit, str):
         raise wrong_field("commit", f"is {shown(commit)}", "the system_fingerprint of a completion, or none")
-    if models[name].tracer is None:
+    if models[name].source.tracer is None:
         raise untraced(name)
     async with asyncio.timeout(options.timeout_s):
         model = await models.acquire(name, options.queue.wait_s)

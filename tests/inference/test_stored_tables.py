@@ -200,10 +200,10 @@ def test_a_process_opens_a_commit_once_for_prompts(network: gd.Network, monkeypa
     assert tables is not None
     monkeypatch.setattr(predictor, "StoredTables", lambda *_: pytest.fail("tables are opened again"))
     for limit in (predictor.KEPT_BYTES, 0):
-        assert sum(rows.kept_bytes for rows in tables._repeats.values()) > 0
+        assert tables.kept_bytes > 0
         monkeypatch.setattr(predictor, "KEPT_BYTES", limit)
         assert generate(None, reader, PROMPT, options).tokens == expected.tokens
-    assert not sum(rows.kept_bytes for rows in tables._repeats.values())
+    assert not tables.kept_bytes
 
 
 def test_commits_without_sums_are_read_as_a_whole(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,10 +227,10 @@ def test_tables_are_built_while_rows_answer(network: gd.Network, monkeypatch: py
     while len(batch):
         words += [event.token for event in batch.step() if event.token]
         if len(words) == 2:
-            assert opened._building is None, "the first tokens need no tables"
+            assert opened.building is None, "the first tokens need no tables"
             scored = opened.score(PROMPT)
-            assert opened._building is not None
-            opened._building.join(60)
+            assert opened.building is not None
+            opened.building.join(60)
             assert opened.has_tables, "now there are tables, also for the text that is continued"
             monkeypatch.setattr(StoredTables, "of_tokens", lambda *_: pytest.fail("a row is read"))
     assert tuple(words) == from_tables(reader_of(network), 9)
@@ -241,6 +241,6 @@ def test_tables_are_built_at_once_for_many_prompts(network: gd.Network) -> None:
     opened = ContextsPredictor(reader_of(network))
     assert not opened.has_tables
     opened.open_batch(gd.GenerationOptions())
-    assert opened._building is not None
-    opened._building.join(60)
+    assert opened.building is not None
+    opened.building.join(60)
     assert opened.has_tables

@@ -116,23 +116,23 @@ def test_models_that_are_not_there() -> None:
 def test_an_opening_that_fails_is_tried_again() -> None:
     networks = Networks()
     with served(networks) as http:
-        source = networks.models._models["b"].source
+        source = networks.models["b"].source
 
         @contextmanager
         def failing() -> Iterator[CompletionEngine]:
             raise ClusterError("no worker answers", "workers")
             yield
 
-        networks.models._models["b"].source = ModelSource(**{**vars(source), "opening": failing})
+        networks.models["b"].source = ModelSource(**{**vars(source), "opening": failing})
         assert complete(http, "b").status_code == 503
-        networks.models._models["b"].source = source
+        networks.models["b"].source = source
         assert complete(http, "b").status_code == 200
 
 
 def test_the_server_does_not_wait_for_a_network_that_is_being_opened() -> None:
     networks, begun, released = Networks(), threading.Event(), threading.Event()
-    late = networks.models._models["b"]
-    late._close_s = 0.05
+    late = networks.models["b"]
+    late.close_s = 0.05
     source = late.source
 
     @contextmanager

@@ -119,7 +119,7 @@ def test_prompts_of_a_killed_worker_begin_again_on_another(
         assert [comparable(each) for each in (found, *(each.result() for each in others))] == known
         assert engine.statistics().regenerated > 0
         # The worker that replaces it continues prompts, too.
-        until(lambda: len(engine._present()) == 2 and all(worker.actor for worker in engine._present()))
+        until(lambda: len(engine.present()) == 2 and all(worker.actor for worker in engine.present()))
         assert engine.health() is None
 
 
@@ -149,7 +149,7 @@ def test_cancelled_prompts_end_and_a_closed_engine_takes_none(client: Client, re
         each.generation.cancel()
     for each in running:
         each.result()
-    assert len(engine._present()) == 1
+    assert len(engine.present()) == 1
     engine.close()
     with pytest.raises(gd.errors.ClusterError, match="closed"):
         Collected(engine, PROMPTS[0], WANTED).result()

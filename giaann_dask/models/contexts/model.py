@@ -5,7 +5,7 @@ Every token adds one for each context that fits into its sentence, so that lengt
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +33,6 @@ from giaann_dask.runs.packed_rows import among
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import MAXIMUM_SEGMENTS, Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -53,14 +52,6 @@ class ContextTotals(Totals):
     >>> totals.expected(one)[:5], totals.bound(1000)
     ([3, 3, 2, 1, 0], 3000)
     """
-
-    def count_pairs(self, blocks: Sequence[EncodedBlock]) -> tuple[tuple[int, int, int], ...]:
-        """Return no pairs: lengths are enough."""
-        return ()
-
-    def check_pairs(self, counts: GroupCounts) -> None:
-        """See `Totals.check_pairs`."""
-        require(not counts.pairs, "no pairs in profile contexts")
 
     def expected(self, counts: GroupCounts) -> list[int]:
         """See `Totals.expected`."""

@@ -83,6 +83,8 @@ class ContextsPredictor(WordPredictor):
         What predicts.
     has_tables : bool
         Whether all tables are there.
+    building : Thread or None
+        Thread that builds them, once it has begun.
     """
 
     model: LogLinearModel
@@ -100,7 +102,7 @@ class ContextsPredictor(WordPredictor):
         super().__init__(reader, rows, observer)
         self._reader, self._client, self._opened, self._background = reader, client, tables, background
         self._tokens = 0
-        self._building: threading.Thread | None = None
+        self.building: threading.Thread | None = None
         # None where tables are there, or have to be built as the commit has stored no repeats.
         from_rows = tables is None and not has_tables(*place_of(reader)) and reader.repeats() is not None
         self._stored = StoredTables(reader, _KINDS, rows) if from_rows else None
@@ -122,9 +124,9 @@ class ContextsPredictor(WordPredictor):
 
     def build_tables(self) -> None:
         """Begin to build all tables in the background, unless they are there or being built."""
-        if self.has_tables or self._building is not None or not self._background:
+        if self.has_tables or self.building is not None or not self._background:
             return
-        self._building = open_in_background(self._build, "tables")
+        self.building = open_in_background(self._build, "tables")
 
     def _tables(self) -> PackedTables:
         if self._opened is not None:

@@ -243,11 +243,16 @@ class StoredTables:
         rules = self.words.share, self._discounts, np.zeros((0, 0), np.float32)
         return evidence_of_tokens(rows_of, self._kinds, (stream, begin, end), *rules)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of decoded frames of repeats."""
+        return sum(rows.kept_bytes for rows in list(self._repeats.values()))
+
     def release_beyond(self, nbytes: int) -> None:
         """Let decoded frames of rows go where they take more bytes; what is needed of them again is read again."""
         if isinstance(self._counts, StoredRows):
             self._counts.release_beyond(nbytes)
-        if sum(rows.kept_bytes for rows in list(self._repeats.values())) > nbytes:
+        if self.kept_bytes > nbytes:
             for region, rows in list(self._repeats.items()):
                 with self._locks[region]:
                     rows.release()

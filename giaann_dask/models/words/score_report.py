@@ -100,21 +100,38 @@ class Baseline:
     smoothed: TextScores
     pooled: TextScores | None = None
 
+    def matches(self, seed_tokens: int) -> int:
+        """Return how many tokens after the first ones of each sentence plain backoff predicts."""
+        return int(self.backoff[self.smoothed.place >= seed_tokens].sum())
+
     def as_dict(self, seed_tokens: int) -> dict[str, Any]:
         """Return JSON-ready figures of the tokens after the first ones of each sentence."""
-        summary = self.smoothed.summary(seed_tokens)
-        matches = int(self.backoff[self.smoothed.place >= seed_tokens].sum())
+        summary, matches = self.smoothed.summary(seed_tokens), self.matches(seed_tokens)
         backoff = {"tokens": summary.tokens, "matches": matches, "top1": matches / summary.tokens}
         pooled = {} if self.pooled is None else {"contexts": self.pooled.summary(seed_tokens).as_dict()}
         return {"backoff": backoff, "kneser_ney": summary.as_dict(), **pooled}
 
     def lines(self, seed_tokens: int) -> list[str]:
-        """Return these figures for a person."""
-        lines = baseline_lines(self.backoff, self.smoothed, seed_tokens)
-        if self.pooled is None:
-            return lines
-        found = self.pooled.summary(seed_tokens)
-        return [*lines, f"profile contexts       top-1 {found.top1:.4f} of {found.tokens:,} tokens, {found.costs}"]
+        r"""Return these figures for a person, one line each.
+
+        Examples
+        --------
+        >>> one = np.ones(1)
+        >>> scores = TextScores(-one, one > 0, 4 * one.astype(int), 8 * one.astype(int), one > 0, 0 * one.astype(int))
+        >>> print("\n".join(Baseline(one > 0, scores).lines(8)))
+        backoff 5-gram     top-1 1.0000 of 1 tokens
+        Kneser-Ney 5-gram  top-1 1.0000 of 1 tokens, perplexity 2.7, 0.361 bits per byte
+        """
+        summary = self.smoothed.summary(seed_tokens)
+        of = f"of {summary.tokens:,} tokens"
+        lines = [
+            f"backoff {MAXIMUM_ORDER}-gram     top-1 {self.matches(seed_tokens) / summary.tokens:.4f} {of}",
+            f"Kneser-Ney {MAXIMUM_ORDER}-gram  top-1 {summary.top1:.4f} {of}, {summary.costs}",
+        ]
+        if self.pooled is not None:
+            found = self.pooled.summary(seed_tokens)
+            lines.append(f"profile contexts       top-1 {found.top1:.4f} of {found.tokens:,} tokens, {found.costs}")
+        return lines
 
 
 @dataclass(frozen=True, repr=False)
@@ -230,26 +247,6 @@ class ScoreReport(EvaluationReport):
     def lines(self) -> list[str]:
         """Return the figures of the n-gram models as readable lines; none if these were not requested."""
         return [] if self.baseline is None else self.baseline.lines(self.seed_tokens)
-
-
-def baseline_lines(backoff: npt.NDArray[np.bool_], smoothed: TextScores, seed_tokens: int) -> list[str]:
-    r"""Return both models' figures for a person, one line each.
-
-    Examples
-    --------
-    >>> one = np.ones(1)
-    >>> scores = TextScores(-one, one > 0, 4 * one.astype(int), 8 * one.astype(int), one > 0, 0 * one.astype(int))
-    >>> print("\n".join(baseline_lines(one > 0, scores, 8)))
-    backoff 5-gram     top-1 1.0000 of 1 tokens
-    Kneser-Ney 5-gram  top-1 1.0000 of 1 tokens, perplexity 2.7, 0.361 bits per byte
-    """
-    summary = smoothed.summary(seed_tokens)
-    hits = int(backoff[smoothed.place >= seed_tokens].sum())
-    of = f"of {summary.tokens:,} tokens"
-    return [
-        f"backoff {MAXIMUM_ORDER}-gram     top-1 {hits / summary.tokens:.4f} {of}",
-        f"Kneser-Ney {MAXIMUM_ORDER}-gram  top-1 {summary.top1:.4f} {of}, {summary.costs}",
-    ]
 
 
 def read_text(text: EvaluatedText, options: ScoringOptions) -> tuple[Future, int]:
