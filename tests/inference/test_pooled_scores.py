@@ -17,7 +17,7 @@ from support.plain_scores import distribution_of, plain_logarithms, whole_text
 
 from benchmarks.choose_weights import choose_weights, gradient, with_weights
 from benchmarks.choose_weights import distribution as alone
-from giaann_dask.errors import EmptyInputError, OptionError
+from giaann_dask.errors import EmptyInputError
 from giaann_dask.keys import pack_target, unpack_target
 from giaann_dask.models.contexts.kernel import exponentials, logarithms_of_more
 from giaann_dask.models.contexts.kinds import count_kinds
@@ -263,8 +263,6 @@ def test_no_word_is_too_long() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(OptionError, match="weights"):
-        PoolingOptions(weights=(1.0,))
     with pytest.raises(EmptyInputError):
         build_tables([Run.empty()], [])
     with pytest.raises(EmptyInputError):

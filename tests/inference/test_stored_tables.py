@@ -22,7 +22,7 @@ from giaann_dask.models.contexts.stored_tables import StoredTables, join_repeats
 from giaann_dask.models.contexts.table_files import CommitTables, build_tables, place_of, read_tables
 from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.models.results import GeneratedToken
-from giaann_dask.models.words.predictor import sentences_of
+from giaann_dask.models.words.predictor import opened_from_rows, sentences_of
 from giaann_dask.models.words.stream import NONE, TokenStream
 from giaann_dask.predict.generation import generate
 from giaann_dask.rows import stored
@@ -196,7 +196,7 @@ def test_a_process_opens_a_commit_once_for_prompts(network: gd.Network, monkeypa
     reader, options = reader_of(network), gd.GenerationOptions(max_tokens=4)
     monkeypatch.setattr(predictor, "has_tables", lambda *_: False)
     expected = generate(None, reader, PROMPT, options)
-    tables = predictor._opened_from_rows(*place_of(reader), None)._stored
+    tables = opened_from_rows(*place_of(reader), None)._stored
     assert tables is not None
     monkeypatch.setattr(predictor, "StoredTables", lambda *_: pytest.fail("tables are opened again"))
     for limit in (predictor.KEPT_BYTES, 0):
@@ -209,7 +209,7 @@ def test_a_process_opens_a_commit_once_for_prompts(network: gd.Network, monkeypa
 def test_commits_without_sums_are_read_as_a_whole(network: gd.Network, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = from_tables(reader_of(network), 5)
     monkeypatch.setattr(CommitReader, "repeats", lambda self: None)
-    predictor._opened_from_rows.cache_clear()
+    opened_from_rows.cache_clear()
     built = []
     monkeypatch.setattr(table_files, "build_tables", lambda *given: built.append(1) or build_tables(*given))
     found = generate(None, reader_of(network), PROMPT, gd.GenerationOptions(max_tokens=5))

@@ -5,30 +5,28 @@ Every token adds one for each context that fits into its sentence, so that lengt
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.cluster import wait_all
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.models.base import DerivedTables, EvaluatedText, ExportFormat, WorkerOpening
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, SINGLE, count_kinds
-from giaann_dask.models.contexts.predictor import (
-    ContextsPredictor,
-    contexts_for_prompt,
-    contexts_from_rows,
-    contexts_on_workers,
-)
+from giaann_dask.models.contexts.predictor import ContextsPredictor, contexts_from_rows, contexts_from_tables
 from giaann_dask.models.contexts.specification import CONTEXT_NAMES
 from giaann_dask.models.contexts.stored_tables import ContinuationTables
-from giaann_dask.models.contexts.table_files import clear_tables, place_of
+from giaann_dask.models.contexts.table_files import clear_tables, place_of, submit_tables
 from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.models.totals import GroupCounts, Totals, require
 from giaann_dask.models.words.counting import EXTENDS
 from giaann_dask.models.words.model import ContextNames, WordModel
+from giaann_dask.models.words.predictor import WordPredictor
 from giaann_dask.models.words.stream import EVERYWHERE, TokenStream
+from giaann_dask.rows.source import RowSource
 from giaann_dask.runs.packed_rows import among
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import MAXIMUM_SEGMENTS, Specification
@@ -170,18 +168,26 @@ class ContextsModel(WordModel):
         return ContextsPredictor(reader, client=client, observer=observer)
 
     def open_on_workers(self, client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
-        """See `Model.open_on_workers`."""
-        return contexts_on_workers(client, reader)
+        """See `Model.open_on_workers`.
 
-    def open_for_prompt(self, reader: CommitReader, options: GenerationOptions) -> ContextsPredictor:
-        """See `Model.open_for_prompt`."""
-        return contexts_from_rows(*place_of(reader))
+        The tables are built once, by one worker, which stores them where the other workers of its machine map them.
+        """
+        tables = submit_tables(client, reader)
+        wait_all([tables])
+        return WorkerOpening(
+            contexts_from_tables,
+            (*place_of(reader), tables),
+            # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
+            lost=lambda: tables.key not in client.futures,
+        )
 
-    def open_for_prompt_on_workers(
-        self, client: Client, reader: CommitReader, options: GenerationOptions
-    ) -> WorkerOpening:
-        """See `Model.open_for_prompt_on_workers`."""
-        return contexts_for_prompt(client, reader, options.rows)
+    def open_rows(self, reader: CommitReader, rows: RowSource) -> ContextsPredictor:
+        """See `WordModel.open_rows`; tables are not built in the background."""
+        return ContextsPredictor(reader, rows=rows, background=False)
+
+    def row_task(self) -> Callable[..., WordPredictor]:
+        """See `WordModel.row_task`."""
+        return contexts_from_rows
 
 
 MODEL = ContextsModel()

@@ -11,15 +11,13 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from giaann_dask.cluster import result, wait_all
+from giaann_dask.cluster import result
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.events import Observer, ignore
-from giaann_dask.models.base import WorkerOpening
 from giaann_dask.models.contexts.kernel import LEAST_SHARE, RECENT_KINDS, RECENT_PRIOR, Floats
 from giaann_dask.models.contexts.kinds import CONTEXTS
 from giaann_dask.models.contexts.scores import BEST, NAMES, LogLinearModel
@@ -29,13 +27,10 @@ from giaann_dask.models.contexts.table_files import CommitTables, has_tables, pl
 from giaann_dask.models.contexts.tables import PRIOR_COUNTS, PackedTables
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.models.results import GeneratedToken, Reason, ScoredWord, largest_contributions
-from giaann_dask.models.words.predictor import WordBatch, WordPredictor, WordText
+from giaann_dask.models.words.predictor import WordBatch, WordPredictor, WordText, opened_from_rows
 from giaann_dask.models.words.stream import NONE, TokenStream
-from giaann_dask.rows.messages import RowProjection
 from giaann_dask.rows.opening import open_in_background
-from giaann_dask.rows.regions import open_prompt_regions
-from giaann_dask.rows.remote import RegionKeys, row_source
-from giaann_dask.rows.row_options import RowOptions
+from giaann_dask.rows.remote import RegionKeys
 from giaann_dask.rows.source import RowSource
 from giaann_dask.rows.stored import KEPT_BYTES
 from giaann_dask.store.commits import CommitReader
@@ -269,59 +264,13 @@ class ContextsText(WordText):
                 yield Reason(_RECENT_CONTEXTS[kind].format(*before), "", int(places[-1]), NONE, 0, len(places), gain)
 
 
-def contexts_on_workers(client: Client, reader: CommitReader) -> WorkerOpening:
-    """Return how tasks open a commit of profile ``contexts`` on workers.
-
-    Its tables are built once, by one worker, which stores them where the other workers of its machine map them.
-
-    Raises
-    ------
-    ClusterError
-        If the cluster does not respond in time.
-    """
-    tables = submit_tables(client, reader)
-    wait_all([tables])
-    return WorkerOpening(
-        contexts_from_tables,
-        (*place_of(reader), tables),
-        # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
-        lost=lambda: tables.key not in client.futures,
-    )
-
-
 def contexts_from_tables(path: str, commit: str, tables: CommitTables) -> ContextsPredictor:
     """Open a commit of profile ``contexts`` in a task, given its tables."""
     return ContextsPredictor(open_commit(path, commit), tables=tables)
 
 
-def contexts_for_prompt(client: Client, reader: CommitReader, options: RowOptions) -> WorkerOpening:
-    """Return how a task opens a commit of profile ``contexts`` for one prompt.
-
-    Its rows come from the workers that have them in memory, else from the store.
-
-    Raises
-    ------
-    ClusterError
-        If the cluster does not respond in time.
-    """
-    handle = open_prompt_regions(client, reader, options)
-    if handle is None or handle.keys is None:
-        return WorkerOpening(contexts_from_rows, place_of(reader))
-    return WorkerOpening.over(handle, contexts_from_rows, (*place_of(reader), handle.argument))
-
-
-def contexts_from_rows(path: str, commit: str, regions: RegionKeys | None = None) -> ContextsPredictor:
-    """Open a commit of profile ``contexts`` for one prompt, its rows from the store or from workers."""
+def contexts_from_rows(path: str, commit: str, regions: RegionKeys | None = None) -> WordPredictor:
+    """Open a commit of profile ``contexts`` for one prompt: from its tables if there are any, else from rows."""
     if has_tables(path, commit):
         return ContextsPredictor(open_commit(path, commit))
-    return _opened_from_rows(path, commit, regions)
-
-
-@lru_cache(maxsize=1)
-def _opened_from_rows(path: str, commit: str, regions: RegionKeys | None) -> ContextsPredictor:
-    """Return a commit, as a process has opened it for the prompt before."""
-    reader = open_commit(path, commit)
-    if regions is None:
-        return ContextsPredictor(reader, background=False)
-    rows = row_source(reader.placement(), regions, projection=RowProjection())
-    return ContextsPredictor(reader, rows=rows, background=False)
+    return opened_from_rows(path, commit, regions)

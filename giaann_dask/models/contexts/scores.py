@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import require_option
 from giaann_dask.keys import Integers
 from giaann_dask.models.contexts.kernel import RECENT_KINDS, Evidence, Floats, Pooling, Text
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS
@@ -50,11 +49,6 @@ class PoolingOptions:
         By which distance the first of these counts 1 / e.
     chain : int
         Longest context of the chain, 0 to 4 words.
-
-    Raises
-    ------
-    OptionError
-        If a number is out of range.
     """
 
     weights: tuple[float, ...] = (0.0,) * len(NAMES)
@@ -62,17 +56,6 @@ class PoolingOptions:
     remembered_tokens: int = 1500
     fading_tokens: float = 50.0
     chain: int = CHAIN
-
-    def __post_init__(self) -> None:
-        for name, length in (("weights", len(NAMES)), ("recent_weights", RECENT_KINDS)):
-            values = getattr(self, name)
-            valid = len(values) == length and all(abs(value) <= 10 for value in values)
-            require_option(valid, name, values, f"{length} numbers from -10 to 10")
-        require_option(
-            0 <= self.remembered_tokens <= 1 << 20, "remembered_tokens", self.remembered_tokens, "0 to 1048576"
-        )
-        require_option(self.fading_tokens > 0, "fading_tokens", self.fading_tokens, "more than 0")
-        require_option(0 <= self.chain <= CHAIN, "chain", self.chain, f"0 to {CHAIN}")
 
     @property
     def pooling(self) -> Pooling:

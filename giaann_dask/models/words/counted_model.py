@@ -12,7 +12,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -34,13 +34,20 @@ from giaann_dask.models.results import (
 )
 from giaann_dask.models.words.counting import count_contexts
 from giaann_dask.models.words.model import ContextNames, WordModel
-from giaann_dask.models.words.predictor import WordPredictor, WordText, most_probable, sentences_of, word_places
+from giaann_dask.models.words.predictor import (
+    WordPredictor,
+    WordText,
+    most_probable,
+    opened_from_rows,
+    sentences_of,
+    word_places,
+)
 from giaann_dask.models.words.scores import MOST_RANK, TextScores, token_bytes
 from giaann_dask.models.words.specification import own_options
 from giaann_dask.models.words.spelling import Spelling
 from giaann_dask.models.words.stream import EVERYWHERE, NONE, Context, TokenStream, find_numbers
 from giaann_dask.rows.messages import RowProjection
-from giaann_dask.rows.regions import RegionHandles, open_prompt_regions, open_regions
+from giaann_dask.rows.regions import open_regions
 from giaann_dask.rows.remote import RegionKeys, row_source
 from giaann_dask.rows.source import RowSource
 from giaann_dask.rows.stored import KEPT_BYTES, StoredRows
@@ -132,30 +139,17 @@ class CountedModel(WordModel):
 
     def open_on_workers(self, client: Client, reader: CommitReader, options: GenerationOptions) -> WorkerOpening:
         """See `Model.open_on_workers`."""
-        return _on_workers(reader, open_regions(client, reader, options.rows))
+        regions = open_regions(client, reader, options.rows)
+        arguments = (str(reader.path), reader.commit, regions.argument)
+        return WorkerOpening.over(regions, counted_from_regions, arguments)
 
-    def open_for_prompt(self, reader: CommitReader, options: GenerationOptions) -> CountedPredictor:
-        """See `Model.open_for_prompt`."""
-        return counted_from_store(str(reader.path), reader.commit)
-
-    def open_for_prompt_on_workers(
-        self, client: Client, reader: CommitReader, options: GenerationOptions
-    ) -> WorkerOpening:
-        """See `Model.open_for_prompt_on_workers`; rows are read from the store where workers do not have them."""
-        regions = open_prompt_regions(client, reader, options.rows)
-        if regions is None:
-            return WorkerOpening(counted_from_store, (str(reader.path), reader.commit))
-        return _on_workers(reader, regions)
+    def open_rows(self, reader: CommitReader, rows: RowSource) -> CountedPredictor:
+        """See `WordModel.open_rows`."""
+        return CountedPredictor(reader, rows)
 
     def score(self, text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
         """See `Model.score`."""
         return score_counted(text, options)
-
-
-def _on_workers(reader: CommitReader, regions: RegionHandles) -> WorkerOpening:
-    """Return how tasks open a commit whose regions are on workers."""
-    arguments = (str(reader.path), reader.commit, regions.argument)
-    return WorkerOpening.over(regions, counted_from_regions, arguments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,13 +321,6 @@ def counted_from_regions(path: str, commit: str, regions: Sequence[Run] | Region
     return CountedPredictor(reader, row_source(reader.placement(), regions, projection=RowProjection()))
 
 
-@lru_cache(maxsize=1)
-def counted_from_store(path: str, commit: str) -> CountedPredictor:
-    """Open a commit that reads its rows from the store; a process keeps the last one."""
-    reader = open_commit(path, commit)
-    return CountedPredictor(reader, StoredRows(reader, whole=False))
-
-
 def score_counted(text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
     """Score every token of a text; see `Model.score`.
 
@@ -364,7 +351,7 @@ def score_counted(text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
 
 def score_span(path: str, commit: str, stream: TokenStream, span: tuple[int, int]) -> TextScores:
     """Score the tokens of a stretch of a text, given the words before them in their sentence (a task)."""
-    opened = counted_from_store(path, commit)
+    opened = cast(CountedPredictor, opened_from_rows(path, commit))
     begin, end = span
     logs, ranks, known = np.zeros(end - begin), np.zeros(end - begin, np.int64), np.zeros(end - begin, np.bool_)
     for at in range(begin, end):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import Integers, source_key, unpack_target, word_key
-from giaann_dask.models.base import EvaluatedText, Model, NameTable, UsedNames
+from giaann_dask.models.base import EvaluatedText, Model, NameTable, UsedNames, WorkerOpening
 from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.models.results import BEGINNING, ConnectionKey, ContextPart
 from giaann_dask.models.words.stream import (
@@ -43,8 +43,12 @@ from giaann_dask.store.table_files import Table
 from giaann_dask.text.segmentation import EncodedBlock, places_of
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from giaann_dask.models.generation_options import EvaluationOptions
+    from giaann_dask.models.words.predictor import WordPredictor
     from giaann_dask.models.words.score_report import ScoreReport
+    from giaann_dask.rows.source import RowSource
 
 # Attributes of a word's postings: what of the token the key stands for.
 AS_WORD, AS_ENDING = 1, 2
@@ -103,6 +107,31 @@ class WordModel(Model):
         if options.beam.searches or options.inference.chosen:
             found = f"beam search or rules of inference for a network of the model {specification.profile}"
             raise OptionError(found, "profile v1 or v2", "leave them out")
+
+    @abstractmethod
+    def open_rows(self, reader: CommitReader, rows: RowSource) -> WordPredictor:
+        """Open a commit for one prompt in this process, given its rows."""
+
+    def row_task(self) -> Callable[..., WordPredictor]:
+        """Return the task that opens a commit for one prompt: `opened_from_rows`, or what has its parameters."""
+        from giaann_dask.models.words.predictor import opened_from_rows
+
+        return opened_from_rows
+
+    def open_for_prompt(self, reader: CommitReader, options: GenerationOptions) -> WordPredictor:
+        """See `Model.open_for_prompt`."""
+        return self.row_task()(str(reader.path), reader.commit)
+
+    def open_for_prompt_on_workers(
+        self, client: Client, reader: CommitReader, options: GenerationOptions
+    ) -> WorkerOpening:
+        """See `Model.open_for_prompt_on_workers`; rows are read from the store where workers do not have them."""
+        from giaann_dask.rows.regions import open_prompt_regions
+
+        place, regions = (str(reader.path), reader.commit), open_prompt_regions(client, reader, options.rows)
+        if regions is None or regions.keys is None:
+            return WorkerOpening(self.row_task(), place)
+        return WorkerOpening.over(regions, self.row_task(), (*place, regions.argument))
 
     def evaluate(self, text: EvaluatedText, options: EvaluationOptions) -> ScoreReport:
         """See `Model.evaluate`."""

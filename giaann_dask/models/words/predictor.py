@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.events import Observer, PromptsAdvanced
 from giaann_dask.keys import source_key, word_key
@@ -31,7 +33,10 @@ from giaann_dask.models.results import (
 )
 from giaann_dask.models.words.stream import BOUNDARY, WORD, Context, ending_of
 from giaann_dask.rows.cache import RowStatistics
+from giaann_dask.rows.messages import RowProjection
+from giaann_dask.rows.remote import RegionKeys, row_source
 from giaann_dask.rows.source import RowSource
+from giaann_dask.rows.stored import StoredRows
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import text_paragraphs
@@ -89,6 +94,19 @@ class WordPredictor(ABC):
     @abstractmethod
     def score(self, text: str, candidates: int = 0, after: int = 0) -> tuple[ScoredWord, ...]:
         """Return the probability of each word of a text that ends after so many characters."""
+
+
+@lru_cache(maxsize=1)
+def opened_from_rows(path: str, commit: str, regions: RegionKeys | None = None) -> WordPredictor:
+    """Open a commit for one prompt, its rows from the store or from workers; a process keeps the last one."""
+    reader = open_commit(path, commit)
+    if regions is None:
+        rows: RowSource = StoredRows(reader, whole=False)
+    else:
+        rows = row_source(reader.placement(), regions, projection=RowProjection())
+    model: Any = model_of(reader.manifest().specification)
+    opened: WordPredictor = model.open_rows(reader, rows)
+    return opened
 
 
 class WordText(ABC):
