@@ -112,11 +112,11 @@ class ResearchOptions:
                 raise OptionError(f"no inputs to {call}", "files, folders or datasets", f"set inputs in [{call}]")
             for name, values in self.grid.get(call, {}).items():
                 if not (isinstance(values, list | tuple) and values):
-                    raise OptionError(f"{name} of the grid is {values!r}", "a list of values", "write it in brackets")
+                    raise OptionError(f"{name!r} of the grid is {values!r}", "a list of values", "write it in brackets")
             varied = {name for each in (*self.rules, self.grid) for name in each.get(call, {})}
             for name in sorted(varied & {*_FIXED}):
                 raise OptionError(
-                    f"{name} of {call} varies", "the same text for all rules", f"set it in [{call}] alone"
+                    f"{name!r} of {call} varies", "the same text for all rules", f"set it in [{call}] alone"
                 )
         found = [(rule.train, rule.evaluate) for rule in self.each()]
         for number, (train, evaluate) in enumerate(found):

@@ -109,7 +109,7 @@ def test_rules_that_fail_are_tried_again(config: Path, capsys: pytest.CaptureFix
         ("[grid.evaluate]", "[grid.generate]", "the grid has 'generate'"),
         ('timing = ["none", "biased"]', 'timing = "none"', "a list of values"),
         ('timing = ["none", "biased"]', 'timings = ["none"]', "no parameter 'timings'"),
-        ('timing = ["none", "biased"]', "max_sequences = [1, 2]", "max_sequences of evaluate varies"),
+        ('timing = ["none", "biased"]', "max_sequences = [1, 2]", "'max_sequences' of evaluate varies"),
         ("seed_tokens = 12", "seed_tokens = 1000", "seed_tokens"),
         ("seed_tokens = 12", 'network = "net"', "has 'network'"),
         ('name = "deep", train = { seed_tokens = 12 }', 'name = "plain"', "twice"),
