@@ -20,7 +20,7 @@ from giaann_dask.models.columns.state.session import FlagTable
 from giaann_dask.runs.minhash import MinHashes, merge_minhashes, minhash_neighbours, similar_by_neighbours
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.text.attachments import NEIGHBOURS, Attachments, attach
+from giaann_dask.text.attachments import NEIGHBOURS, attach
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -80,10 +80,14 @@ class FlagChange:
         return cls(known, added, used[since != before], since[since != before], used[new], later[new])
 
 
-def open_flags(path: str, commit: str) -> FlagTable:
-    """Read the stored flags from which inference starts, as a task."""
+def open_flags(
+    path: str, commit: str, auxiliary: tuple[str, ...] = (), signatures: Sequence[MinHashes] = ()
+) -> FlagTable:
+    """Read the stored flags from which inference starts, as a task; see `with_auxiliary`."""
     reader = open_commit(path, commit)
-    return flags_of(reader.saved_vocabulary(), reader.manifest().specification.is_order_free)
+    vocabulary = reader.saved_vocabulary()
+    flags = flags_of(vocabulary, reader.manifest().specification.is_order_free)
+    return with_auxiliary(flags, vocabulary, auxiliary, signatures) if auxiliary else flags
 
 
 def flags_of(vocabulary: Vocabulary, by_name: bool = False) -> FlagTable:
@@ -114,15 +118,10 @@ def submit_flags(client: Client, reader: CommitReader, auxiliary: tuple[str, ...
 
     Further arguments are those of `Client.submit` that say where tasks run.
     """
-    place = (str(reader.path), reader.commit)
-    flags = client.submit(open_flags, *place, key=task_key("open_flags", *place), **where)
-    if not auxiliary:
-        return flags
     signs = NEIGHBOURS in auxiliary
     signed = submit_by_region(client, reader, minhash_runs, "minhash_region", **where) if signs else []
-    attaching = (*place, auxiliary)
-    attached = client.submit(open_attachments, *attaching, signed, key=task_key("attach", *attaching), **where)
-    return client.submit(add_attachments, flags, attached, key=task_key("add_attachments", *attaching), **where)
+    place = (str(reader.path), reader.commit, auxiliary)
+    return client.submit(open_flags, *place, signed, key=task_key("open_flags", *place), **where)
 
 
 def minhash_runs(*runs: PackedRegionRun) -> MinHashes:
@@ -130,28 +129,17 @@ def minhash_runs(*runs: PackedRegionRun) -> MinHashes:
     return minhash_neighbours(merge_region(*runs))
 
 
-def open_attachments(
-    path: str, commit: str, auxiliary: tuple[str, ...], signatures: Sequence[MinHashes] = ()
-) -> Attachments:
-    """Attach the features of a commit to auxiliary source neurons, as a task."""
-    return attachments_of(open_commit(path, commit).saved_vocabulary(), auxiliary, signatures)
-
-
-def attachments_of(
-    vocabulary: Vocabulary, auxiliary: tuple[str, ...], signatures: Sequence[MinHashes] = ()
-) -> Attachments:
-    """Return the auxiliary source neurons of a vocabulary's features; signatures are those of all regions."""
+def with_auxiliary(
+    flags: FlagTable, vocabulary: Vocabulary, auxiliary: tuple[str, ...], signatures: Sequence[MinHashes] = ()
+) -> FlagTable:
+    """Return flags with auxiliary source neurons of these kinds; signatures are those of all regions."""
     alike = similar_by_neighbours(merge_minhashes(signatures))
-    return attach(vocabulary.features, auxiliary, subwords=vocabulary.delimiter_since is not None, neighbours=alike)
-
-
-def add_attachments(flags: FlagTable, attachments: Attachments) -> FlagTable:
-    """Return flags with auxiliary source neurons, as a task."""
-    return replace(flags, auxiliary=attachments)
+    subwords = vocabulary.delimiter_since is not None
+    return replace(flags, auxiliary=attach(vocabulary.features, auxiliary, subwords=subwords, neighbours=alike))
 
 
 def open_flags_with(reader: CommitReader, flags: FlagTable, auxiliary: tuple[str, ...]) -> FlagTable:
     """Return flags with auxiliary source neurons of these kinds, computed in this process."""
     regions = region_places(reader) if NEIGHBOURS in auxiliary else ()
     signed = [minhash_neighbours(open_region(*place)) for _, place in regions]
-    return add_attachments(flags, attachments_of(reader.saved_vocabulary(), auxiliary, signed))
+    return with_auxiliary(flags, reader.saved_vocabulary(), auxiliary, signed)
