@@ -130,7 +130,6 @@ def in_batches(opened: ColumnsPredictor, rows: RowSource, prompts: list[Prompt],
         "tokens_per_s": tokens / wall,
         "tokens_per_processor_s": tokens / used,
         "rows_per_token": held.fetched / tokens,
-        "bytes_per_token": held.fetched_bytes / tokens,
         "held_rate": 1 - held.fetched / held.wanted,
     }
 

@@ -24,11 +24,12 @@ from distributed import Future
 
 from giaann_dask.cluster import directed, results, task_key
 from giaann_dask.encoding.stream import StreamedBlock
+from giaann_dask.runs.column_placement import column_usage, place_columns
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
 from giaann_dask.training.regions import CountedRound, Regions
-from giaann_dask.training.selection import join_touches
+from giaann_dask.training.selection import join_touches, touches_of
 from giaann_dask.training.slow_workers import Places, SlowWorkers
 from giaann_dask.training.tasks import RoundPlan
 from giaann_dask.training.training_options import TrainingOptions
@@ -302,11 +303,9 @@ class Rounds:
         kind, columns = self._specification.placement, self._regions.columns
         if kind == "hash":
             return
-        usages = [
-            self._submit("count_column_usage", tasks.count_column_usage, block, key_of=block.key) for block in blocks
-        ]
+        usages = [self._submit("count_column_usage", column_usage, block, key_of=block.key) for block in blocks]
         key = (_identity(columns), [usage.key for usage in usages], kind)
-        self._regions.place_columns(self._submit("place", tasks.place, columns, usages, kind, key_of=key))
+        self._regions.place_columns(self._submit("place", place_columns, columns, usages, kind, key_of=key))
 
     def _count(self, batch: PlacedBatch) -> Future:
         blocks = [block.encoded for block in batch.blocks]
@@ -318,7 +317,7 @@ class Rounds:
     def _select(self, blocks: Sequence[StreamedBlock], plan: RoundPlan) -> tuple[Future, list[Future]]:
         """Submit the choice of the batch that each sequence of some blocks trains in, and what columns these have."""
         encoded, options = [block.encoded for block in blocks], self._selection
-        touches = [self._submit("touch", tasks.touch, block, key_of=(block.key,)) for block in encoded]
+        touches = [self._submit("touch", touches_of, [block], key_of=(block.key,)) for block in encoded]
         identity = ([block.key for block in encoded], plan, options)
         return self._submit("select", tasks.select, touches, plan, options, key_of=identity), touches
 

@@ -144,7 +144,7 @@ def choose_rounds(touches: ColumnTouches, width: int, options: SelectionOptions)
     OptionError
         If `width` is less than 1.
     """
-    _positive("width", width)
+    require_option(width >= 1, "width", width, "1 or more")
     count = len(touches)
     if options.order in (None, "corpus") or count == 0:
         return np.arange(count)
@@ -198,7 +198,7 @@ def assign_batches(touches: ColumnTouches, batches: int, options: SelectionOptio
     OptionError
         If `batches` is less than 1.
     """
-    _positive("batches", batches)
+    require_option(batches >= 1, "batches", batches, "1 or more")
     count, cost = len(touches), touches.cost
     if options.order == "random":
         order = np.random.default_rng(options.seed).permutation(count)
@@ -225,11 +225,6 @@ def assign_batches(touches: ColumnTouches, batches: int, options: SelectionOptio
         every, stretches, np.zeros(shape, np.bool_)
     )
     return grouped.batch if better else stretches
-
-
-def _positive(name: str, value: int) -> int:
-    require_option(value >= 1, name, value, "1 or more")
-    return value
 
 
 def _offsets(counts: npt.ArrayLike) -> Integers:

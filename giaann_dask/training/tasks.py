@@ -26,7 +26,6 @@ from giaann_dask.device import DeviceName, select_device
 from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.models import model_of
 from giaann_dask.models.base import DerivedTables
-from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
 from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
 from giaann_dask.runs.device_sums import PairSums, sum_pairs_on
 from giaann_dask.runs.merging import merge_encoded
@@ -44,14 +43,14 @@ from giaann_dask.runs.placement import (
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.runs.target_sets import run_of_blocks
-from giaann_dask.spec import PlacementKind, Specification
+from giaann_dask.spec import Specification
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.run_io import write_run, write_runs, write_tables
 from giaann_dask.store.stored_repeats import TABLE as REPEATS
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.training.selection import ColumnTouches, assign_batches, choose_rounds, join_touches, touches_of
+from giaann_dask.training.selection import ColumnTouches, assign_batches, choose_rounds, join_touches
 from giaann_dask.training.training_options import SelectionOptions
 
 # Increments of a region, or sums of these that are not packed yet.
@@ -239,21 +238,6 @@ def _add_alike(*runs: AnyRun) -> AnyRun:
     return (
         sum_runs(*packed) if packed else add_increments([run for run in runs if not isinstance(run, PackedRegionRun)])
     )
-
-
-def count_column_usage(block: EncodedBlock) -> ColumnUsage:
-    """Return the usage of each concept column by the sequences of a block."""
-    return column_usage(block)
-
-
-def place(columns: Placement, usages: Sequence[ColumnUsage], kind: PlacementKind) -> Placement:
-    """Choose regions for the columns that are used for the first time."""
-    return place_columns(columns, usages, kind)
-
-
-def touch(block: EncodedBlock) -> ColumnTouches:
-    """Return the concept columns of each trained sequence of a block."""
-    return touches_of([block])
 
 
 def select(parts: Sequence[ColumnTouches], plan: RoundPlan, options: SelectionOptions) -> npt.NDArray[np.int64]:

@@ -191,10 +191,8 @@ class BatchRows:
     ----------
     table : RowTable
         Addresses and segments by a row's place.
-    wanted, fetched, fetched_bytes : int
-        Rows asked of this, and of them those asked of the source, with the bytes of their arrays.
-    moves : int
-        How often rows were let go, which gives others new places.
+    wanted, fetched : int
+        Rows asked of this, and of them those asked of the source.
     """
 
     def __init__(self, source: RowSource, segments: int, branches: int, limit_bytes: int) -> None:
@@ -206,7 +204,7 @@ class BatchRows:
         self._target: list[Integers] = []
         self._bytes = 0
         self.table = RowTable(np.zeros(64, np.int64), np.zeros((64, segments + 1), np.int64))
-        self.wanted = self.fetched = self.fetched_bytes = self.moves = 0
+        self.wanted = self.fetched = 0
 
     def __len__(self) -> int:
         """Return the number of rows held."""
@@ -253,7 +251,6 @@ class BatchRows:
         """
         if self._bytes <= self._limit_now:
             return None
-        self.moves += 1
         kept = np.unique(used)
         kept = kept[kept >= 0]
         moved = np.full(len(self._target), NONE, np.int64)
@@ -274,7 +271,6 @@ class BatchRows:
             return
         target, place = np.ascontiguousarray(row.target, np.int64), len(self._target)
         require_layout(target, len(self._starts), self._branches)
-        self.fetched_bytes += target.nbytes + row.strength.nbytes
         if place == len(self.table.address):
             address, bounds = self.table
             self.table = RowTable(np.concatenate([address, address]), np.concatenate([bounds, bounds]))
