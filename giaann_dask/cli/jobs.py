@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from giaann_dask.cli.click_ext import PLAIN, Command, Group, Items, options_of, section, without_dashes
+from giaann_dask.cli.click_ext import FILE_FIELDS, PLAIN, Command, Group, Items, options_of, section, without_dashes
 from giaann_dask.cli.output import answer, figures, is_json, say
 from giaann_dask.cli.process import stop_on_signals
 from giaann_dask.cli.progress import event_log, events_option, progress, waiting
@@ -370,6 +370,7 @@ def research(rules: Path, output: Path | None, **values: Any) -> None:
         raise OptionError(f"{rules} has {name!r}", f"the tables {', '.join(known)}", "correct the name")
     for name in sorted({"train", "evaluate"} - {*tables}):
         raise OptionError(f"{rules} has no table {name!r}", f"the tables {', '.join(known)}", "add it")
+    click.get_current_context().meta[FILE_FIELDS] = _names_in(tables)
     options = ResearchOptions(**tables, output=output or rules.with_suffix(""))
     found = Research.of(options)
     if values["dry_run"]:
@@ -382,6 +383,13 @@ def research(rules: Path, output: Path | None, **values: Any) -> None:
                 answer(row, summary(row))
     if is_json():
         answer({"rows": [row for _, row in found.rows()]}, [])
+
+
+def _names_in(value: object) -> set[str]:
+    """Return the names in a table of a file, which errors write as the file does, and in the tables inside it."""
+    if isinstance(value, dict):
+        return {*value}.union(*map(_names_in, value.values()))
+    return set[str]().union(*map(_names_in, value)) if isinstance(value, list) else set()
 
 
 for command in (nightly, weekly, backup, compare, research):
