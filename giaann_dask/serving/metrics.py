@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -35,22 +36,11 @@ class Metrics:
         ProcessCollector(registry=registry)
         self._network = Info("giaann_network", "The network that answers", registry=registry)
         self.requests = Counter("giaann_requests", "Answers by path and status", ["path", "status"], registry=registry)
-        self.request_s = Histogram(
-            "giaann_request_seconds",
-            "Time of a request, streams to their end",
-            ["path"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.first_token_s = Histogram(
-            "giaann_first_token_seconds", "Time from a request to its first token", buckets=_SECONDS, registry=registry
-        )
-        self.prompt_s = Histogram(
-            "giaann_prompt_seconds", "Time the engine worked on a prompt", buckets=_SECONDS, registry=registry
-        )
-        self.open_s = Histogram(
-            "giaann_open_seconds", "Time to open a network on demand", buckets=_SECONDS, registry=registry
-        )
+        seconds = partial(Histogram, buckets=_SECONDS, registry=registry)
+        self.request_s = seconds("giaann_request_seconds", "Time of a request, streams to their end", ["path"])
+        self.first_token_s = seconds("giaann_first_token_seconds", "Time from a request to its first token")
+        self.prompt_s = seconds("giaann_prompt_seconds", "Time the engine worked on a prompt")
+        self.open_s = seconds("giaann_open_seconds", "Time to open a network on demand")
         self.tokens = Counter("giaann_tokens", "Tokens generated", registry=registry)
         self.prompt_tokens = Counter("giaann_prompt_tokens", "Tokens of prompts that were read", registry=registry)
         self.gone = Counter("giaann_gone", "Requests whose client went away before the end", registry=registry)

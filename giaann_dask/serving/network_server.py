@@ -10,11 +10,10 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import find_client
@@ -46,7 +45,7 @@ def require_packages() -> None:
 
 
 @names_keywords
-class Server(Summarised):
+class Server(Summarised, AbstractContextManager["Server"]):
     """Server of networks; leaving its context, or `close`, ends it.
 
     Parameters
@@ -220,13 +219,7 @@ class Server(Summarised):
             self._resources.close()
         atexit.unregister(self.close)
 
-    def __enter__(self) -> Server:
-        """Return the server."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close the server."""
         self.close()
 
