@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from giaann_dask.errors import HardwareTooSmallError, OptionError, require_at_least
 from giaann_dask.keywords import names_keywords
@@ -18,14 +19,18 @@ from giaann_dask.planning.growth import Growth, PowerLaw
 from giaann_dask.planning.hardware import Hardware
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
 from giaann_dask.spec import PLACEMENTS, Specification
-from giaann_dask.training.training_options import Exchange, Order, TrainingOptions
+from giaann_dask.training.training_options import TrainingOptions
 
-_BATCH_SIZES = (16, 256, 2048, 8192, 32_768, 131_072)
-_ACCUMULATED = (1, 4)
-_IN_FLIGHT = (4, 8)
-_ORDERS: tuple[Order, ...] = ("corpus", "least-overlap")
-_REGIONS = (4, 64, 1024)
-_WAYS: tuple[Exchange, ...] = ("tasks", "workers")
+# Values of a configuration that are tried, by its fields.
+_TRIED: Mapping[str, Sequence[Any]] = {
+    "batch_sequences": (16, 256, 2048, 8192, 32_768, 131_072),
+    "accumulate": (1, 4),
+    "rounds_in_flight": (4, 8),
+    "order": ("corpus", "least-overlap"),
+    "placement": PLACEMENTS,
+    "regions": (4, 64, 1024),
+    "exchange": ("tasks", "workers"),
+}
 # Of workers of both roles: as they are, or so many of them store and the others compute.
 _STORAGE_SHARES = (0.0, 0.25, 0.5, 0.75)
 # A configuration whose options differ from the defaults has to be quicker by so much.
@@ -250,23 +255,14 @@ def search(costs: Costs, *, columns: float | None = None, command: str = "giaann
 
 def _configurations(costs: Costs) -> Iterator[TrainingConfiguration]:
     """Yield the configurations that are tried, the default one first."""
-    growth = costs.growth
-    placements = [kind for kind in PLACEMENTS if kind in growth.placements]
-    orders = [order for order in _ORDERS if order in growth.batches]
+    known = {"order": costs.growth.batches, "placement": costs.growth.placements}
+    tried = [[value for value in values if value in known.get(name, values)] for name, values in _TRIED.items()]
     yield TrainingConfiguration()
-    for values in itertools.product(_BATCH_SIZES, _ACCUMULATED, _IN_FLIGHT, orders, placements, _REGIONS, _WAYS):
-        batch, accumulated, in_flight, order, placement, regions, exchange = values
-        if accumulated > 1 and batch * accumulated > max(_BATCH_SIZES):
-            continue
-        yield TrainingConfiguration(
-            batch_sequences=batch,
-            accumulate=accumulated,
-            rounds_in_flight=in_flight,
-            order=order,
-            placement=placement,
-            regions=regions,
-            exchange=exchange,
-        )
+    for values in itertools.product(*tried):
+        configuration = TrainingConfiguration(**dict(zip(_TRIED, values, strict=True)))
+        together = configuration.batch_sequences * configuration.accumulate
+        if configuration.accumulate == 1 or together <= max(_TRIED["batch_sequences"]):
+            yield configuration
 
 
 def _seconds(estimate: Estimate) -> float:
