@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from giaann_dask.api.calibration import TOKENS, random_block
 from giaann_dask.device import select_device
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.columns.batch import Prompt
@@ -30,7 +29,7 @@ from giaann_dask.runs.device_sums import sum_pairs_on
 from giaann_dask.runs.pair_tables import sum_pairs
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
-from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.text.segmentation import TOKENS, EncodedBlock, random_block
 from giaann_dask.training.tasks import add_runs, pairs_of
 
 

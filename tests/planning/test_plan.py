@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from giaann_dask.api.calibration import random_block
 from giaann_dask.errors import EmptyInputError, HardwareTooSmallError, OptionError
 from giaann_dask.planning.costs import Costs, TrainingConfiguration, commit_interval, with_roles
 from giaann_dask.planning.growth import Growth, PowerLaw, measure_growth
@@ -13,6 +12,7 @@ from giaann_dask.planning.hardware import COMPRESSED, Hardware, Link, Rates, Wor
 from giaann_dask.planning.search import PlanTarget, search
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
+from giaann_dask.text.segmentation import random_block
 from giaann_dask.training import tasks
 from giaann_dask.training.training_options import TrainingOptions
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from giaann_dask.api.calibration import random_block
 from giaann_dask.diagnostics.pictures.charts import draw_scaling
 from giaann_dask.errors import OptionError
 from giaann_dask.planning.costs import TrainingConfiguration
@@ -23,6 +22,7 @@ from giaann_dask.planning.simulated_cluster import SharedLinks
 from giaann_dask.planning.simulation import SimulatedTraining, SimulationOptions, simulate_training
 from giaann_dask.planning.workloads import SequenceSample, owners_of
 from giaann_dask.spec import Specification
+from giaann_dask.text.segmentation import random_block
 
 pytest.importorskip("simpy", reason="needs simpy (extra plan)")
 
