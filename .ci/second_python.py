@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OTHERS = ("3.14", "3.13", "3.12")
 PLACE = ROOT / ".venv" / "second-python"
-TESTS = ("tests/store/test_commits.py", "tests/store/test_icechunk_process.py", "tests/store/test_manifest.py")
+TESTS = ("tests/store/test_commits.py", "tests/store/test_icechunk_library.py", "tests/store/test_manifest.py")
 FIRST, SECOND = ROOT / ".venv" / "bin", PLACE / "bin"
 NOTE = "The captain hung the lantern on the old ship.\n"
 

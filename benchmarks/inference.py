@@ -40,10 +40,9 @@ from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.dynamics import Clock, SegmentLayout
 from giaann_dask.models.columns.v2.states import LifState
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
-from giaann_dask.rows.messages import RowProjection
+from giaann_dask.rows.protocol import RowOptions, RowProjection
 from giaann_dask.rows.regions import open_regions
 from giaann_dask.rows.remote import RemoteRows
-from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.rows.source import RowSource, RunRows
 from giaann_dask.spec import BRANCH_BITS, Specification
 from giaann_dask.store.commits import CommitReader

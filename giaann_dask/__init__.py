@@ -18,8 +18,8 @@ from giaann_dask.lazy import lazy_exports
 from giaann_dask.local_files import provide_code_cache
 
 if TYPE_CHECKING:
-    from giaann_dask.algebra.certificates import RemovalReport as RemovalReport
     from giaann_dask.algebra.comparison import NetworkDifference as NetworkDifference
+    from giaann_dask.algebra.removal import RemovalReport as RemovalReport
     from giaann_dask.api.algebra import add as add
     from giaann_dask.api.algebra import diff as diff
     from giaann_dask.api.algebra import forget as forget
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from giaann_dask.planning.search import PlanTarget as PlanTarget
     from giaann_dask.planning.search import TrainingPlan as TrainingPlan
     from giaann_dask.planning.simulation import SimulationOptions as SimulationOptions
-    from giaann_dask.rows.row_options import RowOptions as RowOptions
+    from giaann_dask.rows.protocol import RowOptions as RowOptions
     from giaann_dask.serving.network_server import Server as Server
     from giaann_dask.serving.network_server import serve as serve
     from giaann_dask.serving.serving_options import ServingOptions as ServingOptions
@@ -81,8 +81,8 @@ if TYPE_CHECKING:
 
 # The public names of each module.
 _HOMES = {
-    "algebra.certificates": ("RemovalReport",),
     "algebra.comparison": ("NetworkDifference",),
+    "algebra.removal": ("RemovalReport",),
     "api.algebra": ("add", "diff", "forget", "index", "prune"),
     "api.cluster": ("connect",),
     "api.islands": ("change_keys", "create_island", "join_island", "merge_bundles", "pack_bundle"),
@@ -110,7 +110,7 @@ _HOMES = {
     "planning.hardware": ("Hardware",),
     "planning.search": ("PlanTarget", "TrainingPlan"),
     "planning.simulation": ("SimulationOptions",),
-    "rows.row_options": ("RowOptions",),
+    "rows.protocol": ("RowOptions",),
     "serving.network_server": ("Server", "serve"),
     "serving.serving_options": ("ServingOptions",),
     "spec": ("Specification",),

@@ -42,19 +42,6 @@ _GROWING_BYTES = 1 << 18
 # The attribute of a group with the checksums of the values of its arrays, where there is one.
 CHECKSUMS = "checksums"
 
-# Message texts of libraries without error numbers, such as Icechunk.
-_READ_ONLY = ("read-only file system", "read-only filesystem", "os error 30", "errno 30")
-_QUOTA = ("disk quota", "quota exceeded", "os error 122", "errno 122")
-_FULL = (
-    "no space left",
-    "os error 28",
-    "errno 28",
-    "file too large",
-    "os error 27",
-    "errno 27",
-)
-# What Icechunk says where the clock of this machine is wrong.
-_CLOCK = ("snapshot timestamp is invalid", "invalid snapshot timestamp")
 # What Icechunk and obstore say of a request that came to nothing.
 _UNREACHABLE = (
     *("dispatch failure", "timed out", "connection refused", "connection reset"),
@@ -62,12 +49,55 @@ _UNREACHABLE = (
 )
 # What they say where they look for credentials in vain: the addresses are those of the services of virtual machines.
 _CREDENTIALS = ("loading credentials", "credential provider", "169.254.169.254", "metadata.google.internal")
-_REFUSED = (
-    *("permission denied", "os error 13", "not permitted", "not a directory", "is a directory"),
-    *("too many levels of symbolic links", "file name too long"),
+# What writing fails of, in the order in which it is looked for: exceptions, error numbers, and texts of libraries
+# without these, such as Icechunk; the error that is raised instead, with what it expects and advises.
+_WRITE_FAULTS: tuple[tuple[tuple[type, ...], tuple[int, ...], tuple[str, ...], type[GiaannError], str, str], ...] = (
+    (
+        (),
+        (),
+        ("snapshot timestamp is invalid", "invalid snapshot timestamp"),
+        StoreRefusedError,
+        "a clock that differs from that of the store, and of those who wrote before, by less than ten minutes",
+        "set the clock of this machine, and run the same command again",
+    ),
+    (
+        (),
+        (errno.EROFS,),
+        ("read-only file system", "read-only filesystem", "os error 30", "errno 30"),
+        StoreRefusedError,
+        "a file system that may be written to",
+        "choose a path on another one, or mount this one for writing",
+    ),
+    (
+        # The last one comes of making a folder where a file is.
+        (PermissionError, NotADirectoryError, IsADirectoryError, FileNotFoundError, FileExistsError),
+        (errno.ELOOP, errno.ENAMETOOLONG),
+        (
+            *("permission denied", "os error 13", "not permitted", "not a directory", "is a directory"),
+            *("too many levels of symbolic links", "file name too long"),
+        ),
+        StoreRefusedError,
+        "a path that may be written",
+        "name such a path, or change who may write there",
+    ),
+    (
+        (),
+        (errno.EDQUOT,),
+        ("disk quota", "quota exceeded", "os error 122", "errno 122"),
+        StoreFullError,
+        "room within the disk quota",
+        "remove files of yours or have the quota raised, and run the same command again; everything committed before "
+        "is intact",
+    ),
+    (
+        (),
+        (errno.ENOSPC, errno.EFBIG),
+        ("no space left", "os error 28", "errno 28", "file too large", "os error 27", "errno 27"),
+        StoreFullError,
+        "room on the disk",
+        "free some space and run the same command again; everything committed before is intact",
+    ),
 )
-
-
 # What to do about a store that is not what was written.
 RESTORE = "look at it with giaann-dask doctor, and restore it from a copy"
 
@@ -449,37 +479,9 @@ def writing(what: str) -> Iterator[None]:
             raise unreachable(what, error) from error
         if (limit := resource_limit(error)) is not None:
             raise limit from error
-        if matches(error, (), _CLOCK):
-            raise StoreRefusedError(
-                f"{what} could not be written: {first_line(error)}",
-                "a clock that differs from that of the store, and of those who wrote before, by less than ten minutes",
-                "set the clock of this machine, and run the same command again",
-            ) from error
-        if matches(error, (errno.EROFS,), _READ_ONLY):
-            raise StoreRefusedError(
-                f"{what} could not be written: {first_line(error)}",
-                "a file system that may be written to",
-                "choose a path on another one, or mount this one for writing",
-            ) from error
-        if is_refusal(error):
-            raise StoreRefusedError(
-                f"{what} could not be written: {first_line(error)}",
-                "a path that may be written",
-                "name such a path, or change who may write there",
-            ) from error
-        if matches(error, (errno.EDQUOT,), _QUOTA):
-            raise StoreFullError(
-                f"{what} could not be written: {first_line(error)}",
-                "room within the disk quota",
-                "remove files of yours or have the quota raised, and run the same command again; everything committed "
-                "before is intact",
-            ) from error
-        if is_disk_failure(error):
-            raise StoreFullError(
-                f"{what} could not be written: {first_line(error)}",
-                "room on the disk",
-                "free some space and run the same command again; everything committed before is intact",
-            ) from error
+        for kinds, numbers, signs, raised, expected, remedy in _WRITE_FAULTS:
+            if any(isinstance(seen, kinds) for seen in causes_of(error)) or matches(error, numbers, signs):
+                raise raised(f"{what} could not be written: {first_line(error)}", expected, remedy) from error
         raise
 
 
@@ -532,26 +534,6 @@ def unreachable(what: str, error: BaseException) -> StoreUnreachableError:
         f"the object store of {what} does not answer",
         "",
         "check network and endpoint (of s3:// in AWS_ENDPOINT_URL, or in storage_options), then run it again",
-    )
-
-
-def is_disk_failure(error: BaseException) -> bool:
-    """Return whether an error, or one that caused it, says that the disk is full or a file may grow no further."""
-    return matches(error, (errno.ENOSPC, errno.EFBIG), _FULL)
-
-
-def is_refusal(error: BaseException) -> bool:
-    """Return whether an error, or one that caused it, says that a path may not be written, or cannot exist.
-
-    Examples
-    --------
-    >>> is_refusal(PermissionError(13, "Permission denied")), is_refusal(ValueError("other"))
-    (True, False)
-    """
-    # The last one comes of making a folder where a file is.
-    kinds = (PermissionError, NotADirectoryError, IsADirectoryError, FileNotFoundError, FileExistsError)
-    return any(isinstance(seen, kinds) for seen in causes_of(error)) or matches(
-        error, (errno.ELOOP, errno.ENAMETOOLONG), _REFUSED
     )
 
 

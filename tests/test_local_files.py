@@ -23,7 +23,7 @@ from giaann_dask.cluster.connecting import connect
 from giaann_dask.diagnostics.evaluation_report import save_report
 from giaann_dask.encoding.lexicon import save_tokenizer
 from giaann_dask.errors import GiaannError, InputEncodingError, InputFormatError, OptionError
-from giaann_dask.islands.signing import generate_key, read_private_key, read_public_key
+from giaann_dask.islands.definition import generate_key, read_private_key, read_public_key
 from giaann_dask.local_files import is_there, local_name, local_path, read_utf8
 from giaann_dask.object_urls import StorageOptions, object_path
 from giaann_dask.spec import Specification

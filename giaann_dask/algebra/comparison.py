@@ -20,12 +20,11 @@ from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.models import model_of
 from giaann_dask.models.base import ConnectionNames
-from giaann_dask.runs.merging import merge_encoded, merge_runs
+from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.renaming import Renaming, append_names
 from giaann_dask.runs.run import Run
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.training.tasks import decode_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -220,7 +219,7 @@ def compare_region(olds: int, largest: int, unnamed: int, *runs: PackedRegionRun
     *runs : PackedRegionRun
         The runs.
     """
-    old, new = (merge_encoded([run.connections for run in part], decode_table) for part in (runs[:olds], runs[olds:]))
+    old, new = (merge_runs([run.connections for run in part]) for part in (runs[:olds], runs[olds:]))
     # The union of both, first with which of them has each connection, then with the change of its strength.
     has = merge_runs([_weighed(old, np.full(len(old), _GONE)), _weighed(new, np.full(len(new), _NEW))])
     changed = merge_runs([_weighed(old, -old.strength.astype(np.int64)), _weighed(new, new.strength)])

@@ -11,18 +11,17 @@ from typing import NamedTuple
 
 from distributed import Client, Future
 
-from giaann_dask.algebra.document_counts import DocumentCounts
+from giaann_dask.algebra.documents import DocumentCounts
 from giaann_dask.algebra.parts import submit_parts
 from giaann_dask.cluster import result
 from giaann_dask.cluster.regions import open_any_commit
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.runs.counting import count_added, count_added_neurons
-from giaann_dask.runs.merging import merge_encoded
+from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack
 from giaann_dask.runs.postings import SequenceNumbers, last_sequence, renumber_postings
 from giaann_dask.runs.renaming import key_renaming
 from giaann_dask.runs.run import RunSize
-from giaann_dask.runs.summing import sum_in_blocks
+from giaann_dask.runs.summing import count_added, count_added_neurons, sum_in_blocks
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training import tasks
@@ -169,7 +168,7 @@ def subtract(wholes: int, sequences: SequenceNumbers | None, *runs: PackedRegion
     indexes = [run.postings for run in runs[:wholes] if run.postings is not None]
     if not indexes:
         return PackedRegionRun(connections, neurons)
-    postings = merge_encoded(indexes, tasks.decode_table)
+    postings = merge_runs(indexes)
     postings = postings if sequences is None else renumber_postings(postings, sequences)
     return PackedRegionRun(connections, neurons, pack(postings, gaps=True))
 

@@ -3,15 +3,15 @@
 The text is trained into a network of its own, with an index. Where both networks are the same, as their digests show,
 the postings are taken over, with the network's own numbers of names and sequences; nothing else is changed.
 
-Does not cover: what an index is (`giaann_dask.tracing.index`), and training with one from the beginning.
+Does not cover: what an index is (`giaann_dask.tracing.trace`), and training with one from the beginning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from distributed import Client, Future
+from distributed import Client
 
 from giaann_dask.algebra.parts import submit_parts
 from giaann_dask.algebra.removal import train_apart
@@ -118,22 +118,15 @@ def _take_over(
     names = key_renaming(manifest.specification, indexed.vocabulary(), vocabulary)
     regions = Regions(client, placement, manifest.rounds)
     postings = submit_parts(client, indexed, placement, names, numbers)
-    regions.replace_by(_submit_indexed(regions, submit_parts(client, reader, placement), postings))
+    indexed_runs = {}
+    for region, runs in submit_parts(client, reader, placement).items():
+        more = postings.get(region, [])
+        key = [[future.key for future in futures] for futures in (runs, more)]
+        indexed_runs[region] = regions.tasks.submit("index", index_region, len(runs), *runs, *more, key_of=key)
+    regions.replace_by(indexed_runs)
     traced = replace(manifest, specification=replace(manifest.specification, trace=True))
     contents = CommitContents(traced, vocabulary, Ledger(reader.ledger()), origins=origins, note="with an index")
     return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
-
-
-def _submit_indexed(
-    regions: Regions, wholes: Mapping[int, Sequence[Future]], postings: Mapping[int, Sequence[Future]]
-) -> dict[int, Future]:
-    """Submit tasks that join the runs of each region with its postings."""
-    found = {}
-    for region, runs in wholes.items():
-        more = postings.get(region, [])
-        key = [[future.key for future in futures] for futures in (runs, more)]
-        found[region] = regions.tasks.submit("index", index_region, len(runs), *runs, *more, key_of=key)
-    return found
 
 
 def index_region(wholes: int, *runs: PackedRegionRun) -> PackedRegionRun:

@@ -7,7 +7,7 @@ time in a task.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -23,15 +23,13 @@ from giaann_dask.events import Observer, StageAdvanced
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
-from giaann_dask.runs.renamed_rows import rename_parts
-from giaann_dask.runs.renaming import Renaming, rename_sources
+from giaann_dask.runs.renaming import Renaming, rename_parts, rename_sources
 from giaann_dask.runs.run import Run, divide_rows
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.unfinished import removed_unless_finished
-from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training import tasks
 from giaann_dask.training.committing import CommitContents, commit_regions
 from giaann_dask.training.regions import Regions
@@ -41,22 +39,37 @@ from giaann_dask.training.target import open_store
 
 def require_same_rules(first: CommitReader, other: CommitReader) -> None:
     """Raise a `SpecificationError` when two networks do not count alike, so that they have no sum or difference."""
-    for what, one, two in (
-        ("the specification", *(reader.manifest().specification.without_regions() for reader in (first, other))),
-        ("the ever-POS lexicon", *(reader.ever_pos().identity() for reader in (first, other))),
-        ("the tokenizer", *(_identity(reader.tokenizer()) for reader in (first, other))),
+    one, two = (
+        (
+            reader.manifest().specification.without_regions(),
+            reader.ever_pos().identity(),
+            None if (tokenizer := reader.tokenizer()) is None else tokenizer.identity(),
+        )
+        for reader in (first, other)
+    )
+    require_alike(other.path, two, first.path, one, "train both with the same specification")
+
+
+def require_alike(path: Path, found: Iterable[object], place: object, wanted: Iterable[object], remedy: str) -> None:
+    """Raise a `SpecificationError` when the rules of the network at a path differ from those at a place.
+
+    Parameters
+    ----------
+    path : Path
+        Of the network.
+    found, wanted : iterable of object
+        Specification, identity of the ever-POS lexicon, and of the tokenizer, as far as they are compared.
+    place : object
+        Where the wanted ones are.
+    remedy : str
+        What to do.
+    """
+    for what, one, two in zip(
+        ("the specification", "the ever-POS lexicon", "the tokenizer"), found, wanted, strict=False
     ):
         if one != two:
-            found, wanted = describe_difference(two, one)
-            raise SpecificationError(
-                f"{what} of {other.path}: {found}",
-                f"{wanted} as in {first.path}",
-                "train both with the same specification",
-            )
-
-
-def _identity(tokenizer: SubwordTokenizer | None) -> str | None:
-    return None if tokenizer is None else tokenizer.identity()
+            shown, expected = describe_difference(one, two)
+            raise SpecificationError(f"{what} of {path}: {shown}", f"{expected} as in {place}", remedy)
 
 
 def require_same_index(first: CommitReader, other: CommitReader) -> None:

@@ -1,8 +1,11 @@
-"""Subtract documents from a network, exactly: the result equals training without them.
+"""Subtract documents from a network, exactly: the result equals training without them; certify it, and purge.
 
 The documents are counted, or trained into a network of their own, and subtracted region by region. A strength can never
 become negative: what is subtracted must be in the network, and the ledger must hold every part of the documents
 completely.
+
+After a purge nothing tells any more what a network has held. So the certificate is on the disk before, beside the
+network until it has been written elsewhere, and a command that is given again after an interruption finds it there.
 """
 
 from __future__ import annotations
@@ -19,15 +22,20 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client
 
-from giaann_dask.algebra.certificates import KeptCertificates, RemovalReport
 from giaann_dask.algebra.differences import subtract_counts
-from giaann_dask.algebra.document_counts import DocumentCounts, are_few, count_documents
-from giaann_dask.algebra.documents import find_documents, identities_of, require_found
+from giaann_dask.algebra.documents import (
+    DocumentCounts,
+    are_few,
+    count_documents,
+    find_documents,
+    identities_of,
+    require_found,
+)
 from giaann_dask.algebra.parts import add_parts, divide_parts
 from giaann_dask.cluster import attempt, results
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import RAW, SourceOptions
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, StoreDamagedError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers, word_key
 from giaann_dask.models import model_of
@@ -39,7 +47,7 @@ from giaann_dask.runs.renaming import Renaming, close_gaps
 from giaann_dask.runs.run import RegionRun
 from giaann_dask.spec import Specification
 from giaann_dask.storage import write_file
-from giaann_dask.store.beside import made_of
+from giaann_dask.store.beside import DocumentBeside, made_of
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
@@ -56,6 +64,129 @@ from giaann_dask.training.trainer import Trainer
 from giaann_dask.training.training_options import TrainingOptions
 
 _NONE: Integers = np.zeros(0, np.int64)
+_SUFFIX = ".certificates.json"
+# Fields that are tuples here and lists in JSON.
+_LISTS = ("parts", "purged", "caches", "elsewhere")
+
+
+@dataclass(frozen=True)
+class RemovalReport:
+    """Certificate of a removal.
+
+    Attributes
+    ----------
+    network : str
+        Folder of the network.
+    commit_before, commit : str
+        Identities of the last commit with the documents, and of the one without.
+    specification : mapping of str to Any
+        Rules of the network, those of regions left out.
+    ever_pos, tokenizer, tagger : str
+        Identities of the ever-POS lexicon and of the tokenizer, empty for words, and what tagged the documents, empty
+        where a network does without tags.
+    parts : tuple of str
+        Identities of the removed parts of text in hexadecimal digits (`giaann_dask.text.ledger.identify`).
+    sequences, trained, tokens : int
+        What was subtracted.
+    connections_before, connections : int
+        Connections of the network before and after.
+    purged_commits : int
+        Earlier commits that were removed with their files.
+    purged : tuple of str
+        Their identities.
+    caches : tuple of mapping
+        Where tables of profile ``contexts`` of these commits were removed: ``host``, ``folder``, and of how many
+        commits. Other machines that opened them may have some.
+    elsewhere : tuple of str
+        What was made of the network as far as it is known, and may hold the documents: networks that were kept beside
+        it, reports and copies of scheduled jobs, and where the text was read from, of a network with an index.
+    digest_removed, digest : str
+        SHA-256 of the export of the documents' own network, and of the network without them. Who has the text can
+        recompute the first, and who has all other text the second, by training and ``giaann-dask digest``. Empty where
+        they have not been computed.
+    """
+
+    network: str
+    commit_before: str
+    commit: str
+    specification: Mapping[str, Any]
+    ever_pos: str
+    tokenizer: str
+    tagger: str
+    parts: tuple[str, ...]
+    sequences: int
+    trained: int
+    tokens: int
+    connections_before: int
+    connections: int
+    purged_commits: int
+    digest_removed: str
+    digest: str
+    purged: tuple[str, ...] = ()
+    caches: tuple[Mapping[str, Any], ...] = ()
+    elsewhere: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        lists = {name: list(getattr(self, name)) for name in _LISTS}
+        return {**vars(self), "specification": dict(self.specification), **lists}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> RemovalReport:
+        """Rebuild a report from such values."""
+        return cls(**{**stored, **{name: tuple(stored[name]) for name in _LISTS}})
+
+
+class KeptCertificates:
+    """Certificates of purges that have begun, beside a network that this process has the right to write.
+
+    Parameters
+    ----------
+    path : Path
+        Place of the network.
+
+    Raises
+    ------
+    StoreDamagedError
+        If what is there is something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._document = DocumentBeside(path, _SUFFIX)
+        stored = self._document.read() or []
+        try:
+            self._reports = [RemovalReport.from_dict(each) for each in stored]
+        except (KeyError, TypeError) as error:
+            raise StoreDamagedError(
+                f"{self._document.name} has no certificates",
+                "what giaann-dask forget has written",
+                "move the file away",
+            ) from error
+
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self._reports)
+
+    def find(self, parts: Collection[str]) -> RemovalReport | None:
+        """Return the last certificate of the removal of these very parts of text."""
+        return next((each for each in reversed(self._reports) if {*each.parts} == {*parts}), None)
+
+    def keep(self, report: RemovalReport) -> None:
+        """Write a certificate; raise an error, as `DocumentBeside.write` does, where it cannot be."""
+        self._write([*self._reports, report])
+
+    def drop(self, report: RemovalReport) -> None:
+        """Remove a certificate that has been written elsewhere."""
+        rest = [each for each in self._reports if each.commit != report.commit]
+        if len(rest) < len(self._reports):
+            self._write(rest)
+
+    def _write(self, reports: list[RemovalReport]) -> None:
+        if reports:
+            self._document.write([each.as_dict() for each in reports])
+        else:
+            self._document.remove()
+        self._reports = reports
 
 
 @attempt()
@@ -132,7 +263,9 @@ def forget_documents(
                     report = replace(report, purged_commits=len(others), purged=others)
                     kept.keep(report)
         if purge or report.commit == store.head():
-            report = _purge(client, store, report) if report.purged else report
+            if report.purged:
+                caches, made = _purge(client, store, report.purged)
+                report = replace(report, caches=caches, elsewhere=tuple(sorted({*report.elsewhere, *made})))
         elif store.other_commits().intersection(report.purged):
             raise OptionError(
                 f"removing these documents from earlier commits of network {store.path} was interrupted",
@@ -159,13 +292,7 @@ def _begun(
     return None if held.intersection(report.parts) else report
 
 
-def _purge(client: Client, store: NetworkStore, report: RemovalReport) -> RemovalReport:
-    """Remove all commits but the last one, and the tables of others; return the report of a removal with where."""
-    caches, made = _purge_commits(client, store, report.purged)
-    return replace(report, caches=caches, elsewhere=tuple(sorted({*report.elsewhere, *made})))
-
-
-def _purge_commits(
+def _purge(
     client: Client, store: NetworkStore, others: Sequence[str]
 ) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
     """Remove all commits but the last one, and the tables of others; return from where, and what was made of them."""
@@ -174,23 +301,8 @@ def _purge_commits(
     return tuple(model.clear_tables(client, str(store.path), (store.head(),), others)), tuple(made_of(store.path))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Purge:
-    """Result of a purge: fields of a `RemovalReport`."""
-
-    commit: str
-    purged_commits: int
-    purged: tuple[str, ...]
-    caches: tuple[Mapping[str, Any], ...]
-    elsewhere: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
-
-
 @attempt()
-def purge_network(client: Client, store: NetworkStore) -> Purge:
+def purge_network(client: Client, store: NetworkStore) -> dict[str, Any]:
     """Leave out the names that no text of a network has, and remove all commits but the last one.
 
     Parameters
@@ -199,15 +311,21 @@ def purge_network(client: Client, store: NetworkStore) -> Purge:
         Where counts are renamed.
     store : NetworkStore
         The network; see `forget_documents`.
+
+    Returns
+    -------
+    dict of str to Any
+        Fields of a `RemovalReport`, ready for JSON.
     """
     with store.lock() as held:
         SharedPlace(client, held).require()
         reader = store.open(store.head())
         reader.manifest().require_sum(reader.path)
         _subtract(client, store, reader, None, set(), renumber=True)
-        others = tuple(sorted(store.other_commits()))
-        caches, made = _purge_commits(client, store, others)
-        return Purge(commit=store.head(), purged_commits=len(others), purged=others, caches=caches, elsewhere=made)
+        others = sorted(store.other_commits())
+        caches, made = _purge(client, store, others)
+        found = {"commit": store.head(), "purged_commits": len(others), "purged": others}
+        return {**found, "caches": list(caches), "elsewhere": list(made)}
 
 
 @attempt()

@@ -21,13 +21,21 @@ from giaann_dask.encoding.lexicon import DEFAULT
 from giaann_dask.errors import OptionError, SpecificationError, StoreExistsError, describe_difference
 from giaann_dask.events import Observer, ignore
 from giaann_dask.islands.auditing import AuditOptions
-from giaann_dask.islands.definition import Island, check_key_names, read_island, write_island
+from giaann_dask.islands.definition import (
+    Island,
+    check_key_names,
+    is_public_key,
+    read_island,
+    read_private_key,
+    read_public_key,
+    require_cryptography,
+    write_island,
+)
 from giaann_dask.islands.merging import MergeReport
 from giaann_dask.islands.merging import merge_bundles as merge_files
 from giaann_dask.islands.pack_options import PackOptions
 from giaann_dask.islands.packing import PackReport
 from giaann_dask.islands.packing import pack_bundle as pack_file
-from giaann_dask.islands.signing import is_public_key, read_private_key, read_public_key, require_cryptography
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
 from giaann_dask.models import model_of

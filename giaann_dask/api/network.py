@@ -51,8 +51,7 @@ if TYPE_CHECKING:
     from giaann_dask.models.words.score_report import Baseline, ScoreReport, ScoringOptions
     from giaann_dask.predict.claims import Claim, ClaimReport
     from giaann_dask.predict.generation import Continuation, PromptOpening, PromptSession, Sessions
-    from giaann_dask.store.export import Exported
-    from giaann_dask.store.table_files import Compression
+    from giaann_dask.store.export import Compression, Exported
     from giaann_dask.tracing.trace import Trace
     from giaann_dask.training.training_report import TrainingReport
 
@@ -515,7 +514,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         """
         from giaann_dask.api.texts import as_sources
         from giaann_dask.predict.generation import trace_reasons
-        from giaann_dask.tracing.index import require_index
+        from giaann_dask.tracing.trace import require_index
 
         require_index(self._reader)
         continuation = self.generate(prompt, client=client, max_tokens=max_tokens, explain=True, options=options)

@@ -17,7 +17,7 @@ from typing import Any, Literal, overload
 
 from distributed import Client
 
-from giaann_dask.algebra.rebasing import rebase
+from giaann_dask.algebra.addition import rebase
 from giaann_dask.api.calibration import calibrate
 from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network

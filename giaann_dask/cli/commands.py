@@ -475,10 +475,9 @@ def trace(network: Path, prompt: str, texts: tuple[str, ...], **values: Any) -> 
     """
     where = prepared(values["cluster"], LOCAL)
     from giaann_dask.api.network import Network
-    from giaann_dask.tracing.trace import check_reasons
 
     options = replace(values["generation"], inference=inference_rules(values, "prediction"))
-    check_reasons(options.reasons)
+    require_option(options.reasons >= 1, "reasons", options.reasons, "1 or more")
     opened = Network(network, values["commit"])
     opened.require_fit(options)
     with waiting("trace"), _row_client(where, options) as client:

@@ -47,7 +47,7 @@ def key(path: Path) -> None:
 
     Only the owner can read FILE. Where GIAANN_ISLAND_PASSPHRASE is set, it is encrypted with that.
     """
-    from giaann_dask.islands.signing import generate_key, public_path
+    from giaann_dask.islands.definition import generate_key, public_path
 
     found = {"private": str(path), "public": str(public_path(path)), "key": generate_key(path)}
     answer(found)

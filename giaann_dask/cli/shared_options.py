@@ -167,7 +167,7 @@ def inference_options(command: Command) -> Command:
 
 
 # Options of how rows of the network are read.
-row_options = options_of("rows", "giaann_dask.rows.row_options.RowOptions", "Rows", prefix="rows")
+row_options = options_of("rows", "giaann_dask.rows.protocol.RowOptions", "Rows", prefix="rows")
 beam_options = options_of(
     "beam", "giaann_dask.models.generation_options.BeamOptions", "Beam search", prefix="beam", first=("width",)
 )

@@ -139,7 +139,7 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
 
     from giaann_dask.models import model_of
     from giaann_dask.spec import Specification
-    from giaann_dask.tracing.index import require_index
+    from giaann_dask.tracing.trace import require_index
     from giaann_dask.training.target import open_store
 
     store, fields = open_store(network), read_fields(values)

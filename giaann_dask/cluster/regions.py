@@ -26,8 +26,8 @@ from giaann_dask.cluster.waiting import current_client, query_scheduler, task_ke
 from giaann_dask.dask_types import register
 from giaann_dask.errors import StoreDamagedError, StoreMissingError
 from giaann_dask.lazy import LazyModule
-from giaann_dask.runs.merging import merge_encoded, plan_compaction
-from giaann_dask.runs.packing import PackedRegionRun, pack_targets, unpack
+from giaann_dask.runs.merging import merge_runs, plan_compaction
+from giaann_dask.runs.packing import PackedRegionRun, pack_targets
 from giaann_dask.runs.run import Run
 from giaann_dask.runs.summing import sum_in_blocks
 from giaann_dask.store.commits import CommitReader
@@ -185,12 +185,12 @@ def _find_commit(path: str, commit: str, needed: Sequence[str]) -> CommitReader:
 def open_region(path: str, commit: str, identities: Sequence[str]) -> Run:
     """Read the runs of a region from the store and merge them."""
     reader = open_commit(path, commit)
-    return merge_encoded([reader.connections(identity) for identity in identities], unpack)
+    return merge_runs([reader.connections(identity) for identity in identities])
 
 
 def merge_region(*runs: PackedRegionRun) -> Run:
     """Merge the connections of the runs of a region, as a task."""
-    return merge_encoded([run.connections for run in runs], unpack)
+    return merge_runs([run.connections for run in runs])
 
 
 def region_places(reader: CommitReader) -> Iterator[tuple[int, tuple[str, str, list[str]]]]:

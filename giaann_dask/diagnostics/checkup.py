@@ -36,9 +36,9 @@ from giaann_dask.object_urls import is_object_store
 from giaann_dask.representations import format_bytes
 from giaann_dask.runs.packing import unpack
 from giaann_dask.storage import absolute_place
-from giaann_dask.store.lease import read_token
-from giaann_dask.store.locking import LOCK_FILE, LockToken, inspect_folder, locked, unshared
+from giaann_dask.store.locking import LockToken, inspect_folder, locked, read_token, unshared
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.unfinished import LOCK_FILE
 
 # Of these, client and workers need the same: what they send each other, and what they read and compute.
 PACKAGES = ("giaann-dask", "dask", "distributed", "cloudpickle", "numpy", "zarr", "icechunk", "numba")

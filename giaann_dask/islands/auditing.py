@@ -21,11 +21,16 @@ from giaann_dask.cluster import result, send, task_key
 from giaann_dask.encoding.sources import SourceOptions, read_units
 from giaann_dask.errors import BundleError, GiaannError, OptionError, require_option
 from giaann_dask.islands.bundle import Bundle
-from giaann_dask.islands.counting import CountedGroup, count_again, equal_runs
 from giaann_dask.islands.definition import Island
+from giaann_dask.islands.packing import CountedGroup, count_block_apart
+from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.text.ledger import identify
 from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.segmentation import encode_block
+from giaann_dask.text.tagging import tag_block
 from giaann_dask.text.tokens import Part
+from giaann_dask.text.vocabulary import Vocabulary, summarise
+from giaann_dask.training import tasks
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -182,3 +187,42 @@ def _compare(client: Client, bundle: Bundle, number: int, parts: Sequence[Part],
     same = sequences == tuple(entry.sequences for entry in group.entries) and again.counts == group.counts
     if not same or not equal_runs(again.run, bundle.run(number)):
         raise BundleError(f"{what} is not what its text gives", "increments that counting the text again gives")
+
+
+def count_again(
+    parts: Sequence[Part], sources: SourceOptions, names: Vocabulary
+) -> tuple[CountedGroup, tuple[int, ...]]:
+    """Count parts of text as packing a bundle does, and return the sequences of each part, too (a task).
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        The text.
+    sources : SourceOptions
+        How it is tagged and filtered, and the specification of the network.
+    names : Vocabulary
+        Dictionaries of the bundle.
+
+    Raises
+    ------
+    BundleError
+        If the text has names that the dictionaries lack.
+    """
+    block = tag_block(parts, (0,) * len(parts), sources.tagger, sources.ever_pos, sources.filter)
+    vocabulary = names.copy()
+    mapping = vocabulary.extend(summarise(block))
+    if len(vocabulary.concepts) > len(names.concepts):
+        raise BundleError("text with columns that it does not name", "names of all columns")
+    if len(vocabulary.features) > len(names.features):
+        raise BundleError("text with words that it does not name", "names of all words")
+    encoded = encode_block(block, mapping, sources.specification)
+    return count_block_apart(encoded, sources.specification), block.part_sequences
+
+
+def equal_runs(one: PackedRegionRun, other: PackedRegionRun) -> bool:
+    """Return whether two packed runs hold the same connections and strengths, however they are compressed."""
+    for first, second in zip(tasks.decode(one)[:2], tasks.decode(other)[:2], strict=True):
+        for name in ("source", "pointer", "target", "strength"):
+            if not np.array_equal(getattr(first, name), getattr(second, name)):
+                return False
+    return True

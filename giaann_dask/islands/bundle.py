@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from giaann_dask.errors import BundleError, GiaannError
 from giaann_dask.islands.archive import Archive, ArchiveWriter, writing_archive
-from giaann_dask.islands.definition import Island, canonical_json
-from giaann_dask.islands.signing import SIGNATURE_BYTES, is_public_key, is_signed, public_of
+from giaann_dask.islands.definition import SIGNATURE_BYTES, Island, canonical_json, is_public_key, is_signed, public_of
 from giaann_dask.models import totals_of
 from giaann_dask.models.totals import GroupCounts
 from giaann_dask.printable import text_fault

@@ -7,7 +7,6 @@ holds already is known from its ledger, so that adding again, also after a kill,
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,14 +18,14 @@ from distributed import Client, Future
 from giaann_dask.algebra.algebra_options import OVERLAPS, Overlap
 from giaann_dask.algebra.parts import add_parts, divide_parts, placement_for, submit_parts
 from giaann_dask.algebra.removal import used_names
-from giaann_dask.cluster import attempt, query_scheduler, result, results, send, task_key, wait_all
+from giaann_dask.cluster import attempt, result, results, send, task_key, wait_all
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import BundleError, GiaannError, OptionError, StrengthOverflowError, require_one_of
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.islands.auditing import AuditOptions, audit_bundle
 from giaann_dask.islands.bundle import Bundle, BundleGroup, open_bundle
 from giaann_dask.islands.definition import Island, append_words
-from giaann_dask.islands.packing import require_member
+from giaann_dask.islands.packing import require_member, some_ahead
 from giaann_dask.keys import Integers, word_key
 from giaann_dask.models import totals_of
 from giaann_dask.models.totals import LARGEST_STRENGTH, GroupCounts
@@ -182,7 +181,7 @@ def merge_bundles(
             known |= {entry.identity: entry for number in groups for entry in bundle.groups[number].entries}
         new = [each for each in verified if each.groups]
         _require_capacity(client, reader, island, new)
-        commits = _Adding(client, store, island, audit.seed, observer).add(new)
+        commits = _add_bundles(client, store, island, new, audit.seed, observer)
         # A bundle that is named twice is added once.
         return [_report(each, audit, commits[each.bundle.identity] if each.groups else "") for each in verified]
 
@@ -236,24 +235,15 @@ def _verify(client: Client, bundle: Bundle, island: Island, groups: Sequence[int
     """Check the increments of groups, and return what all of them use."""
     sizes = (len(island.concepts) + len(bundle.concepts), 1 + len(island.features) + len(bundle.features))
     found: list[Checked] = [Checked()]
-    pending: deque[tuple[int, Future]] = deque()
-
-    def oldest() -> None:
-        number, submitted = pending.popleft()
-        checked: Checked = result(submitted)
+    submitted = ((number, _submit_check(client, bundle, number, island.specification, sizes)) for number in groups)
+    for number, checking in some_ahead(client, submitted):
+        checked: Checked = result(checking)
         if checked.fault:
             raise BundleError(
                 f"group {number} of {bundle.path} has {checked.fault}", "what giaann-dask island pack writes"
             )
         found.append(checked)
         observer(StageAdvanced("verify", len(found) - 1, len(groups), "groups"))
-
-    for number in groups:
-        pending.append((number, _submit_check(client, bundle, number, island.specification, sizes)))
-        if len(pending) > 1 + sum(query_scheduler(client, "ncores").values()):
-            oldest()
-    while pending:
-        oldest()
     columns, features = (np.unique(np.concatenate(part)) for part in zip(*(each.names for each in found), strict=True))
     if not island.specification.traits.columns:
         _check_words(bundle, island, features, whole=len(groups) == len(bundle.groups))
@@ -348,76 +338,59 @@ def _append_names(vocabulary: Vocabulary, verified: _Verified, island: Island) -
     return find_names(island.vocabulary(bundle.concepts, bundle.features), vocabulary)
 
 
-class _Adding:
-    """Add verified bundles to the regions of a network, and commit each.
-
-    Parameters
-    ----------
-    client : Client
-        Where runs are added.
-    store : NetworkStore
-        The network, locked by this process.
-    island : Island
-        Whose bundles they are.
-    seed : int
-        Of the audits, for the messages of commits.
-    observer : callable
-        Notified of every bundle that has been added.
-    """
-
-    def __init__(self, client: Client, store: NetworkStore, island: Island, seed: int, observer: Observer) -> None:
-        self._client, self._store, self._island = client, store, island
-        self._seed, self._observer = seed, observer
-
-    def add(self, bundles: Sequence[_Verified]) -> dict[str, str]:
-        """Add bundles, and return the identity of each one's commit."""
-        store = self._store
-        reader = store.open(store.head())
-        commits: dict[str, str] = {}
-        # A merge that was killed between two commits has not counted distinct connections.
-        if not bundles and reader.manifest().exact:
-            return commits
-        regions = Regions(self._client, reader.placement(), reader.manifest().rounds)
-        load_regions(reader, regions)
-        policy = BudgetPolicy(regions, reader.manifest().specification, TrainingOptions())
-        for done, each in enumerate(bundles, 1):
-            last = done == len(bundles)
-            contents = self._add(regions, reader, each)
-            if last:
-                policy.split_all()
-            snapshot = regions.snapshot(whole=True)
-            commits[each.bundle.identity] = commit_regions(store, regions, snapshot, contents, last=last, before=reader)
-            reader = store.open(commits[each.bundle.identity])
-            self._observer(StageAdvanced("merge", done, len(bundles), "bundles"))
-        if not bundles:
-            contents = CommitContents(reader.manifest(), reader.vocabulary(), Ledger(reader.ledger()))
-            commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
+def _add_bundles(
+    client: Client, store: NetworkStore, island: Island, bundles: Sequence[_Verified], seed: int, observer: Observer
+) -> dict[str, str]:
+    """Add verified bundles to a network that this process has locked; return the identity of each one's commit."""
+    reader = store.open(store.head())
+    commits: dict[str, str] = {}
+    # A merge that was killed between two commits has not counted distinct connections.
+    if not bundles and reader.manifest().exact:
         return commits
+    regions = Regions(client, reader.placement(), reader.manifest().rounds)
+    load_regions(reader, regions)
+    policy = BudgetPolicy(regions, reader.manifest().specification, TrainingOptions())
+    for done, each in enumerate(bundles, 1):
+        last = done == len(bundles)
+        contents = _add_bundle(client, regions, reader, island, each, seed)
+        if last:
+            policy.split_all()
+        snapshot = regions.snapshot(whole=True)
+        commits[each.bundle.identity] = commit_regions(store, regions, snapshot, contents, last=last, before=reader)
+        reader = store.open(commits[each.bundle.identity])
+        observer(StageAdvanced("merge", done, len(bundles), "bundles"))
+    if not bundles:
+        contents = CommitContents(reader.manifest(), reader.vocabulary(), Ledger(reader.ledger()))
+        commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
+    return commits
 
-    def _add(self, regions: Regions, reader: CommitReader, verified: _Verified) -> CommitContents:
-        """Add one bundle to the regions, and return what else its commit holds."""
-        bundle, groups = verified.bundle, [verified.bundle.groups[number] for number in verified.groups]
-        vocabulary = reader.vocabulary()
-        renaming = _append_names(vocabulary, verified, self._island)
-        placement = placement_for(reader, len(vocabulary.concepts))
-        sequences = sum(group.counts.sequences for group in groups)
-        rank = (sequences // _ROUND).bit_length()
-        for numbers in _batches(bundle, verified.groups):
-            runs = [_send(self._client, bundle, number) for number in numbers]
-            parts = divide_parts(self._client, runs, placement, renaming)
-            sums = add_parts(regions, parts)
-            # One round at a time: what is divided among the regions is in memory until it is added up.
-            wait_all(list(sums.values()))
-            regions.add_round(sums, rank)
-        if reader.manifest().specification.placement != "hash":
-            regions.place_columns(replace(placement, splits=()))
-        manifest = _counts_with(reader.manifest(), groups, vocabulary)
-        vocabulary.sequences = manifest.sequences
-        entries = [entry for group in groups for entry in group.entries]
-        note = f"bundle {bundle.identity[:16]} of {bundle.signer}"
-        if verified.audited:
-            note += f", {len(verified.audited)} of {len(groups)} groups audited (seed {self._seed})"
-        return CommitContents(manifest, vocabulary, Ledger([*reader.ledger(), *entries]), note=note)
+
+def _add_bundle(
+    client: Client, regions: Regions, reader: CommitReader, island: Island, verified: _Verified, seed: int
+) -> CommitContents:
+    """Add a bundle to regions, and return what else its commit holds."""
+    bundle, groups = verified.bundle, [verified.bundle.groups[number] for number in verified.groups]
+    vocabulary = reader.vocabulary()
+    renaming = _append_names(vocabulary, verified, island)
+    placement = placement_for(reader, len(vocabulary.concepts))
+    sequences = sum(group.counts.sequences for group in groups)
+    rank = (sequences // _ROUND).bit_length()
+    for numbers in _batches(bundle, verified.groups):
+        runs = [_send(client, bundle, number) for number in numbers]
+        parts = divide_parts(client, runs, placement, renaming)
+        sums = add_parts(regions, parts)
+        # One round at a time: what is divided among the regions is in memory until it is added up.
+        wait_all(list(sums.values()))
+        regions.add_round(sums, rank)
+    if reader.manifest().specification.placement != "hash":
+        regions.place_columns(replace(placement, splits=()))
+    manifest = _counts_with(reader.manifest(), groups, vocabulary)
+    vocabulary.sequences = manifest.sequences
+    entries = [entry for group in groups for entry in group.entries]
+    note = f"bundle {bundle.identity[:16]} of {bundle.signer}"
+    if verified.audited:
+        note += f", {len(verified.audited)} of {len(groups)} groups audited (seed {seed})"
+    return CommitContents(manifest, vocabulary, Ledger([*reader.ledger(), *entries]), note=note)
 
 
 def _batches(bundle: Bundle, groups: Sequence[int]) -> Iterator[list[int]]:

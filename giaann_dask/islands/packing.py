@@ -1,46 +1,45 @@
 """Pack text that a network was trained on into a signed bundle.
 
 A network stores sums, of which no sample can be checked. So the text is read and counted a second time, group by
-group, and the sum of all groups is compared with the network before the bundle is signed.
+group, and the sum of all groups is compared with the network before the bundle is signed. A group is counted with the
+dictionaries of its bundle, which begin with the base's, and without regions, so that its increments depend on its text
+and the island alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from distributed import Client, Future
 
 from giaann_dask.algebra.differences import submit_differences
-from giaann_dask.algebra.parts import divide_parts, submit_parts
+from giaann_dask.algebra.parts import divide_parts, require_alike, submit_parts
 from giaann_dask.algebra.removal import find_parts
 from giaann_dask.cluster import attempt, query_scheduler, result, results, task_key
 from giaann_dask.encoding.sources import SourceOptions, read_units
 from giaann_dask.encoding.stream import EncodingStream, StreamedBlock, StreamOptions
-from giaann_dask.errors import (
-    BundleError,
-    OptionError,
-    SpecificationError,
-    StoreDamagedError,
-    describe_difference,
-)
+from giaann_dask.errors import BundleError, OptionError, StoreDamagedError
 from giaann_dask.events import BlockEncoded, Observer, ignore
 from giaann_dask.islands.bundle import BundleGroup, BundleWriter, writing_bundle
-from giaann_dask.islands.counting import CountedGroup, count_block_apart
-from giaann_dask.islands.definition import Island
+from giaann_dask.islands.definition import Island, public_of
 from giaann_dask.islands.pack_options import PackOptions
-from giaann_dask.islands.signing import public_of
+from giaann_dask.models import totals_of
+from giaann_dask.models.totals import GroupCounts
 from giaann_dask.runs.packing import PackedRegionRun
+from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.renaming import key_renaming
-from giaann_dask.runs.run import RunSize
+from giaann_dask.runs.run import RegionRun, Run, RunSize
+from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.ledger import LedgerEntry
 from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
@@ -48,6 +47,9 @@ from giaann_dask.training.regions import Regions
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,21 @@ class PackReport:
         return dict(vars(self))
 
 
+@dataclass(frozen=True, eq=False)
+class CountedGroup:
+    """Increments of a group of parts of text, packed, and the counts that determine their totals."""
+
+    run: PackedRegionRun
+    counts: GroupCounts
+
+
+def count_block_apart(block: EncodedBlock, specification: Specification) -> CountedGroup:
+    """Return the increments of the sequences of one block (a task)."""
+    found = tasks.count_batch([block], Placement(1), specification, ())
+    run = found.get(0) or RegionRun(Run.empty(), Run.empty())
+    return CountedGroup(tasks.pack_run(run), totals_of(specification).count_group([block]))
+
+
 class _Counted(NamedTuple):
     """Group that is being counted: its ledger, its `CountedGroup`, and its text where that is offered.
 
@@ -105,19 +122,9 @@ def require_member(reader: CommitReader, island: Island) -> None:
     """Raise a `SpecificationError` where a network does not count as an island says, or is no sum over its text."""
     reader.manifest().require_sum(reader.path)
     stored = reader.manifest().specification.without_regions(), reader.ever_pos().identity()
-    for what, found, wanted in zip(
-        ("the specification", "the ever-POS lexicon"),
-        stored,
-        (island.specification.without_regions(), island.ever_pos.identity()),
-        strict=True,
-    ):
-        if found != wanted:
-            shown, expected = describe_difference(found, wanted)
-            raise SpecificationError(
-                f"{what} of {reader.path}: {shown}",
-                f"{expected} as in the island file",
-                "make the network with giaann-dask island join",
-            )
+    wanted = island.specification.without_regions(), island.ever_pos.identity()
+    remedy = "make the network with giaann-dask island join"
+    require_alike(reader.path, stored, "the island file", wanted, remedy)
 
 
 @attempt()
@@ -221,25 +228,28 @@ def _count(
     limits = StreamOptions(block_characters=options.group_characters, words=False)
     stream = EncodingStream(client, vocabulary, sources, limits)
     text = _texts(inputs, sources) if options.offer_text else None
-    pending: deque[tuple[StreamedBlock, _Counted]] = deque()
 
-    def oldest() -> _Counted:
-        block, each = pending.popleft()
+    def submitted() -> Iterator[tuple[StreamedBlock, _Counted]]:
+        for block in stream.blocks(inputs):
+            if entries := tuple(update.entry for update in block.ledger):
+                key = task_key("count apart", block.encoded.key, island.identity)
+                group = client.submit(count_block_apart, block.encoded, island.specification, key=key)
+                yield block, _Counted(entries, group, None if text is None else [next(text) for _ in entries])
+
+    for block, each in some_ahead(client, submitted()):
         result(each.group)
         observer(BlockEncoded(block.mapping.sequences, block.characters, block.read))
-        return each
+        yield each
 
-    for block in stream.blocks(inputs):
-        entries = tuple(update.entry for update in block.ledger)
-        if not entries:
-            continue
-        key = task_key("count apart", block.encoded.key, island.identity)
-        group = client.submit(count_block_apart, block.encoded, island.specification, key=key)
-        pending.append((block, _Counted(entries, group, None if text is None else [next(text) for _ in entries])))
+
+def some_ahead(client: Client, submitted: Iterable[Item]) -> Iterator[Item]:
+    """Yield what comes with tasks, in order, after the tasks of the next ones are submitted: as many as are run."""
+    pending: deque[Item] = deque()
+    for each in submitted:
+        pending.append(each)
         if len(pending) > 1 + sum(query_scheduler(client, "ncores").values()):
-            yield oldest()
-    while pending:
-        yield oldest()
+            yield pending.popleft()
+    yield from pending
 
 
 def _texts(inputs: Sequence[Source], sources: SourceOptions) -> Iterator[Part]:

@@ -30,8 +30,7 @@ from giaann_dask.runs.postings import Postings
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.export import ColumnArray, ExportContents
-from giaann_dask.store.table_files import Compression
+from giaann_dask.store.export import ColumnArray, Compression, ExportContents
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from giaann_dask.encoding.sources import SourceOptions
     from giaann_dask.models.generation_options import EvaluationOptions
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
-    from giaann_dask.rows.cache import RowStatistics
     from giaann_dask.rows.regions import RegionHandles
+    from giaann_dask.rows.source import RowStatistics
 
 # Names, and the place among them of every value, -1 for none.
 NameTable: TypeAlias = tuple[Sequence[str], npt.NDArray[np.integer[Any]]]

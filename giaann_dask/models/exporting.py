@@ -15,8 +15,7 @@ from giaann_dask.registry import BUILT_IN, find_model
 from giaann_dask.spec import Specification
 from giaann_dask.storage import require_local
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.export import ExportContents, Exported, digest_of_contents, write_export
-from giaann_dask.store.table_files import SUFFIXES, Compression
+from giaann_dask.store.export import SUFFIXES, Compression, ExportContents, Exported, digest_of_contents, write_export
 
 
 def export_network(

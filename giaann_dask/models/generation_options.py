@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from giaann_dask.device import DeviceName
 from giaann_dask.errors import OptionError, PromptError, require_at_least, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
-from giaann_dask.rows.row_options import RowOptions
+from giaann_dask.rows.protocol import RowOptions
 from giaann_dask.text.read_options import check_tagger
 
 Feed = Literal["target", "prediction"]

@@ -1,7 +1,7 @@
 """Define what the lengths and pairs of sequences imply for the totals of their counts, and what a model checks by it.
 
 Strengths that are moved from one connection to another one of the same segment are not found by totals, only by
-counting the text again (`giaann_dask.islands.counting`).
+counting the text again (`giaann_dask.islands.auditing`).
 """
 
 from __future__ import annotations

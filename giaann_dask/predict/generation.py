@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster import result, task_key
-from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.errors import OptionError, PromptError, require_option
 from giaann_dask.models import model_of
 from giaann_dask.models.base import Predictor, TokenEvent, WorkerOpening
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.models.results import GeneratedToken
 from giaann_dask.representations import Summarised, Summary
-from giaann_dask.rows.cache import RowStatistics
+from giaann_dask.rows.source import RowStatistics
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.detokenizer import detokenize
 
@@ -142,9 +142,9 @@ class Continuation(Summarised):
 
 def trace_reasons(continuation: Continuation, sentences: int, texts: Sequence[Source]) -> Trace:
     """Return the training sequences behind a continuation made with reasons, which a token of no activation has not."""
-    from giaann_dask.tracing.trace import Trace, check_sentences, open_tracer
+    from giaann_dask.tracing.trace import Trace, open_tracer
 
-    check_sentences(sentences)
+    require_option(sentences >= 0, "sentences", sentences, "0 or more")
     tracer = open_tracer(continuation.network, continuation.commit, texts)
     return Trace(tuple(trace_token(token, tracer, sentences) for token in continuation.tokens), continuation.commit)
 

@@ -1,14 +1,17 @@
 """Open the regions of a commit on a cluster for prediction: whole regions for tasks, or rows on request.
 
-Which of the two depends on the workers' memory. Does not cover: requests (`giaann_dask.rows.remote`).
+Which of the two depends on the workers' memory. Whether the rows are still available is checked within a bounded time;
+nothing is repaired here. Does not cover: requests (`giaann_dask.rows.remote`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +20,8 @@ from giaann_dask.cluster.regions import held_runs, merge_region, region_holders,
 from giaann_dask.cluster.roles import directed
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register
-from giaann_dask.rows.health import find_fault, is_lost
+from giaann_dask.rows.protocol import OPERATION, RowOptions, RowProjection
 from giaann_dask.rows.remote import RegionKeys
-from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.runs.placement import Placement
 from giaann_dask.store.commits import CommitReader
 
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 # Workers have imported Dask when tasks are loaded there; a client registers what it submits.
 if "dask" in sys.modules:
     register()
+
+_PATIENCE_S = 1.0
+# The reason that nothing here mends.
+LOST = "the connection to the cluster is lost"
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +82,7 @@ class RegionHandles:
         return (self.keys is None, [future.key for future in self.futures])
 
     def health(self, within_s: float) -> str | None:
-        """Return why rows are unavailable now; see `giaann_dask.rows.health.find_fault`."""
+        """Return why rows are unavailable now; see `giaann_dask.rows.regions.find_fault`."""
         return None if self.keys is None else find_fault(self.client, self.keys, within_s)
 
     def lost(self) -> bool:
@@ -185,3 +191,73 @@ def submit_placement(client: Client, reader: CommitReader, **where: Any) -> Futu
     """Submit the reading of the placement; further arguments are those of `Client.submit`."""
     place = (str(reader.path), reader.commit)
     return client.submit(open_placement, *place, key=task_key("open_placement", *place), **where)
+
+
+def is_lost(client: Client, regions: RegionKeys) -> bool:
+    """Return whether a client will never have rows of the regions again that it has opened, without asking anybody."""
+    # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
+    return client.status != "running" or not all(key in client.futures for key in _keys(regions))
+
+
+def find_fault(client: Client, regions: RegionKeys, within_s: float) -> str | None:
+    """Return why rows are unavailable, None when every region has a worker that answers.
+
+    Parameters
+    ----------
+    client : Client
+        That has opened the regions and keeps them.
+    regions : RegionKeys
+        Which tasks hold them.
+    within_s : float
+        Seconds for the answers of the scheduler, and again for those of the workers.
+
+    Returns
+    -------
+    str or None
+        The reason, without addresses, so that anybody may read it.
+    """
+    if is_lost(client, regions):
+        return LOST
+    look = asyncio.run_coroutine_threadsafe(_find_problem(client, regions, within_s), client.loop.asyncio_loop)
+    try:
+        return look.result(2 * within_s + _PATIENCE_S)
+    except (TimeoutError, CancelledError):
+        return "the cluster does not answer"
+
+
+async def _find_problem(client: Client, regions: RegionKeys, within_s: float) -> str | None:
+    if client.scheduler is None:
+        return LOST
+    try:
+        having = await asyncio.wait_for(client.scheduler.who_has(keys=_keys(regions)), within_s)
+    except OSError:
+        return "the scheduler does not answer"
+    holders = [[set(having.get(key, ())) for key in its] for its in regions.keys.values()]
+    answering = await _answering(client, {one for its in holders for some in its for one in some}, within_s)
+    without = sum(not all(some & answering for some in its) for its in holders)
+    if without:
+        return f"{without} of {len(holders)} regions of the network are held by no worker that answers"
+    return None
+
+
+def _keys(regions: RegionKeys) -> list[str]:
+    return [key for its in regions.keys.values() for key in its]
+
+
+async def _answering(client: Client, workers: Iterable[str], within_s: float) -> set[str]:
+    """Return which workers answer a question for no rows in time."""
+    asked = sorted(workers)
+    calls = (asyncio.wait_for(_ping(client, worker, within_s), within_s) for worker in asked)
+    failures = await asyncio.gather(*calls, return_exceptions=True)
+    return {worker for worker, failure in zip(asked, failures, strict=True) if failure is None}
+
+
+async def _ping(client: Client, worker: str, within_s: float) -> None:
+    from distributed.core import send_recv
+
+    comm = await client.rpc.connect(worker, timeout=within_s)
+    try:
+        message = {"op": OPERATION, "questions": [], "projection": RowProjection().as_message()}
+        await send_recv(comm, **message, limit=0)
+    finally:
+        client.rpc.reuse(worker, comm)

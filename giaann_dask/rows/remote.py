@@ -21,10 +21,8 @@ import numpy as np
 from giaann_dask.errors import ClusterError
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import LazyModule
-from giaann_dask.rows.cache import RowCache, RowCounter, Rows, RowStatistics
-from giaann_dask.rows.messages import NAME, OPERATION, RowProjection, RowRequest, RowResponse, bounded
-from giaann_dask.rows.row_options import RowOptions
-from giaann_dask.rows.source import RowSource, RunRows, join_row, sum_rows
+from giaann_dask.rows.protocol import NAME, OPERATION, RowOptions, RowProjection, RowRequest, RowResponse, bounded
+from giaann_dask.rows.source import RowCache, RowCounter, Rows, RowSource, RowStatistics, RunRows, join_row, sum_rows
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Row, Run
 
@@ -136,7 +134,7 @@ class RemoteRows(RowSource):
     @property
     def figures(self) -> RowStatistics:
         """Counts of this process so far, over all its tasks."""
-        return self._hot.figures
+        return self._hot.counter.figures
 
     @property
     def snapshot(self) -> str:
@@ -182,7 +180,7 @@ class RemoteRows(RowSource):
 
         Of more than half the cache could keep, as far as rows so far tell, only the first are asked for.
         """
-        seen = self._hot.figures
+        seen = self._hot.counter.figures
         mean = seen.received_bytes // max(seen.rows, 1)
         self._ask(islice(neurons, self._hot.budget // (2 * max(mean, 1))), ahead=True)
 
@@ -297,7 +295,7 @@ class RemoteRows(RowSource):
             local_bytes=nbytes if own else 0,
             retries=retries,
         )
-        for counter in (self._hot, self._counter):
+        for counter in (self._hot.counter, self._counter):
             counter.count(**asdict(figures))
 
     def _by_region(self, neurons: Integers) -> dict[int, Integers]:

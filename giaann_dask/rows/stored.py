@@ -1,24 +1,28 @@
 """Read rows of a commit from the store when they are requested, so that opening costs what is read.
 
-A region is decoded as a whole once its rows have cost as much. `source` has rows of decoded regions.
+A region is decoded as a whole once its rows have cost as much, or the whole commit is opened in the background
+meanwhile, so that the first answer of a server or a batch costs what it reads. `source` has rows of decoded regions.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 from giaann_dask.cluster.regions import open_region, region_places
-from giaann_dask.rows.source import RowSource, join_row
+from giaann_dask.errors import ClusterError
+from giaann_dask.rows.source import RowSource, RunRows, join_row
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.run import Row, Run
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
 
+_LOG = logging.getLogger(__name__)
 # What a row costs besides decoding, in values that could be decoded meanwhile; what reading a region costs, in rows.
 _ROW_VALUES, _REGION_ROWS = 1 << 14, 12
-
-
 # Bytes of decoded frames that a process keeps between prompts on one commit.
 KEPT_BYTES = 64 << 20
 
@@ -116,3 +120,55 @@ class _StoredRegion:
             with reading(f"network {self._reader.path}"):
                 self._rows = [self._reader.rows(identity) for identity in self._place[2]]
         return self._rows
+
+
+def open_in_background(opening: Callable[[], None], what: str) -> threading.Thread:
+    """Start a thread that opens what predictions shall use; an error is logged, as they do not need it.
+
+    Parameters
+    ----------
+    opening : callable
+        Opens it, and puts it in the place of the rows of the store.
+    what : str
+        What is opened, for the log and the name of the thread.
+    """
+
+    def run() -> None:
+        try:
+            opening()
+        # Whatever it is. A client may be closed by one who has got the answers.
+        except Exception as error:
+            level = logging.INFO if isinstance(error, ClusterError) else logging.WARNING
+            _LOG.log(level, "predictions still read rows from the store, its %s cannot be opened: %s", what, error)
+
+    # A daemon, so that a process whose work is done does not wait for what nobody will read.
+    thread = threading.Thread(target=run, name=f"giaann-{what}", daemon=True)
+    thread.start()
+    return thread
+
+
+class OpeningRows(RowSource):
+    """Rows of a commit whose regions are opened in the background.
+
+    Parameters
+    ----------
+    stored : StoredRows
+        Reads rows until then, and on where the regions cannot be opened.
+    open_regions : callable
+        Returns the rows of all regions, the same ones; called in a thread of its own.
+    """
+
+    def __init__(self, stored: StoredRows, open_regions: Callable[[], RunRows]) -> None:
+        self._rows: StoredRows | RunRows = stored
+        self._opening = open_in_background(lambda: self._replace(open_regions()), "regions")
+
+    def _replace(self, rows: RunRows) -> None:
+        self._rows = rows
+
+    def row(self, neuron: int) -> Row | None:
+        """Return the row of a neuron, or None without connections; see `RowSource.row`."""
+        return self._rows.row(neuron)
+
+    def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
+        """Return the rows of distinct neurons by neuron, as `row` does."""
+        return self._rows.rows(neurons)

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.device import download_arrays, torch, upload_arrays, without_gradients
 from giaann_dask.keys import Integers
-from giaann_dask.runs.pair_tables import PairRule, PairTable, distinct, edges_of, require_sums_fit, width
+from giaann_dask.runs.pair_tables import PAIRS, PairRule, PairTable, distinct, edges_of, width
+from giaann_dask.runs.run import pointer_of, require_fits
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets
 from giaann_dask.spec import BRANCH_BITS
 
@@ -68,7 +69,7 @@ class PairSums:
 
     def blocks(self) -> Iterator[TargetBlock]:
         """Yield the sums in blocks of rows, at least one, as `giaann_dask.runs.pair_tables.sum_pairs` does."""
-        pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.row_targets, dtype=np.int64)])
+        pointer = pointer_of(self.row_targets)
         edges = edges_of(pointer, _BLOCK, len(pointer))
         branch, changed = (1 << self.branch_bits) - 1, 0
         for first, end in pairwise(edges.tolist() if len(edges) > 1 else [0, 0]):
@@ -208,7 +209,7 @@ def _sum_piece(
     strength = _sum_groups(gains, begins)
     if count * int(increments.max()) > np.iinfo(np.int64).max:
         upper = _sum_groups(gains >> _HALF, begins) + (_sum_groups(gains & ((1 << _HALF) - 1), begins) >> _HALF)
-        require_sums_fit(int(upper.max()) < 1 << (63 - _HALF))
+        require_fits(int(upper.max()) < 1 << (63 - _HALF), PAIRS)
     target, starts = _distinct(key >> layout.segments)
     segments = _sum_groups(1 << (key & ((1 << layout.segments) - 1)), starts)
     change = strength.diff(prepend=strength[:1])

@@ -4,45 +4,30 @@ Any number of runs are merged in one pass, in blocks of rows that fit a processo
 tables at a time are merged by two pointers: rows that only one side has are copied, and rows that both have are
 merged by target key, with their strengths added as 64-bit integers. So the result does not depend on the order or the
 grouping of the runs. Runs are compacted by the logarithmic method. `summing` adds runs that
-are packed again, and `counting` counts connections without merging.
+are packed again, and counts connections without merging.
 
 The arrays of a run may be read-only, as those deserialised from network messages are.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled, jit_inner
-from giaann_dask.runs.run import Run, narrow_strength, readable
+from giaann_dask.runs.packing import PackedRun, unpack
+from giaann_dask.runs.run import Run, fold_smallest, narrow_strength, readable, require_fits
 
 # Connections that are merged in one go: with their sums they fit into a processor's second-level cache.
 _BLOCK = 1 << 16
 Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.signedinteger[Any]]]
 
-
-class EncodedRun(Protocol):
-    """A run in some form, or a reference to one."""
-
-    @property
-    def rows(self) -> int:
-        """Number of source neurons."""
-
-    def __len__(self) -> int:
-        """Return the number of connections."""
-
-
-Encoded = TypeVar("Encoded", bound=EncodedRun)
 
 _WIDE = nb.types.Array(nb.int64, 1, "C", readonly=True)
 _NARROW = nb.types.Array(nb.int32, 1, "C", readonly=True)
@@ -53,12 +38,12 @@ _RESULT_64 = nb.types.UniTuple(_OUTPUT, 4)
 _RESULT_32 = nb.types.Tuple((_OUTPUT, _OUTPUT, _OUTPUT, nb.types.Array(nb.int32, 1, "C")))
 
 
-def merge_runs(runs: Sequence[Run]) -> Run:
-    """Return the sum of runs.
+def merge_runs(runs: Sequence[Run | PackedRun]) -> Run:
+    """Return the sum of runs; of packed ones, only two are decoded at a time.
 
     Parameters
     ----------
-    runs : sequence of Run
+    runs : sequence of Run or PackedRun
         Any number of them, in any order; they are not changed.
 
     Returns
@@ -78,52 +63,20 @@ def merge_runs(runs: Sequence[Run]) -> Run:
     >>> merge_runs([one, Run.empty(), one]).strength
     array([20, 40], dtype=int32)
     """
-    return merge_encoded(runs, _as_it_is)
-
-
-def merge_encoded(runs: Sequence[Encoded], decode: Callable[[Encoded], Run]) -> Run:
-    """Return the sum of runs that may take less memory in another form: only two of these are decoded at a time.
-
-    Parameters
-    ----------
-    runs : sequence
-        As for `merge_runs`, decoded or in any form that has their length and their number of ``rows``.
-    decode : callable
-        Returns the run of any of them.
-
-    Raises
-    ------
-    StrengthOverflowError
-        If a sum does not fit into 64 bits.
-    """
     if len(runs) == 1:
-        return decode(runs[0])
-    decoded = _decode_some(runs, decode)
-    if len(decoded) < 2:
-        return decoded[0] if decoded else Run.empty()
-    return _join(_merge_by_blocks(decoded), decoded)
+        return _decoded(runs[0])
+    filled = [run for run in runs if run.rows]
+    parts = [run for run in filled if isinstance(run, Run)]
+    packed: list[Run | PackedRun] = [run for run in filled if isinstance(run, PackedRun)]
+    if packed:
+        parts.append(_decoded(fold_smallest(packed, len, lambda *both: merge_runs([*map(_decoded, both)]))))
+    if len(parts) < 2:
+        return parts[0] if parts else Run.empty()
+    return _join(_merge_by_blocks(parts), parts)
 
 
-def _decode_some(runs: Sequence[Encoded], decode: Callable[[Encoded], Run]) -> list[Run]:
-    """Return decoded runs with the same sum: those that are decoded, and the sum of the others."""
-    decoded: list[Run] = [run for run in runs if isinstance(run, Run) and run.rows]
-    # The two smallest runs are always merged next, which rewrites as few connections as possible.
-    heap: list[tuple[int, int, Any]] = [
-        (len(run), number, partial(decode, run))
-        for number, run in enumerate(runs)
-        if run.rows and not isinstance(run, Run)
-    ]
-    heapq.heapify(heap)
-    number = len(runs)
-    while len(heap) > 1:
-        merged = merge_runs([heapq.heappop(heap)[2](), heapq.heappop(heap)[2]()])
-        heapq.heappush(heap, (len(merged), number, partial(_as_it_is, merged)))
-        number += 1
-    return [*decoded, *(read() for _, _, read in heap)]
-
-
-def _as_it_is(run: Run) -> Run:
-    return run
+def _decoded(run: Run | PackedRun) -> Run:
+    return unpack(run) if isinstance(run, PackedRun) else run
 
 
 def _join(blocks: Iterable[Run], runs: Sequence[Run]) -> Run:
@@ -162,7 +115,7 @@ def _merge_by_blocks(runs: Sequence[Run]) -> Iterator[Run]:
             for run, ends in zip(runs, cuts, strict=True)
             if ends[block] < ends[block + 1]
         ]
-        source, pointer, target, strength = _merge_pieces(pieces or [_table(runs[0], 0, 0)])
+        source, pointer, target, strength = fold_smallest(pieces or [_table(runs[0], 0, 0)], _connections, _merge_two)
         first, end = int(pointer[0]), int(pointer[-1])
         yield Run(
             source,
@@ -215,31 +168,18 @@ def _table(run: Run, begin: int = 0, end: int | None = None) -> Table:
     )
 
 
-def _merge_pieces(pieces: list[Table]) -> Table:
-    """Return the sum of tables of one width, the two smallest first."""
-    heap = [(int(piece[1][-1] - piece[1][0]), number, piece) for number, piece in enumerate(pieces)]
-    heapq.heapify(heap)
-    number = len(heap)
-    while len(heap) > 1:
-        (size_1, _, first), (size_2, _, second) = heapq.heappop(heap), heapq.heappop(heap)
-        merged = _merge_two(first, second, size_1 + size_2)
-        heapq.heappush(heap, (int(merged[1][-1]), number, merged))
-        number += 1
-    return heap[0][2]
+def _connections(table: Table) -> int:
+    return int(table[1][-1] - table[1][0])
 
 
-def _merge_two(first: Table, second: Table, size: int) -> Table:
-    """Return the sum of two tables, which have so many connections."""
+def _merge_two(first: Table, second: Table) -> Table:
+    """Return the sum of two tables of one width."""
+    size = _connections(first) + _connections(second)
     rows = len(first[0]) + len(second[0])
     source, pointer, target = (np.empty(length, np.int64) for length in (rows, rows + 1, size))
     strength = np.empty(size, first[3].dtype)
     rows, intact = _merge_tables(first, second, (source, pointer, target, strength))
-    if not intact:
-        raise StrengthOverflowError(
-            "adding two runs makes a strength of more than 64 bits",
-            f"sums up to {np.iinfo(np.int64).max}",
-            "train a new network, in Python with fewer strength_bits",
-        )
+    require_fits(intact)
     used = pointer[rows]
     return readable(source[:rows]), readable(pointer[: rows + 1]), readable(target[:used]), readable(strength[:used])
 

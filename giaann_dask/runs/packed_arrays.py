@@ -44,7 +44,6 @@ _SKIPPABLE = struct.Struct("<II")
 _SIZES = struct.Struct("<II")
 _FOOTER = struct.Struct("<IBI")
 _SKIPPABLE_MAGIC, _SEEKABLE_MAGIC = 0x184D2A5E, 0x8F92EAB1
-_FRAME_MAGIC = 0xFD2FB528
 # Values of a chunk at most: many times as many as any version wrote.
 _MOST_VALUES = 1 << 24
 
@@ -194,6 +193,10 @@ class ArrayLayout(NamedTuple):
         begins = (number * self.chunk + begin for number in range(self.chunks) for begin in inside)
         return [begin for begin in begins if begin < self.length]
 
+    def begin_of(self, number: int, frame: int) -> int:
+        """Return the place at which a frame of a chunk begins."""
+        return number * self.chunk + frame * self.frame
+
     def frame_of(self, place: int) -> tuple[int, int]:
         """Return the number of the frame that has a value, of all frames in order, and where that frame begins."""
         number, inside = divmod(place, self.chunk)
@@ -236,38 +239,10 @@ def read_layout(name: str, entries: Mapping[str, bytes]) -> ArrayLayout:
     return layout
 
 
-def read_layouts(read: ReadEntries, names: Sequence[str]) -> tuple[Mapping[str, bytes], list[ArrayLayout]]:
-    """Return the stored metadata of arrays, and the layouts in it; see `read_layout`."""
-    entries = read([f"{name}/zarr.json" for name in names])
-    return entries, [read_layout(name, entries) for name in names]
-
-
-def first_entries(names: Sequence[str]) -> list[str]:
-    """Return the keys of the metadata and the first chunks of arrays; those of a small run have no other chunks."""
-    return [f"{name}/{entry}" for name in names for entry in ("zarr.json", "c/0")]
-
-
-def read_arrays(
-    read: ReadEntries, names: Sequence[str], first: Mapping[str, bytes] | None = None
-) -> Mapping[str, bytes]:
-    """Return the stored metadata and all chunks of arrays, with the `first_entries` if they are read already.
-
-    See `read_layout`.
-    """
-    first = read(first_entries(names)) if first is None else first
-    layouts = [read_layout(name, first) for name in names]
-    more = [layout.entry(number) for layout in layouts for number in range(1, layout.chunks)]
-    return {**first, **read(more)} if more else first
-
-
-def decode_array(name: str, entries: Mapping[str, bytes]) -> tuple[npt.NDArray[Any], int]:
-    """Return the values of one array, and how many entries it has."""
-    layout = read_layout(name, entries)
-    # More chunks than entries cannot be; the limit keeps a damaged length from running away.
-    chunks = [decode_chunk(layout, number, entries) for number in range(min(layout.chunks, len(entries)))]
-    values = np.concatenate(chunks) if len(chunks) > 1 else (chunks or [np.zeros(0, layout.dtype)])[0]
-    require_intact(len(values) >= layout.length, f"{name} of a run has {len(values)} values", f"{layout.length}")
-    return values[: layout.length], 1 + len(chunks)
+def decode_array(layout: ArrayLayout, entries: Mapping[str, bytes]) -> npt.NDArray[Any]:
+    """Return the values of one array."""
+    chunks = [decode_chunk(layout, number, entries) for number in range(layout.chunks)]
+    return np.concatenate([np.zeros(0, layout.dtype), *chunks])[: layout.length]
 
 
 def decode_chunk(layout: ArrayLayout, number: int, entries: Mapping[str, bytes]) -> npt.NDArray[Any]:
@@ -341,55 +316,13 @@ def _intact_chunk(layout: ArrayLayout, number: int, entries: Mapping[str, bytes]
 
 def _decode(layout: ArrayLayout, number: int, encoded: memoryview, values: int) -> npt.NDArray[Any]:
     """Return so many values of a compressed chunk or frame."""
-    key, size = layout.entry(number), values * layout.dtype.itemsize
+    decoded = np.zeros(values, layout.dtype)
     try:
-        # Before memory is taken for what little can be made to decompress to.
-        found = _content_bytes(encoded)
-        decoded = _CODEC.decode(encoded) if found == size else b""
+        # So little can be made to decompress to no more.
+        _CODEC.decode(encoded, decoded)
     except (RuntimeError, ValueError) as error:
-        raise damage(f"chunk {key} of a run does not decode: {error}") from error
-    require_intact(found == size, f"chunk {key} of a run has {found} bytes", f"{size}")
-    return np.frombuffer(decoded, layout.dtype)
-
-
-def _content_bytes(encoded: memoryview) -> int:
-    """Return the bytes that Zstandard frames decompress to as their headers say, which decompressing enforces.
-
-    Raises
-    ------
-    ValueError
-        If these are no such frames, or a header does not say it.
-    """
-    total = at = 0
-
-    def number(begin: int, width: int) -> int:
-        if begin + width > len(encoded):
-            raise ValueError("a frame is cut short")
-        return int.from_bytes(encoded[begin : begin + width], "little")
-
-    while at < len(encoded):
-        magic, at = number(at, 4), at + 4
-        if magic & ~0xF == _SKIPPABLE_MAGIC & ~0xF:
-            at += 4 + number(at, 4)
-            continue
-        if magic != _FRAME_MAGIC:
-            raise ValueError("no frame of Zstandard")
-        descriptor = number(at, 1)
-        single, dictionary, checksum = descriptor >> 5 & 1, (0, 1, 2, 4)[descriptor & 3], descriptor >> 2 & 1
-        width = (single, 2, 4, 8)[descriptor >> 6]
-        at += 1 + (1 - single) + dictionary
-        if not width:
-            raise ValueError("a frame of unknown size")
-        total, at = total + number(at, width) + (256 if width == 2 else 0), at + width
-        last = 0
-        while not last:
-            block = number(at, 3)
-            last, repeats, size = block & 1, (block >> 1 & 3) == 1, block >> 3
-            at += 3 + (1 if repeats else size)
-        at += 4 * checksum
-    if at > len(encoded):
-        raise ValueError("a frame is cut short")
-    return total
+        raise damage(f"chunk {layout.entry(number)} of a run does not decode: {error}") from error
+    return decoded
 
 
 def group_metadata(header: dict[str, int]) -> dict[str, Any]:

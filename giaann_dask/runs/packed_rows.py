@@ -17,28 +17,22 @@ import numpy.typing as npt
 from giaann_dask.keys import Integers, pack_neuron, unpack_neuron
 from giaann_dask.runs.packed_arrays import (
     GROUP_KEY,
-    ArrayLayout,
     ReadEntries,
     decode_array,
     decode_frames,
-    first_entries,
     has_gaps,
-    read_arrays,
     read_header,
     read_layout,
-    read_layouts,
     require_intact,
 )
-from giaann_dask.runs.packing import FRAMINGS, RUN_ARRAYS, TARGET_ARRAYS, decode_targets, target_key
-from giaann_dask.runs.run import Run, join_ranges
+from giaann_dask.runs.packing import FRAMINGS, ROW_ARRAYS, RUN_ARRAYS, TARGET_ARRAYS, decode_targets, target_key
+from giaann_dask.runs.run import Run, join_ranges, pointer_of
 
 # Bytes of decoded frames that a reader keeps for further rows: those of some rows, a small part of a region.
 _KEPT_BYTES = 8 << 20
 Segments: TypeAlias = npt.NDArray[np.uint32]
 # An array, one of its chunks, and one of the frames of that.
 _Frame: TypeAlias = tuple[str, int, int]
-
-_SOURCE_ARRAYS = ("source_column", "source_feature")
 
 
 def read_sources(read: ReadEntries) -> Integers:
@@ -47,11 +41,9 @@ def read_sources(read: ReadEntries) -> Integers:
     Raises
     ------
     StoreDamagedError
-        If they cannot be read.
+        As `RowReader`.
     """
-    column, feature = _decoded(read, _SOURCE_ARRAYS)
-    require_intact(len(column) == len(feature), "the rows of a run contradict each other")
-    return pack_neuron(column, feature)
+    return RowReader(read).sources()
 
 
 def read_rows(read: ReadEntries, wanted: Integers) -> tuple[Integers, Integers, Integers, Segments]:
@@ -76,20 +68,14 @@ def read_rows(read: ReadEntries, wanted: Integers) -> tuple[Integers, Integers, 
     Raises
     ------
     StoreDamagedError
-        As far as the arrays show it that are needed.
+        As `RowReader`.
     """
-    names = (*_SOURCE_ARRAYS, "row_targets")
-    first = read([*first_entries(names), *(f"{name}/zarr.json" for name in TARGET_ARRAYS)])
-    entries = read_arrays(read, names, first)
-    column, feature, counts = (decode_array(name, entries)[0] for name in names)
-    require_intact(len(column) == len(feature) == len(counts), "the rows of a run contradict each other")
-    source, row_targets = pack_neuron(column, feature), counts.astype(np.int64)
+    reader = RowReader(read)
+    source, row_targets = reader.rows()
     rows = np.flatnonzero(among(source, wanted))
-    lengths, begins = row_targets[rows], (np.cumsum(row_targets) - row_targets)[rows]
-    pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    layouts = [read_layout(name, first) for name in TARGET_ARRAYS]
-    *fields, segments = _values_at(read, layouts, join_ranges(begins, lengths))
-    return source[rows], pointer, target_key(*fields), segments.astype(np.uint32)
+    begins = pointer_of(row_targets)[rows]
+    *fields, segments = reader.values_at(TARGET_ARRAYS, join_ranges(begins, row_targets[rows]))
+    return source[rows], pointer_of(row_targets[rows]), target_key(*fields), segments.astype(np.uint32)
 
 
 class RowReader:
@@ -119,10 +105,11 @@ class RowReader:
 
     def __init__(self, read: ReadEntries) -> None:
         self._read = read
-        header = read_header(read([GROUP_KEY]))
+        metadata = read([GROUP_KEY, *(f"{name}/zarr.json" for name in RUN_ARRAYS)])
+        header = read_header(metadata)
         self._strength = np.int32 if header["strength_bits"] == 32 else np.int64
         self._gaps = has_gaps(header)
-        self._layouts = dict(zip(RUN_ARRAYS, read_layouts(read, RUN_ARRAYS)[1], strict=True))
+        self._layouts = {name: read_layout(name, metadata) for name in RUN_ARRAYS}
         column, feature, counts, segments = (self._layouts[name] for name in FRAMINGS)
         for name, framing in FRAMINGS.items():
             require_intact(self._layouts[name].summary is framing.summary, f"{name} of a run has other summaries")
@@ -174,15 +161,26 @@ class RowReader:
         """Number of all values of the run."""
         return sum(layout.length for layout in self._layouts.values())
 
-    @property
-    def source(self) -> Integers:
-        """Source neurons, ascending; int64, shape ``(rows,)``; read when they are requested."""
-        return pack_neuron(*_decoded(self._read, _SOURCE_ARRAYS))
+    def rows(self) -> tuple[Integers, Integers]:
+        """Read the source neurons, ascending, and their numbers of distinct targets; int64, shape ``(rows,)`` each."""
+        column, feature, counts = self._whole(ROW_ARRAYS)
+        return pack_neuron(column, feature), counts.astype(np.int64)
 
-    @property
-    def row_targets(self) -> Integers:
-        """Numbers of distinct targets of the sources; int64, shape ``(rows,)``; read when they are requested."""
-        return _decoded(self._read, ["row_targets"])[0].astype(np.int64)
+    def sources(self) -> Integers:
+        """Read the source neurons alone."""
+        return pack_neuron(*self._whole(ROW_ARRAYS[:2]))
+
+    def values_at(self, names: Sequence[str], places: Integers) -> list[npt.NDArray[Any]]:
+        """Return the values of arrays of one length at ascending places, decoding only the frames that have them."""
+        needed = [self._frames_at(name, places) for name in names]
+        found = self._decode(frame for frames in needed for frame, _ in frames)
+        values = []
+        for name, frames in zip(names, needed, strict=True):
+            layout = self._layouts[name]
+            values.append(np.empty(len(places), layout.dtype))
+            for frame, part in frames:
+                values[-1][part] = found[frame][places[part] - layout.begin_of(*frame[1:])]
+        return values
 
     def release(self) -> None:
         """Let decoded frames go; what is needed of them again is read again."""
@@ -196,8 +194,7 @@ class RowReader:
             return self._begins[frame]
         begin, end = self._begins[frame - 1 : frame + 1]
         # Numbers of targets are read with the sources, whose rows they belong to.
-        names = (*_SOURCE_ARRAYS, "row_targets")
-        sources, features, _ = self._values([(name, begin, end) for name in names])
+        sources, features, _ = self._values([(name, begin, end) for name in ROW_ARRAYS])
         column, feature = (int(part) for part in unpack_neuron(neuron))
         rows = slice(*(_place(sources, column + more) for more in (0, 1)))
         return begin + int(rows.start) + _place(features[rows], feature)
@@ -205,7 +202,7 @@ class RowReader:
     def _rows(self, rows: slice) -> tuple[Integers, Integers, int]:
         """Return sources and numbers of targets of some rows, and the number of targets before them."""
         frame, first = self._layouts["row_targets"].frame_of(rows.start)
-        parts = [(name, rows.start, rows.stop) for name in _SOURCE_ARRAYS]
+        parts = [(name, rows.start, rows.stop) for name in ROW_ARRAYS[:2]]
         column, feature, counts = self._values([*parts, ("row_targets", first, rows.stop)])
         counts, before = counts.astype(np.int64), rows.start - first
         return pack_neuron(column, feature), counts[before:], self._targets[frame] + int(counts[:before].sum())
@@ -217,8 +214,7 @@ class RowReader:
         values = []
         for (name, begin, end), frames in zip(parts, needed, strict=True):
             layout = self._layouts[name]
-            _, number, frame = frames[0] if frames else (name, 0, 0)
-            first = number * layout.chunk + frame * layout.frame
+            first = layout.begin_of(*frames[0][1:]) if frames else 0
             arrays = [found[each] for each in frames]
             joined = arrays[0] if len(arrays) == 1 else np.concatenate([np.zeros(0, layout.dtype), *arrays])
             values.append(joined[begin - first : end - first])
@@ -236,6 +232,22 @@ class RowReader:
             frames.append((name, number, frame))
             begin = number * layout.chunk + min((frame + 1) * layout.frame, layout.chunk)
         return frames
+
+    def _frames_at(self, name: str, places: Integers) -> list[tuple[_Frame, slice]]:
+        """Return the frames of an array that have values at ascending places, and which of the places each has."""
+        layout = self._layouts[name]
+        end = int(places[-1]) + 1 if len(places) else 0
+        require_intact(end <= layout.length, f"{name} of a run has {layout.length} values", f"{end} or more")
+        chunk, inside = np.divmod(places, layout.chunk)
+        frame = inside // layout.frame
+        begins = np.flatnonzero(np.diff(chunk, prepend=-1) | np.diff(frame, prepend=-1))
+        parts = pairwise([*begins.tolist(), len(places)])
+        return [((name, int(chunk[begin]), int(frame[begin])), slice(begin, end)) for begin, end in parts]
+
+    def _whole(self, names: Sequence[str]) -> list[npt.NDArray[Any]]:
+        layouts = [self._layouts[name] for name in names]
+        entries = self._read([layout.entry(number) for layout in layouts for number in range(layout.chunks)])
+        return [decode_array(layout, entries) for layout in layouts]
 
     def _decode(self, wanted: Iterable[_Frame]) -> dict[_Frame, npt.NDArray[Any]]:
         """Return frames by name, those that are kept and those that are read now."""
@@ -279,38 +291,3 @@ def among(values: Integers, sorted_values: Integers) -> npt.NDArray[np.bool_]:
         return np.zeros(len(values), np.bool_)
     places = np.searchsorted(sorted_values, values)
     return np.equal(sorted_values[np.minimum(places, len(sorted_values) - 1)], values)
-
-
-def _decoded(read: ReadEntries, names: Sequence[str]) -> list[npt.NDArray[Any]]:
-    """Return whole arrays of a run."""
-    entries = read_arrays(read, names)
-    return [decode_array(name, entries)[0] for name in names]
-
-
-def _values_at(read: ReadEntries, layouts: Sequence[ArrayLayout], places: Integers) -> list[npt.NDArray[Any]]:
-    """Return the values of arrays of one length at ascending places, decoding only the frames that have them."""
-    needed = [_frames_at(layout, places) for layout in layouts]
-    wanted = [layout.entry(each) for layout, chunks in zip(layouts, needed, strict=True) for each in chunks]
-    entries = read(wanted) if wanted else {}
-    found = []
-    for layout, chunks in zip(layouts, needed, strict=True):
-        values = np.empty(len(places), layout.dtype)
-        for number, parts in chunks.items():
-            frames = decode_frames(layout, number, entries, [frame for frame, _ in parts])
-            for (frame, part), decoded in zip(parts, frames, strict=True):
-                values[part] = decoded[places[part] - number * layout.chunk - frame * layout.frame]
-        found.append(values)
-    return found
-
-
-def _frames_at(layout: ArrayLayout, places: Integers) -> dict[int, list[tuple[int, slice]]]:
-    """Return the chunks of an array that have some ascending places, with their frames and which places each has."""
-    end = int(places[-1]) + 1 if len(places) else 0
-    require_intact(end <= layout.length, f"{layout.name} of a run has {layout.length} values", f"{end} or more")
-    chunk, inside = np.divmod(places, layout.chunk)
-    frame = inside // layout.frame
-    begins = np.flatnonzero(np.diff(chunk, prepend=-1) | np.diff(frame, prepend=-1))
-    found: dict[int, list[tuple[int, slice]]] = {}
-    for begin, end in pairwise([*begins.tolist(), len(places)]):
-        found.setdefault(int(chunk[begin]), []).append((int(frame[begin]), slice(begin, end)))
-    return found

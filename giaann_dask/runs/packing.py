@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,39 +49,27 @@ from giaann_dask.runs.packed_arrays import (
     FrameSummary,
     Framing,
     ReadEntries,
-    damage,
-    decode_array,
     decode_chunk,
     encode_array,
-    first_entries,
     group_metadata,
     has_gaps,
-    read_arrays,
     read_header,
     read_layout,
     require_intact,
     to_json,
 )
-from giaann_dask.runs.run import Run, rows_between
-from giaann_dask.spec import (
-    BRANCH_BITS,
-    FEATURE_BITS,
-    MAXIMUM_BRANCHES,
-    MAXIMUM_CONCEPTS,
-    MAXIMUM_FEATURES,
-    MAXIMUM_SEGMENTS,
-)
+from giaann_dask.runs.run import RegionTables, Run, pointer_of, row_blocks, rows_between
+from giaann_dask.spec import BRANCH_BITS, MAXIMUM_BRANCHES, MAXIMUM_CONCEPTS, MAXIMUM_FEATURES, MAXIMUM_SEGMENTS
 
 if TYPE_CHECKING:
     from giaann_dask.runs.target_sets import TargetBlock, TargetSets
 
 
 CHUNK = 262_144
-# Values that are computed in one go, so that they stay in the processor's caches.
-_BLOCK = 1 << 15
 # Connections, or targets, of the rows that are packed or restored in one go: new memory costs more than this work.
 _ROW_BLOCK = 1 << 16
-# What a target is, without its strengths.
+# What a row is, and what a target is without its strengths.
+ROW_ARRAYS = ("source_column", "source_feature", "row_targets")
 TARGET_ARRAYS = ("target_column", "target_feature", "target_branch", "target_segments")
 _LIMITS = {
     "source_column": MAXIMUM_CONCEPTS,
@@ -104,7 +92,6 @@ FRAMINGS = {
 }
 # The arrays of a table of a run.
 RUN_ARRAYS = tuple(_LIMITS)
-_ROW_ARRAYS = ("source_column", "source_feature", "row_targets")
 
 
 @register_arrays
@@ -158,11 +145,14 @@ class PackedRun:
         StoreDamagedError, StoreFormatError
             As `from_entries`, or if metadata of an array are missing or damaged.
         """
-        first = read([GROUP_KEY, *first_entries(RUN_ARRAYS)])
+        # A small run has no other chunks.
+        first = read([GROUP_KEY, *(f"{name}/{entry}" for name in RUN_ARRAYS for entry in ("zarr.json", "c/0"))])
         if GROUP_KEY not in first:
             return None
         read_header(first)
-        entries = read_arrays(read, RUN_ARRAYS, first)
+        layouts = [read_layout(name, first) for name in RUN_ARRAYS]
+        more = [layout.entry(number) for layout in layouts for number in range(1, layout.chunks)]
+        entries = {**first, **read(more)} if more else first
         return cls.from_entries({name: entries[name] for name in sorted(entries)})
 
     def __len__(self) -> int:
@@ -174,22 +164,10 @@ class PackedRun:
         return {name: self.entries[name] for name in names if name in self.entries}
 
 
-class PackedRegionRun(NamedTuple):
-    """The tables of a region's run in packed form (see `giaann_dask.runs.run.RegionRun`)."""
+class PackedRegionRun(RegionTables[PackedRun, PackedRun]):
+    """Packed tables of a run of one region."""
 
-    connections: PackedRun
-    neurons: PackedRun
-    postings: PackedRun | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tables."""
-        return self.connections.nbytes + self.neurons.nbytes + self.index_bytes
-
-    @property
-    def index_bytes(self) -> int:
-        """Bytes of the postings; 0 where there are none."""
-        return self.postings.nbytes if self.postings is not None and len(self.postings) else 0
+    __slots__ = ()
 
 
 def pack(run: Run, chunk: int = CHUNK, *, gaps: bool = False) -> PackedRun:
@@ -215,7 +193,8 @@ def pack(run: Run, chunk: int = CHUNK, *, gaps: bool = False) -> PackedRun:
     >>> packed.connections, unpack(packed).strength
     (2, array([7, 9], dtype=int32))
     """
-    return pack_blocks(_row_blocks(run), chunk, gaps=gaps)
+    blocks = [rows_between(run, *rows) for rows in row_blocks(run.pointer, _ROW_BLOCK)]
+    return pack_blocks(blocks or [run], chunk, gaps=gaps)
 
 
 def pack_blocks(blocks: Iterable[Run], chunk: int = CHUNK, *, gaps: bool = False) -> PackedRun:
@@ -268,48 +247,12 @@ def unpack(packed: PackedRun) -> Run:
     StoreFormatError
         If the run is of another format version.
     """
-    return _restore(*decode_arrays(packed))
+    from giaann_dask.runs.target_sets import fill_run
 
-
-def decode_arrays(packed: PackedRun) -> tuple[dict[str, npt.NDArray[Any]], Mapping[str, int]]:
-    """Return the arrays of a run as narrow as they are stored, and its header.
-
-    Raises
-    ------
-    StoreDamagedError, StoreFormatError
-        As `unpack`, as far as the lengths and the largest values of the arrays show it.
-    """
-    layouts, header = _checked_layouts(packed)
-    arrays = {name: decode_array(name, packed.entries)[0] for name in layouts}
-    for name, array in arrays.items():
-        _check_values(name, array)
-    return arrays, header
-
-
-def _checked_layouts(packed: PackedRun) -> tuple[dict[str, ArrayLayout], Mapping[str, int]]:
-    """Return the layouts of the arrays of a run, whose lengths agree, and its header."""
-    header = read_header(packed.entries)
-    layouts = {name: read_layout(name, packed.entries) for name in _LIMITS}
-    used = 1 + sum(1 + layout.chunks for layout in layouts.values())
-    require_intact(used == len(packed.entries), f"a run has {len(packed.entries)} entries", f"{used}")
-    rows, targets = layouts["source_column"].length, layouts["target_column"].length
-    found = (rows, targets + layouts["strength_change"].length)
-    require_intact(found == (header["rows"], header["connections"]), f"a run has {found} rows and connections")
-    for name in ("source_feature", "row_targets"):
-        require_intact(layouts[name].length == rows, f"{name} of a run has {layouts[name].length} values", f"{rows}")
-    for name in ("target_feature", "target_branch", "target_segments", "strength"):
-        length = layouts[name].length
-        require_intact(length == targets, f"{name} of a run has {length} values", f"{targets}")
-    return layouts, header
-
-
-def _check_values(name: str, values: npt.NDArray[Any]) -> None:
-    """Check that no value of an array of a run is too large."""
-    if np.iinfo(values.dtype).max >= _LIMITS[name]:
-        largest = int(values.max(initial=0))
-        require_intact(
-            largest < _LIMITS[name], f"{name} of a run has the value {largest}", f"less than {_LIMITS[name]}"
-        )
+    reader = BlockReader(packed)
+    run = fill_run(reader.blocks(_ROW_BLOCK), packed.rows, packed.connections, reader.bits)
+    reader.finish()
+    return run
 
 
 class BlockReader:
@@ -322,6 +265,15 @@ class BlockReader:
     packed : PackedRun
         What `pack` returned, here or in another process.
 
+    Attributes
+    ----------
+    source, row_targets : ndarray
+        Source neuron keys, ascending, and the number of distinct targets of each; int64, shape ``(rows,)``.
+    bits : int
+        Width of the strengths, 32 or 64.
+    gaps : bool
+        Whether targets are differences within their row.
+
     Raises
     ------
     StoreDamagedError, StoreFormatError
@@ -329,16 +281,29 @@ class BlockReader:
     """
 
     def __init__(self, packed: PackedRun) -> None:
-        layouts, header = _checked_layouts(packed)
-        self._bits, self._gaps = header["strength_bits"], has_gaps(header)
-        rows = {name: _Values(layouts[name], packed.entries).take(header["rows"]) for name in _ROW_ARRAYS}
-        self.source = pack_neuron(rows["source_column"], rows["source_feature"])
-        self.row_targets = rows["row_targets"].astype(np.int64)
+        header = read_header(packed.entries)
+        layouts = {name: read_layout(name, packed.entries) for name in RUN_ARRAYS}
+        _check_lengths(layouts, header, len(packed.entries))
+        self.bits, self.gaps = header["strength_bits"], has_gaps(header)
+        self._values = {name: _Values(layout, packed.entries) for name, layout in layouts.items()}
+        column, feature, counts = (self.rest(name) for name in ROW_ARRAYS)
+        self.source, self.row_targets = pack_neuron(column, feature), counts.astype(np.int64)
+        require_intact(bool(np.all(self.source[1:] > self.source[:-1])), "the source neurons of a run do not ascend")
         targets = layouts["target_column"].length
-        intact = bool(np.all(self.source[1:] > self.source[:-1])) and int(self.row_targets.max(initial=0)) <= targets
-        require_intact(intact and int(self.row_targets.sum()) == targets, "the rows of a run contradict each other")
-        self._values = {name: _Values(layouts[name], packed.entries) for name in _LIMITS if name not in _ROW_ARRAYS}
+        # Also keeps the sum from overflowing.
+        intact = int(self.row_targets.max(initial=0)) <= targets and int(self.row_targets.sum()) == targets
+        require_intact(intact, "the rows of a run contradict each other")
         self._taken = 0
+
+    def blocks(self, targets: int, end: int | None = None) -> Iterator[TargetBlock]:
+        """Yield the rows up to one, by default all that are left, in blocks of about so many targets."""
+        for first, last in row_blocks(pointer_of(self.row_targets), targets, self._taken, end):
+            yield self.take(last - first)
+
+    def rest(self, name: str) -> npt.NDArray[Any]:
+        """Return what has not been taken of an array."""
+        values = self._values[name]
+        return values.take(values.left)
 
     def take(self, rows: int) -> TargetBlock:
         """Return the next rows; targets and strengths that contradict each other are not noticed.
@@ -357,22 +322,8 @@ class BlockReader:
         *fields, segments, strength = (self._values[name].take(targets) for name in (*TARGET_ARRAYS, "strength"))
         further = int(np.bitwise_count(segments).sum(dtype=np.int64)) - targets
         change = self._values["strength_change"].take(further)
-        sets = decode_targets(row_targets, fields, (segments, strength, change), gaps=self._gaps)
-        return TargetBlock(self.source[part], sets, self._bits)
-
-    def skip(self, rows: int) -> None:
-        """Leave out the next rows, decoding hardly more of them than their segments."""
-        part = slice(self._taken, self._taken + rows)
-        self._taken = part.stop
-        left = targets = int(self.row_targets[part].sum())
-        changes = -targets
-        while left:
-            segments = self._values["target_segments"].take(min(left, CHUNK))
-            changes += int(np.bitwise_count(segments).sum(dtype=np.int64))
-            left -= len(segments)
-        self._values["strength_change"].skip(changes)
-        for name in ("target_column", "target_feature", "target_branch", "strength"):
-            self._values[name].skip(targets)
+        sets = decode_targets(row_targets, fields, (segments, strength, change), gaps=self.gaps)
+        return TargetBlock(self.source[part], sets, self.bits)
 
     def finish(self) -> None:
         """Check that all has been taken.
@@ -386,22 +337,25 @@ class BlockReader:
         require_intact(not left, f"a run has {left} values of no row")
 
 
+def _check_lengths(layouts: Mapping[str, ArrayLayout], header: Mapping[str, int], entries: int) -> None:
+    """Check that the numbers of values of the arrays of a run, and of its entries, agree."""
+    used = 1 + sum(1 + layout.chunks for layout in layouts.values())
+    require_intact(used == entries, f"a run has {entries} entries", f"{used}")
+    targets = layouts["target_column"].length
+    found = targets + layouts["strength_change"].length
+    require_intact(found == header["connections"], f"a run has {found} connections", f"{header['connections']}")
+    for names, length in ((ROW_ARRAYS, header["rows"]), ((*TARGET_ARRAYS, "strength"), targets)):
+        for name in names:
+            has = layouts[name].length
+            require_intact(has == length, f"{name} of a run has {has} values", f"{length}")
+
+
 class _Values:
     """Values of an array, chunk after chunk."""
 
     def __init__(self, layout: ArrayLayout, entries: Mapping[str, bytes]) -> None:
         self._layout, self._entries = layout, entries
         self._chunk, self._decoded, self.left = np.zeros(0, layout.dtype), 0, layout.length
-
-    def skip(self, count: int) -> None:
-        """Leave out the next values, without decoding the chunks that have no others."""
-        beyond = count - len(self._chunk)
-        if beyond >= self._layout.chunk and count <= self.left:
-            whole = beyond // self._layout.chunk
-            self._decoded += whole
-            self.left -= len(self._chunk) + whole * self._layout.chunk
-            count, self._chunk = beyond - whole * self._layout.chunk, self._chunk[:0]
-        self.take(count)
 
     def take(self, count: int) -> npt.NDArray[Any]:
         """Return the next values, as a view of a chunk where they lie in one."""
@@ -415,7 +369,12 @@ class _Values:
             if not count:
                 break
             self._chunk = decode_chunk(self._layout, self._decoded, self._entries)
-            _check_values(self._layout.name, self._chunk)
+            most = _LIMITS[self._layout.name]
+            if np.iinfo(self._chunk.dtype).max >= most:
+                largest = int(self._chunk.max(initial=0))
+                require_intact(
+                    largest < most, f"{self._layout.name} of a run has the value {largest}", f"less than {most}"
+                )
             self._decoded += 1
         return parts[-1] if len(parts) == 1 else np.concatenate(parts)
 
@@ -426,21 +385,15 @@ def unpack_rows(packed: PackedRun) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     Returns
     -------
     source, targets : ndarray of int64
-        Source neuron keys, ascending, and the number of distinct targets of each; shape ``(rows,)``.
+        See `BlockReader`.
 
     Raises
     ------
     StoreDamagedError, StoreFormatError
         As `unpack`, as far as these arrays show it.
     """
-    read_header(packed.entries)
-    column, feature, targets = (
-        decode_array(name, packed.entries)[0] for name in ("source_column", "source_feature", "row_targets")
-    )
-    require_intact(
-        len(column) == len(feature) == len(targets) == packed.rows, "the rows of a run contradict each other"
-    )
-    return pack_neuron(column, feature), targets.astype(np.int64)
+    reader = BlockReader(packed)
+    return reader.source, reader.row_targets
 
 
 def unpack_targets(packed: PackedRun) -> tuple[npt.NDArray[np.int64], TargetSets]:
@@ -458,81 +411,20 @@ def unpack_targets(packed: PackedRun) -> tuple[npt.NDArray[np.int64], TargetSets
     StoreDamagedError, StoreFormatError
         As `unpack`, as far as these arrays show it.
     """
-    from giaann_dask.runs.target_sets import TargetSets
-
-    source, row_targets = unpack_rows(packed)
-    column, feature, branch, segments = (decode_array(name, packed.entries)[0] for name in TARGET_ARRAYS)
-    targets = int(row_targets.sum())
-    lengths = {targets, len(column), len(feature), len(branch), len(segments)}
-    require_intact(
-        len(lengths) == 1, f"the targets of a run have the lengths {sorted(lengths)}", "the same one for all"
-    )
-    none = np.zeros(0, np.int64)
-    key = target_key(column, feature, branch)
-    return source, TargetSets(row_targets, key, segments.astype(np.uint32, copy=False), none, none.view(np.uint64))
-
-
-def _row_blocks(run: Run) -> Iterator[Run]:
-    """Yield views of a run's rows, about `_ROW_BLOCK` connections each; at least one."""
-    begin = 0
-    while begin < run.rows or begin == 0:
-        end = int(np.searchsorted(run.pointer, run.pointer[begin] + _ROW_BLOCK, "right")) - 1
-        end = min(max(end, begin + 1), run.rows)
-        yield rows_between(run, begin, end)
-        begin = max(end, 1)
+    reader, none = BlockReader(packed), np.zeros(0, np.int64)
+    *fields, segments = (reader.rest(name) for name in TARGET_ARRAYS)
+    strengths = (segments, none, none)
+    return reader.source, decode_targets(reader.row_targets, fields, strengths, gaps=reader.gaps)
 
 
 def _columns(sets: TargetSets) -> tuple[npt.NDArray[Any], ...]:
     """Return the arrays of some rows that follow those of their source neurons."""
     return (
         _narrow(sets.row_targets),
-        _field(sets.key, BRANCH_BITS + FEATURE_BITS, MAXIMUM_CONCEPTS),
-        _field(sets.key, BRANCH_BITS, MAXIMUM_FEATURES),
-        _field(sets.key, 0, MAXIMUM_BRANCHES),
+        *(_narrow(part) for part in unpack_neuron(sets.key >> BRANCH_BITS)),
+        _narrow(sets.key & (MAXIMUM_BRANCHES - 1)),
         *(_narrow(array) for array in (sets.segments, sets.strength, sets.change)),
     )
-
-
-def _restore(arrays: Mapping[str, npt.NDArray[Any]], header: Mapping[str, int]) -> Run:
-    """Build the run of arrays whose lengths agree."""
-    source = pack_neuron(arrays["source_column"], arrays["source_feature"])
-    require_intact(bool(np.all(source[1:] > source[:-1])), "the source neurons of a run do not ascend")
-    kind = np.int32 if header["strength_bits"] == 32 else np.int64
-    connections = header["connections"]
-    run = Run(source, np.zeros(len(source) + 1, np.int64), np.empty(connections, np.int64), np.empty(connections, kind))
-    if not _fill(run, arrays, gaps=has_gaps(header)):
-        raise damage("the targets, segments and strengths of a run contradict each other")
-    return run
-
-
-def _fill(run: Run, arrays: Mapping[str, npt.NDArray[Any]], *, gaps: bool) -> bool:
-    """Fill a run with its connections, block by block; return False where the arrays contradict each other."""
-    row_targets, targets = arrays["row_targets"].astype(np.int64), len(arrays["target_segments"])
-    # Also keeps the sums below from overflowing.
-    from giaann_dask.runs.target_sets import spread_targets
-
-    if row_targets.max(initial=0) > targets:
-        return False
-    ends = np.concatenate([[0], np.cumsum(row_targets)])
-    if ends[-1] != targets:
-        return False
-    begin = filled = changed = 0
-    while begin < len(row_targets):
-        end = max(int(np.searchsorted(ends, ends[begin] + _ROW_BLOCK, "right")) - 1, begin + 1)
-        items = slice(ends[begin], ends[end])
-        size = int(np.bitwise_count(arrays["target_segments"][items]).sum(dtype=np.int64))
-        changes = slice(changed, changed + size - (items.stop - items.start))
-        rows, connections = slice(begin, end + 1), slice(filled, filled + size)
-        if connections.stop > len(run) or changes.stop > len(arrays["strength_change"]):
-            return False
-        fields = [arrays[name][items] for name in ("target_column", "target_feature", "target_branch")]
-        strengths = (arrays["target_segments"][items], arrays["strength"][items], arrays["strength_change"][changes])
-        sets = decode_targets(row_targets[begin:end], fields, strengths, gaps=gaps)
-        if not spread_targets(sets, run.pointer[rows], run.target[connections], run.strength[connections]):
-            return False
-        run.pointer[rows] += filled
-        begin, filled, changed = end, filled + size, changes.stop
-    return filled == len(run) and changed == len(arrays["strength_change"])
 
 
 def decode_targets(
@@ -617,16 +509,3 @@ def _from_gaps(key: Integers, row_targets: Integers) -> Integers:
 def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return non-negative values in the narrowest unsigned type that they fit into."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
-
-
-def _field(key: npt.NDArray[np.int64], shift: int, values: int) -> npt.NDArray[Any]:
-    """Return a part of keys that has so many values, as `_narrow` does.
-
-    Block by block: memory that is touched for the first time costs several times this work.
-    """
-    blocks = [slice(begin, begin + _BLOCK) for begin in range(0, len(key), _BLOCK)]
-    largest = max((int(((key[block] >> shift) & (values - 1)).max()) for block in blocks), default=0)
-    field = np.empty(len(key), np.min_scalar_type(largest))
-    for block in blocks:
-        field[block] = (key[block] >> shift) & (values - 1)
-    return field

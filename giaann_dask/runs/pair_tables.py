@@ -21,10 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled
-from giaann_dask.runs.run import Run, readable, split_rows
+from giaann_dask.runs.run import RegionTables, Run, pointer_of, readable, require_fits, split_rows
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets, run_of_blocks
 from giaann_dask.spec import BRANCH_BITS
 
@@ -34,6 +33,8 @@ Keys: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 _BLOCK = 1 << 16
 # Keys that are sorted in one go, about: NumPy's sort takes least for so few (from 128 to 4,096 were measured).
 _PIECE = 1 << 9
+PAIRS = "the pairs of a region make"
+"""Cause of a sum that does not fit into 64 bits."""
 # Sources that a piece has room for, at least, or its keys are wider.
 _SOURCES_BITS = 4
 
@@ -127,22 +128,10 @@ class PairTable:
         return targets
 
 
-class PairRegionRun(NamedTuple):
-    """Pairs of one region instead of its connections, and its other tables (`giaann_dask.runs.run.RegionRun`)."""
+class PairRegionRun(RegionTables[PairTable, Run]):
+    """Pairs of one region instead of its connections, and its other tables."""
 
-    connections: PairTable
-    neurons: Run
-    postings: Run | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tables."""
-        return self.connections.nbytes + self.neurons.nbytes + self.index_bytes
-
-    @property
-    def index_bytes(self) -> int:
-        """Bytes of the postings; 0 where there are none."""
-        return self.postings.nbytes if self.postings is not None and len(self.postings) else 0
+    __slots__ = ()
 
 
 def key_type(rule: PairRule, neurons: int) -> type[np.unsignedinteger[Any]]:
@@ -204,7 +193,7 @@ class _Gathered:
         lengths = np.zeros(len(self.source), np.int64)
         for table, rows in zip(tables, self._rows, strict=True):
             lengths[rows] += np.diff(table.pointer)
-        self.pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        self.pointer = pointer_of(lengths)
 
     def gather(self, first: int, end: int, high: Integers, keys: Keys) -> None:
         """Write the keys of some rows one after another, each with bits of its row above its own."""
@@ -276,21 +265,11 @@ def _sum_block(
     shape = np.array([*shifts, rule.columns, rule.features, rule.reach, rule.tree], np.int64)
     outputs = _Sums(row_targets, key, segments, strength, change)
     targets, changed, largest = _collect(keys, begins, neurons, shape, readable(rule.increments), outputs)
-    require_sums_fit(largest >= 0)
+    require_fits(largest >= 0, PAIRS)
     sets = TargetSets(
         row_targets, key[:targets], segments[:targets], strength[:targets], change[:changed].view(np.uint64)
     )
     return TargetBlock(source, sets, 32 if largest <= np.iinfo(np.int32).max else 64)
-
-
-def require_sums_fit(fit: bool) -> None:
-    """Raise a `StrengthOverflowError` where a sum of pairs does not fit into 64 bits."""
-    if not fit:
-        raise StrengthOverflowError(
-            "the pairs of a region make a strength of more than 64 bits",
-            f"sums up to {np.iinfo(np.int64).max}",
-            "train a new network, in Python with fewer strength_bits",
-        )
 
 
 class _Sums(NamedTuple):

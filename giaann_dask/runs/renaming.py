@@ -1,12 +1,13 @@
 """Map the identifiers of one network's dictionaries to those of another, and rename the neurons of runs.
 
 Networks that were trained apart number concept columns and features differently. In models of words keys are
-hashes of words, which are the same in all networks.
+hashes of words, which are the same in all networks. The arrays of a packed run are decoded as narrow as they are
+stored, and its rows taken from them in the order of their new sources, some that fit a processor's caches at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +17,12 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.keys import (
-    BRANCH_MASK,
-    COLUMN_MASK,
-    FEATURE_MASK,
-    SEGMENT_SHIFT,
-    Integers,
-    pack_neuron,
-    unpack_neuron,
-)
+from giaann_dask.keys import BRANCH_MASK, COLUMN_MASK, FEATURE_MASK, SEGMENT_SHIFT, Integers, pack_neuron, unpack_neuron
 from giaann_dask.lazy import compiled, jit_inner
-from giaann_dask.runs.run import Run, join_ranges, readable
+from giaann_dask.runs.packed_arrays import require_intact
+from giaann_dask.runs.packing import TARGET_ARRAYS, BlockReader, PackedRun, decode_targets
+from giaann_dask.runs.run import Run, join_ranges, pointer_of, readable
+from giaann_dask.runs.target_sets import TargetBlock, TargetSets
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 from giaann_dask.text.vocabulary import NEVER, Vocabulary
 
@@ -35,6 +31,8 @@ ABSENT = -1
 _BEYOND, _UNTRAINED = 1, 2
 # Targets that are sorted by insertion, which is faster for few.
 _SHORT = 32
+# Targets that are renamed in one go: with their copies they fit into a processor's second-level cache.
+_BLOCK = 1 << 16
 
 
 @register_arrays
@@ -186,7 +184,7 @@ def rename_sources(run: Run, renaming: Renaming) -> Run:
     """Return the neurons' own strengths with renamed neurons; their targets are segments and branches alone."""
     source, rows, lengths = _renamed_rows(run, renaming)
     order = join_ranges(run.pointer[:-1][rows], lengths)
-    return Run(source, _pointer(lengths), run.target[order], run.strength[order])
+    return Run(source, pointer_of(lengths), run.target[order], run.strength[order])
 
 
 def rename_run(run: Run, renaming: Renaming) -> Run:
@@ -208,7 +206,7 @@ def rename_run(run: Run, renaming: Renaming) -> Run:
     """
     source, rows, lengths = _renamed_rows(run, renaming)
     target, order = rename_targets(run.pointer[:-1][rows], lengths, run.target, renaming)
-    return Run(source, _pointer(lengths), target, run.strength[order])
+    return Run(source, pointer_of(lengths), target, run.strength[order])
 
 
 def rename_targets(
@@ -242,15 +240,106 @@ def rename_targets(
     return made, order
 
 
+def rename_parts(
+    packed: PackedRun, renaming: Renaming | None, regions_of: Callable[[Integers], Integers]
+) -> Iterator[tuple[int, Iterator[TargetBlock]]]:
+    """Rename the neurons of connections, and divide them by the region of the source.
+
+    Parameters
+    ----------
+    packed : PackedRun
+        The connections.
+    renaming : Renaming or None
+        None to divide alone.
+    regions_of : callable
+        Returns the region of each of an array of source neurons.
+
+    Yields
+    ------
+    region : int
+        Each that gets connections, ascending.
+    blocks : iterator of TargetBlock
+        Its rows in blocks, whose sources ascend.
+
+    Raises
+    ------
+    StoreDamagedError
+        If the run does not decode, or has neurons without names.
+    """
+    given = _Rows(packed)
+    source = given.source if renaming is None else renaming.neurons(given.source)
+    region = regions_of(source)
+    rows = np.lexsort((source, region))
+    found, begins = np.unique(region[rows], return_index=True)
+    for number, own in zip(found.tolist(), np.split(rows, begins[1:]), strict=False):
+        yield number, _renamed_blocks(given, own, source, renaming)
+
+
+def _renamed_blocks(given: _Rows, rows: Integers, source: Integers, renaming: Renaming | None) -> Iterator[TargetBlock]:
+    """Yield some rows of a run with new sources, in blocks."""
+    ends, begin = np.cumsum(given.row_targets[rows]), 0
+    while begin < len(rows):
+        before = int(ends[begin - 1]) if begin else 0
+        end = max(int(np.searchsorted(ends, before + _BLOCK, "right")), begin + 1)
+        block = given.take(rows[begin:end])
+        sets = block.sets if renaming is None else _rename_sets(block.sets, renaming)
+        yield TargetBlock(source[rows[begin:end]], sets, block.bits)
+        begin = end
+
+
+def _rename_sets(sets: TargetSets, renaming: Renaming) -> TargetSets:
+    """Return renamed targets, ordered within their rows."""
+    begins = np.cumsum(sets.row_targets) - sets.row_targets
+    key, order = rename_targets(begins, sets.row_targets, sets.key, renaming)
+    further = _further(sets.segments)
+    changes = (np.cumsum(further) - further)[order]
+    return TargetSets(
+        sets.row_targets,
+        key,
+        sets.segments[order],
+        sets.strength[order],
+        sets.change[join_ranges(changes, further[order])],
+    )
+
+
+class _Rows:
+    """Rows of a packed run, which can be taken in any order."""
+
+    def __init__(self, packed: PackedRun) -> None:
+        reader = BlockReader(packed)
+        self._bits, self._gaps = reader.bits, reader.gaps
+        self.source, self.row_targets = reader.source, reader.row_targets
+        self._arrays = {name: reader.rest(name) for name in (*TARGET_ARRAYS, "strength", "strength_change")}
+        segments = self._arrays["target_segments"]
+        changes = pointer_of(_further(segments))
+        intact = int(segments.min(initial=1)) > 0 and changes[-1] == len(self._arrays["strength_change"])
+        require_intact(intact, "the segments and strengths of a run contradict each other")
+        targets = pointer_of(self.row_targets)
+        self._begins = targets[:-1]
+        self._changes = changes[self._begins], changes[targets[1:]]
+
+    def take(self, rows: Integers) -> TargetBlock:
+        """Return some rows, in the order given."""
+        row_targets = self.row_targets[rows]
+        items = join_ranges(self._begins[rows], row_targets)
+        *fields, segments, strength = (self._arrays[name][items] for name in (*TARGET_ARRAYS, "strength"))
+        begins, ends = (edges[rows] for edges in self._changes)
+        change = self._arrays["strength_change"][join_ranges(begins, ends - begins)]
+        sets = decode_targets(row_targets, fields, (segments, strength, change), gaps=self._gaps)
+        return TargetBlock(self.source[rows], sets, self._bits)
+
+
+def _further(segments: npt.NDArray[np.unsignedinteger]) -> Integers:
+    """Return the number of changes of each target, int64."""
+    further: Integers = np.bitwise_count(segments).astype(np.int64) - 1
+    return further
+
+
 def _renamed_rows(run: Run, renaming: Renaming) -> tuple[Integers, Integers, Integers]:
     """Return the new source neurons of a run, ascending, the row that each had, and the lengths of these."""
     source = renaming.neurons(run.source)
     rows = np.argsort(source)
     return source[rows], rows, np.diff(run.pointer)[rows]
-
-
-def _pointer(lengths: Integers) -> Integers:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 
 def _require_named(status: int) -> None:

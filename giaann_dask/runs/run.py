@@ -6,14 +6,18 @@ compressed form, and `merging` merges runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
+from giaann_dask.errors import StrengthOverflowError
+
+_Item = TypeVar("_Item")
 
 
 class Row(NamedTuple):
@@ -118,23 +122,38 @@ class RunSize:
         return 12 * self.connections + 64 * self.neurons
 
 
-class RegionRun(NamedTuple):
-    """Run of one region: its connections, the strengths of its neurons, and where these occur.
+class _AnyTable(Protocol):
+    """A table in some form."""
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+
+    def __len__(self) -> int:
+        """Return the number of its entries."""
+
+
+_Connections = TypeVar("_Connections", bound=_AnyTable, covariant=True)
+_Table = TypeVar("_Table", bound=_AnyTable, covariant=True)
+
+
+class RegionTables(NamedTuple, Generic[_Connections, _Table]):
+    """Tables of a run of one region: its connections, the strengths of its neurons, and where these occur.
 
     Attributes
     ----------
-    connections : Run
+    connections : Run, PackedRun or PairTable
         Connections of the region's source neurons.
-    neurons : Run
+    neurons : Run or PackedRun
         Strengths of the region's neurons themselves, in whole counts: a row per neuron, whose
         target keys name a segment and a branch and no neuron.
-    postings : Run or None
+    postings : Run, PackedRun or None
         Where the region's neurons occur (see `giaann_dask.runs.postings`), of networks with this index.
     """
 
-    connections: Run
-    neurons: Run
-    postings: Run | None = None
+    connections: _Connections
+    neurons: _Table
+    postings: _Table | None = None
 
     @property
     def nbytes(self) -> int:
@@ -145,6 +164,12 @@ class RegionRun(NamedTuple):
     def index_bytes(self) -> int:
         """Bytes of the postings; 0 where there are none."""
         return self.postings.nbytes if self.postings is not None and len(self.postings) else 0
+
+
+class RegionRun(RegionTables[Run, Run]):
+    """Decoded tables of a run of one region."""
+
+    __slots__ = ()
 
 
 def join_ranges(begins: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -159,6 +184,37 @@ def join_ranges(begins: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -
     numbers: npt.NDArray[np.int64] = np.repeat(begins - ends + lengths, lengths)
     numbers += np.arange(len(numbers))
     return numbers
+
+
+def pointer_of(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return where rows of some lengths begin, and where the last one ends.
+
+    Examples
+    --------
+    >>> pointer_of(np.array([2, 3])).tolist()
+    [0, 2, 5]
+    """
+    pointer = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=pointer[1:])
+    return pointer
+
+
+def row_blocks(
+    pointer: npt.NDArray[np.int64], size: int, begin: int = 0, end: int | None = None
+) -> Iterator[tuple[int, int]]:
+    """Yield where blocks of rows begin and end that have about so many entries each, and one row at least.
+
+    Examples
+    --------
+    >>> [*row_blocks(np.array([0, 2, 3, 9, 9]), 3)]
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    last = len(pointer) - 1 if end is None else end
+    while begin < last:
+        stop = int(np.searchsorted(pointer, pointer[begin] + size, "right")) - 1
+        stop = min(max(stop, begin + 1), last)
+        yield begin, stop
+        begin = stop
 
 
 def rows_between(run: Run, begin: int, end: int) -> Run:
@@ -192,9 +248,8 @@ def select_connections(run: Run, kept: npt.NDArray[np.bool_]) -> Run:
     >>> chosen.source.tolist(), chosen.pointer.tolist(), chosen.target.tolist()
     ([5], [0, 1], [2])
     """
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
-    lengths = np.diff(before[run.pointer])
-    pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[lengths > 0])])
+    lengths = np.diff(pointer_of(kept)[run.pointer])
+    pointer = pointer_of(lengths[lengths > 0])
     return Run(run.source[lengths > 0], pointer, run.target[kept], narrow_strength(run.strength[kept].astype(np.int64)))
 
 
@@ -208,9 +263,8 @@ def select_rows(run: Run, rows: npt.NDArray[np.int64]) -> Run:
     [1, 2]
     """
     lengths = np.diff(run.pointer)[rows]
-    pointer = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     at = join_ranges(run.pointer[rows], lengths)
-    return Run(run.source[rows], pointer, run.target[at], run.strength[at])
+    return Run(run.source[rows], pointer_of(lengths), run.target[at], run.strength[at])
 
 
 def split_rows(
@@ -258,7 +312,7 @@ def split_rows(
     own = np.count_nonzero(kept[row])
     lengths[at:after] = own
     rows = slice(at if own else after, None) if upper else slice(0, after if own else at)
-    return source[rows].copy(), np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[rows])]), kept
+    return source[rows].copy(), pointer_of(lengths[rows]), kept
 
 
 def divide_rows(run: Run, part: npt.NDArray[np.int64]) -> dict[int, Run]:
@@ -304,3 +358,31 @@ def narrow_strength(strength: npt.NDArray[np.int64]) -> npt.NDArray[np.signedint
     if len(strength) == 0 or (int(strength.max()) <= narrow.max and int(strength.min()) >= narrow.min):
         return strength.astype(np.int32)
     return strength
+
+
+def fold_smallest(items: Iterable[_Item], size: Callable[[_Item], int], add: Callable[[_Item, _Item], _Item]) -> _Item:
+    """Add up items, at least one, the two smallest first, which rewrites as little as possible.
+
+    Examples
+    --------
+    >>> fold_smallest(["ccc", "a", "bb"], len, lambda one, other: f"({one}+{other})")
+    '(ccc+(a+bb))'
+    """
+    heap = [(size(item), number, item) for number, item in enumerate(items)]
+    heapq.heapify(heap)
+    number = len(heap)
+    while len(heap) > 1:
+        item = add(heapq.heappop(heap)[2], heapq.heappop(heap)[2])
+        heapq.heappush(heap, (size(item), number, item))
+        number += 1
+    return heap[0][2]
+
+
+def require_fits(fits: bool, cause: str = "adding two runs makes") -> None:
+    """Raise a `StrengthOverflowError` where a sum does not fit into 64 bits."""
+    if not fits:
+        raise StrengthOverflowError(
+            f"{cause} a strength of more than 64 bits",
+            f"sums up to {np.iinfo(np.int64).max}",
+            "train a new network, in Python with fewer strength_bits",
+        )

@@ -1,27 +1,33 @@
-"""Add up runs, or subtract some from others, in the order in which runs are packed, without spreading their segments.
+"""Add up runs, or subtract some from others, in the order in which runs are packed, and count what a sum would have.
 
 Any number of runs are added in one pass, in blocks of rows that fit a processor's caches: a target that only one run
 has is copied with all its segments, and targets that several have are added segment by segment, as 64-bit integers. So
 the result does not depend on the order or the grouping of the runs, which are never decoded as a whole. `merging` adds
 decoded runs.
+
+Distinct connections are counted without adding: the union of the target sets of packed runs needs neither their
+strengths nor a table of all connections, and of stored runs only the rows that both have are read. A packed run names a
+target of a row once, with a bit for every segment, so a connection that two runs share is a bit that both have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numba as nb
 import numpy as np
+import numpy.typing as npt
 
-from giaann_dask.errors import StoreDamagedError, StrengthOverflowError
+from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.runs.merging import block_edges
-from giaann_dask.runs.packed_arrays import require_intact
-from giaann_dask.runs.packing import BlockReader, PackedRun
-from giaann_dask.runs.run import Run, rows_between
+from giaann_dask.runs.packed_arrays import ReadEntries, require_intact
+from giaann_dask.runs.packed_rows import among, read_rows, read_sources
+from giaann_dask.runs.packing import BlockReader, PackedRun, unpack_rows, unpack_targets
+from giaann_dask.runs.run import Run, fold_smallest, pointer_of, readable, require_fits, rows_between
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets, bit_position, block_of_run, count_bits
 from giaann_dask.spec import MAXIMUM_SEGMENTS
 
@@ -31,6 +37,14 @@ _BLOCK = 1 << 16
 _LEAST = 1 << 12
 _LARGEST = np.iinfo(np.int64).max
 _NARROW = np.iinfo(np.int32).max
+# Source neurons, the place of the first target of each and of the end, target keys, segments.
+_Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.uint32]]
+
+_ARRAY = nb.types.Array(nb.int64, 1, "C", readonly=True)
+_MASKS = nb.types.Array(nb.uint32, 1, "C", readonly=True)
+_SUMS = nb.types.Tuple((nb.int64[::1], nb.uint32[::1], nb.int64[::1]))
+_TABLE = nb.types.Tuple((_ARRAY, _ARRAY, _ARRAY, _MASKS))
+_UNION = nb.types.Tuple((nb.int64[::1], nb.int64[::1], nb.int64[::1], nb.uint32[::1]))
 
 
 class _Rows(Protocol):
@@ -138,23 +152,13 @@ def _sum_blocks(blocks: Sequence[TargetBlock], signs: Integers) -> TargetBlock:
 def _require(status: int, negative: int) -> None:
     """Raise the error of a status of `_sum_rows`, or of negative strengths."""
     require_intact(status != 1, "the targets, segments and strengths of a run contradict each other")
-    if status == 2:
-        raise StrengthOverflowError(
-            "adding two runs makes a strength of more than 64 bits",
-            f"sums up to {_LARGEST}",
-            "train a new network, in Python with fewer strength_bits",
-        )
+    require_fits(status != 2)
     if negative:
         raise StoreDamagedError(
             f"{negative:,} connections would have a negative strength",
             "documents whose connections are all in the network",
             "check that the network was trained on all tokens of these very documents",
         )
-
-
-_ARRAY = nb.types.Array(nb.int64, 1, "C", readonly=True)
-_MASKS = nb.types.Array(nb.uint32, 1, "C", readonly=True)
-_SUMS = nb.types.Tuple((nb.int64[::1], nb.uint32[::1], nb.int64[::1]))
 
 
 @jit_inner
@@ -346,3 +350,129 @@ def _sum_rows(rows: Any, given: Any, made: Any, columns: Any, further: Any, stat
             made[0][state[0]], made[1][state[0]] = source[row], state[1] - before
             state[0] += 1
         at = end
+
+
+def count_union(runs: Sequence[PackedRun]) -> int:
+    """Return the number of distinct connections of several runs.
+
+    Parameters
+    ----------
+    runs : sequence of PackedRun
+        Any number of them, in any order.
+
+    Returns
+    -------
+    int
+        What their sum would have.
+
+    Raises
+    ------
+    StoreDamagedError, StoreFormatError
+        As `giaann_dask.runs.packing.unpack`, as far as the arrays show it that are needed.
+
+    Examples
+    --------
+    >>> from giaann_dask.runs.packing import pack
+    >>> from giaann_dask.runs.run import Run
+    >>> one = Run(np.array([5]), np.array([0, 2]), np.array([1, 3]), np.array([10, 20], np.int32))
+    >>> two = Run(np.array([5]), np.array([0, 2]), np.array([2, 3]), np.array([10, 20], np.int32))
+    >>> count_union([pack(one), pack(two)])
+    3
+    """
+    filled = [run for run in runs if len(run)]
+    return _connections(_united(map(_table, filled))) if len(filled) > 1 else sum(map(len, filled))
+
+
+def count_added(runs: Sequence[PackedRun], stored: Sequence[ReadEntries]) -> int:
+    """Return the number of distinct connections of some runs that no stored run has.
+
+    Parameters
+    ----------
+    runs : sequence of PackedRun
+        Any number of them.
+    stored : sequence of callable
+        Read entries of the others. Only chunks are read that have targets of the source neurons of `runs`.
+
+    Returns
+    -------
+    int
+        By how many connections their sum has more than that of the stored ones.
+
+    Raises
+    ------
+    StoreDamagedError
+        As far as the arrays show it that are needed.
+    """
+    filled = [run for run in runs if len(run)]
+    if not filled:
+        return 0
+    added = _united(map(_table, filled))
+    there = [_readable(read_rows(read, added[0])) for read in stored]
+    return _connections(_united([added, *there])) - (_connections(_united(there)) if there else 0)
+
+
+def count_added_neurons(runs: Sequence[PackedRun], stored: Sequence[ReadEntries]) -> int:
+    """Return the number of distinct source neurons of some runs that no stored run has, see `count_added`."""
+    neurons = np.sort(np.concatenate([np.zeros(0, np.int64), *(unpack_rows(run)[0] for run in runs)]))
+    new = np.append(neurons[1:] != neurons[:-1], True)[: len(neurons)]
+    for read in stored if len(neurons) else ():
+        new &= ~among(neurons, read_sources(read))
+    return int(new.sum())
+
+
+def _united(tables: Iterable[_Table]) -> _Table:
+    """Return the union of tables, at least one."""
+    return fold_smallest(tables, lambda table: len(table[2]), _unite)
+
+
+def _connections(table: _Table) -> int:
+    return int(np.bitwise_count(table[3]).sum(dtype=np.int64))
+
+
+def _table(packed: PackedRun) -> _Table:
+    """Return the targets of a run in the form of the compiled code."""
+    source, sets = unpack_targets(packed)
+    return _readable((source, pointer_of(sets.row_targets), sets.key, sets.segments))
+
+
+def _readable(table: _Table) -> _Table:
+    source, pointer, key, segments = table
+    return readable(source), readable(pointer), readable(key), readable(segments)
+
+
+def _unite(first: _Table, second: _Table) -> _Table:
+    """Return the union of two tables."""
+    rows, targets = (len(first[place]) + len(second[place]) for place in (0, 2))
+    source, pointer, key = (np.empty(size, np.int64) for size in (rows, rows + 1, targets))
+    segments = np.empty(targets, np.uint32)
+    rows, targets = _unite_tables(first, second, (source, pointer, key, segments))
+    return readable(source[:rows]), readable(pointer[: rows + 1]), readable(key[:targets]), readable(segments[:targets])
+
+
+@compiled(nb.types.UniTuple(nb.int64, 2)(_TABLE, _TABLE, _UNION))
+def _unite_tables(first: _Table, second: _Table, result: _Table) -> tuple[int, int]:
+    """Write the union of two tables into arrays that are long enough; return its rows and targets."""
+    source_1, pointer_1, key_1, segments_1 = first
+    source_2, pointer_2, key_2, segments_2 = second
+    source, pointer, key, segments = result
+    row_1 = row_2 = rows = filled = 0
+    pointer[0] = 0
+    while row_1 < len(source_1) or row_2 < len(source_2):
+        in_1 = row_2 == len(source_2) or (row_1 < len(source_1) and source_1[row_1] <= source_2[row_2])
+        in_2 = row_1 == len(source_1) or (row_2 < len(source_2) and source_2[row_2] <= source_1[row_1])
+        i, end_1 = (pointer_1[row_1], pointer_1[row_1 + 1]) if in_1 else (0, 0)
+        j, end_2 = (pointer_2[row_2], pointer_2[row_2 + 1]) if in_2 else (0, 0)
+        while i < end_1 or j < end_2:
+            take_1 = j == end_2 or (i < end_1 and key_1[i] <= key_2[j])
+            take_2 = i == end_1 or (j < end_2 and key_2[j] <= key_1[i])
+            key[filled] = key_1[i] if take_1 else key_2[j]
+            segments[filled] = (segments_1[i] if take_1 else 0) | (segments_2[j] if take_2 else 0)
+            filled += 1
+            i += take_1
+            j += take_2
+        source[rows] = source_1[row_1] if in_1 else source_2[row_2]
+        rows += 1
+        pointer[rows] = filled
+        row_1 += in_1
+        row_2 += in_2
+    return rows, filled

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.lazy import compiled, jit_inner
+from giaann_dask.runs.packed_arrays import require_intact
 from giaann_dask.runs.run import Run, readable
 from giaann_dask.spec import BRANCH_BITS, MAXIMUM_SEGMENTS
 
@@ -86,18 +87,36 @@ def block_of_run(run: Run) -> TargetBlock:
 def run_of_blocks(blocks: Sequence[TargetBlock]) -> Run:
     """Return the run of blocks of rows, at least one, whose sources ascend from block to block."""
     rows, size = sum(len(block.source) for block in blocks), sum(block.connections for block in blocks)
-    kind = np.int32 if all(block.bits == 32 for block in blocks) else np.int64
-    source = np.concatenate([block.source for block in blocks])
-    run = Run(source, np.zeros(rows + 1, np.int64), np.empty(size, np.int64), np.empty(size, kind))
+    return fill_run(blocks, rows, size, max(block.bits for block in blocks))
+
+
+def fill_run(blocks: Iterable[TargetBlock], rows: int, connections: int, bits: int) -> Run:
+    """Return the run of blocks as `run_of_blocks` does, of which only one has to be there at a time.
+
+    Raises
+    ------
+    StoreDamagedError
+        If a block contradicts itself, or they have another number of connections in all.
+    """
+    made = Run(
+        np.empty(rows, np.int64),
+        np.zeros(rows + 1, np.int64),
+        np.empty(connections, np.int64),
+        np.empty(connections, np.int32 if bits == 32 else np.int64),
+    )
     rows = size = 0
     for block in blocks:
         end, last = rows + len(block.source), size + block.connections
-        pointer = run.pointer[rows : end + 1]
-        intact = spread_targets(block.sets, pointer, run.target[size:last], run.strength[size:last])
-        assert intact, "what was collected can be spread"
+        made.source[rows:end] = block.source
+        pointer = made.pointer[rows : end + 1]
+        intact = last <= connections and spread_targets(
+            block.sets, pointer, made.target[size:last], made.strength[size:last]
+        )
+        require_intact(intact, "the targets, segments and strengths of a run contradict each other")
         pointer += size
         rows, size = end, last
-    return run
+    require_intact(size == connections, f"a run has {size} connections", f"{connections}")
+    return made
 
 
 def row_part(block: TargetBlock, target: int, upper: bool) -> TargetBlock:

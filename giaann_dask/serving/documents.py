@@ -402,8 +402,8 @@ class DocumentWriter:
                 for name in waiting:
                     kept = self.table.certificate(name) or {}
                     if kept.get("purge") == "running":
-                        elsewhere = sorted({*kept["elsewhere"], *done.elsewhere} - {str(self.table.file)})
-                        kept |= {**done.as_dict(), "elsewhere": elsewhere, "purge": "done"}
+                        elsewhere = sorted({*kept["elsewhere"], *done["elsewhere"]} - {str(self.table.file)})
+                        kept |= {**done, "elsewhere": elsewhere, "purge": "done"}
                         self.table.certify(name, kept)
                 self.table.end_purges(waiting)
                 self._renew(self._head())

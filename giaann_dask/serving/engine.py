@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 from giaann_dask.errors import ClusterError, PromptError
 from giaann_dask.models.base import Predictor, PreparedText, PromptWords, TokenEvent
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, SamplingOptions
-from giaann_dask.rows.health import LOST
+from giaann_dask.rows.regions import LOST
 
 # For a response of the cluster to a health check.
 _HEALTH_S = 3.0

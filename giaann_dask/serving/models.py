@@ -2,7 +2,7 @@
 
 Engines are in the server's process, or on the compute workers of a cluster, whose client all share. One is opened again
 after its cluster was lost or a defect has stopped it. `Models` is called on the event loop of the server, but opens and
-closes in threads. Does not cover: transient failures, as when Dask recomputes lost regions (`giaann_dask.rows.health`).
+closes in threads. Does not cover: transient failures, as when Dask recomputes lost regions (`rows.regions`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from giaann_dask.models import model_of
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.models.results import ConnectionKey
 from giaann_dask.printable import escaped
-from giaann_dask.rows.health import LOST
-from giaann_dask.rows.regions import opened_bytes
+from giaann_dask.rows.regions import LOST, opened_bytes
 from giaann_dask.serving.engine import (
     SERVED_BATCH,
     CompletionEngine,

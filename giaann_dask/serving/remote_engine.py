@@ -32,7 +32,7 @@ from giaann_dask.errors import ClusterError, OptionError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
 from giaann_dask.models.base import Predictor, PromptWords, TokenEvent, WorkerOpening
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
-from giaann_dask.rows.health import LOST
+from giaann_dask.rows.regions import LOST
 from giaann_dask.serving.engine import (
     CompletionOptions,
     Engine,

@@ -20,20 +20,15 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.buffer.cpu import Buffer
 from zarr.core.sync import sync
 
-from giaann_dask.errors import (
-    StoreDamagedError,
-    StoreExistsError,
-    StoreMissingError,
-    require_option,
-)
+from giaann_dask.errors import StoreDamagedError, StoreExistsError, StoreMissingError, require_option
 from giaann_dask.runs.packing import unpack
 from giaann_dask.storage import absolute_place, reading, writing
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.icechunk_library import icechunk
-from giaann_dask.store.locking import is_vacant, locked
+from giaann_dask.store.locking import locked
 from giaann_dask.store.network_store import resolve_reference
 from giaann_dask.store.places import StorePlace, answering
-from giaann_dask.store.unfinished import BRANCH, CLOCKS_DIFFER, is_blank, made_apart, restart
+from giaann_dask.store.unfinished import BRANCH, CLOCKS_DIFFER, is_blank, is_vacant, made_apart, restart
 
 # Where a copy is written and compared before the branch that is read moves to it.
 _INCOMING = "incoming"

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import zarr
 
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
-from giaann_dask.runs.packed_arrays import GROUP_KEY, read_layouts
+from giaann_dask.keys import Integers
+from giaann_dask.runs.packed_arrays import GROUP_KEY
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.packing import RUN_ARRAYS, PackedRegionRun, PackedRun
 from giaann_dask.runs.placement import Placement
@@ -37,12 +38,10 @@ from giaann_dask.storage import (
     write_concurrently,
     write_json,
 )
-from giaann_dask.store.icechunk_library import icechunk
-from giaann_dask.store.icechunk_process import use_icechunk
+from giaann_dask.store.icechunk_library import icechunk, use_icechunk
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, origin_writes, read_origins
 from giaann_dask.store.run_io import StoredEntries
-from giaann_dask.store.stored_repeats import REPEATED, TABLE, StoredRepeats, remove_repeats
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, read_entries, write_entries
 from giaann_dask.text.names import Names, append_strings, string_arrays
@@ -60,23 +59,27 @@ _REWRITTEN = (
 )
 # Attributes of the root, and the checksum of the first three. Runs that a commit has kept are listed by the commit that
 # wrote them: an identity names a run within one line of commits alone, and after a checkout another run may have it.
-_MANIFEST, _RUN_COMMITS, _REPEATS = "manifest", "run_commits", "repeats"
+_MANIFEST, _RUN_COMMITS = "manifest", "run_commits"
+REPEATS = "repeats"
+"""Attribute of the root for `StoredRepeats`, their group, and the one table of each region."""
+# In that attribute, connections that the network had when its repeats were written, which commits without repeats keep.
+_REPEATED = "connections"
 _CHECKSUM = "checksum"
 # What divides text into subwords, where these are the tokens.
 _TOKENIZER = "tokenizer"
 # Of subwords alone: since when each is known as a delimiter.
-_DELIMITER_SINCE = "delimiter_since"
+DELIMITER_SINCE = "delimiter_since"
 
 
-def _vocabulary_writes(vocabulary: Vocabulary, concepts: int, features: int) -> list[Write]:
-    """Return what appends the entries of a vocabulary beyond the stored sizes, and updates changed flags.
+def vocabulary_writes(vocabulary: Vocabulary, concepts: int = 0, features: int = 0) -> list[Write]:
+    """Return what appends the entries of a vocabulary beyond the stored sizes to a group, and updates changed flags.
 
     Parameters
     ----------
     vocabulary : Vocabulary
-        As of the commit.
+        Of a commit or a corpus.
     concepts, features : int
-        Stored sizes.
+        Stored sizes; the arrays are created by default.
     """
     delimiter = np.array(vocabulary.delimiter, np.bool_)
     writes: list[Write] = [
@@ -90,11 +93,11 @@ def _vocabulary_writes(vocabulary: Vocabulary, concepts: int, features: int) -> 
     return [
         *writes,
         partial(update_values, name="delimiter", values=delimiter),
-        partial(update_values, name=_DELIMITER_SINCE, values=later),
+        partial(update_values, name=DELIMITER_SINCE, values=later),
     ]
 
 
-def _read_vocabulary(root: zarr.Group, sequences: int) -> Vocabulary:
+def read_vocabulary(root: zarr.Group, sequences: int) -> Vocabulary:
     """Return the stored dictionaries after so many counted sequences.
 
     Raises
@@ -103,7 +106,7 @@ def _read_vocabulary(root: zarr.Group, sequences: int) -> Vocabulary:
         If one of their arrays is missing or cannot be read.
     """
     strings = [array for table in ("concepts", "features") for array in string_arrays(table)]
-    flags = ["delimiter", "probable_since", *([_DELIMITER_SINCE] if _DELIMITER_SINCE in root else [])]
+    flags = ["delimiter", "probable_since", *([DELIMITER_SINCE] if DELIMITER_SINCE in root else [])]
     arrays = read_arrays(root, [*strings, *flags])
     concepts, features = (
         Names.of_packed(*(arrays[name] for name in string_arrays(table))) for table in ("concepts", "features")
@@ -148,6 +151,36 @@ class CommitContent:
         self.ledger = list(ledger)
 
 
+class StoredRepeats(NamedTuple):
+    """Repeats of a commit, which smoothing of profile ``contexts`` needs: a table of each region beside its runs.
+
+    `giaann_dask.models.contexts.stored_tables` makes them. Commits that lack them are read as a whole.
+
+    Attributes
+    ----------
+    name : str
+        Unique, of its tables.
+    small : ndarray
+        How many words of all contexts have 1, 2, 3 and 4 continuations, by kind of the chain; int64.
+    """
+
+    name: str
+    small: Integers
+
+    def path(self, region: int) -> str:
+        """Return the path of the group of a region's table."""
+        return f"{REPEATS}/{self.name}-{region:05d}"
+
+    def as_dict(self, connections: int) -> dict[str, Any]:
+        """Return the attribute of the root, given how many connections the network has."""
+        return {"name": self.name, "small": self.small.tolist(), _REPEATED: connections}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> StoredRepeats | None:
+        """Return what a commit has, given the attribute of the root; None for nothing."""
+        return cls(stored["name"], np.array(stored["small"], np.int64)) if "name" in stored else None
+
+
 class CommitReader:
     """Reads one commit of a network; made by `NetworkStore.open`."""
 
@@ -172,9 +205,9 @@ class CommitReader:
             raise StoreDamagedError(f"the manifest of network {path} is not what was written", "", RESTORE)
         kept = cast(Mapping[str, list[str]], attributes[_RUN_COMMITS])
         self._run_commits = {identity: commit for commit, identities in kept.items() for identity in identities}
-        stored = cast(Mapping[str, Any], attributes[_REPEATS])
+        stored = cast(Mapping[str, Any], attributes[REPEATS])
         self._repeats = StoredRepeats.from_dict(stored)
-        self.repeated_connections = int(stored[REPEATED])
+        self.repeated_connections = int(stored[_REPEATED])
 
     @property
     def _store(self) -> icechunk.IcechunkStore:
@@ -214,7 +247,7 @@ class CommitReader:
                 *(each.tobytes() for each in words.values()),
             ]
             for run in self._manifest.runs:
-                metadata, _ = read_layouts(self._entries(run.identity, "connections").read, RUN_ARRAYS)
+                metadata = self._entries(run.identity, "connections").read([f"{name}/zarr.json" for name in RUN_ARRAYS])
                 parts += [run.identity.encode(), *metadata.values()]
         for part in parts:
             digest.update(memoryview(part).nbytes.to_bytes(8, "little"))
@@ -238,7 +271,7 @@ class CommitReader:
     def vocabulary(self) -> Vocabulary:
         """Return the dictionaries as they were in memory at the commit."""
         with reading(f"network {self.path}"):
-            found = _read_vocabulary(self._root, self._manifest.sequences)
+            found = read_vocabulary(self._root, self._manifest.sequences)
         expected = (self._manifest.concepts, *(self._manifest.features,) * 3)
         flags = len(found.delimiter), len(found.probable_since)
         sizes = (len(found.concepts), len(found.features), *flags)
@@ -324,7 +357,7 @@ class CommitReader:
         """
         assert self._repeats is not None, "the commit has no repeats"
         path = self._repeats.path(region)
-        return self._row_reader(StoredEntries(self._store, f"{path}/{TABLE}/"), path, TABLE)
+        return self._row_reader(StoredEntries(self._store, f"{path}/{REPEATS}/"), path, REPEATS)
 
     def _row_reader(self, entries: StoredEntries, identity: str, table: str) -> RowReader:
         with reading(f"network {self.path}"):
@@ -363,7 +396,7 @@ def write_empty(
     """
     root.create_group("runs")
     writes: list[Write] = [
-        *_vocabulary_writes(Vocabulary(), 0, 0),
+        *vocabulary_writes(Vocabulary()),
         partial(write_entries, entries=[]),
         partial(update_values, name=ASSIGNED, values=np.zeros(0, np.int32)),
         partial(write_json, name="ever_pos", value=ever_pos.as_dict()),
@@ -377,7 +410,7 @@ def write_empty(
 
 
 def remove_replaced(root: zarr.Group, before: CommitReader, manifest: Manifest) -> None:
-    """Remove the runs of the commit before that a commit does not keep; call it before new ones are merged.
+    """Remove the runs that a commit does not keep, and the repeats before it; call it before new ones are merged.
 
     Parameters
     ----------
@@ -388,7 +421,9 @@ def remove_replaced(root: zarr.Group, before: CommitReader, manifest: Manifest) 
     manifest : Manifest
         Of the new one.
     """
-    remove_repeats(root)
+    if REPEATS in root:
+        for name in list(zarr.open_group(root.store, path=REPEATS, mode="r").group_keys()):
+            del root[f"{REPEATS}/{name}"]
     # What deleting costs grows with what a session has changed.
     for identity in {run.identity for run in before.manifest().runs} - {run.identity for run in manifest.runs}:
         del root[f"runs/{identity}"]
@@ -418,7 +453,7 @@ def write_content(root: zarr.Group, before: CommitReader, content: CommitContent
         origins = before.origins()
     # The ledger has new entries, and some that have grown; old columns may have a region now that had none.
     writes: list[Write] = [
-        *_vocabulary_writes(content.vocabulary, concepts, features),
+        *vocabulary_writes(content.vocabulary, concepts, features),
         partial(write_entries, entries=content.ledger),
         partial(update_values, name=ASSIGNED, values=content.placement.assigned),
     ]
@@ -459,12 +494,12 @@ def _write_header(
     runs: dict[str, list[str]] = {}
     for identity, commit in sorted(run_commits.items()):
         runs.setdefault(commit, []).append(identity)
-    own = {REPEATED: repeated} if repeats is None else repeats.as_dict(manifest.connections)
-    values: dict[str, Any] = {_MANIFEST: manifest.as_dict(), _RUN_COMMITS: runs, _REPEATS: own}
+    own = {_REPEATED: repeated} if repeats is None else repeats.as_dict(manifest.connections)
+    values: dict[str, Any] = {_MANIFEST: manifest.as_dict(), _RUN_COMMITS: runs, REPEATS: own}
     sums = {_CHECKSUM: _checksum(values), CHECKSUMS: seal_arrays(root)}
     root.update_attributes({"format": FORMAT, "version": VERSION, **values, **sums})
 
 
 def _checksum(attributes: Mapping[str, Any]) -> int:
     """Return the checksum of the attributes that describe a commit."""
-    return checksum_of_json([attributes.get(name) for name in (_MANIFEST, _RUN_COMMITS, _REPEATS)])
+    return checksum_of_json([attributes.get(name) for name in (_MANIFEST, _RUN_COMMITS, REPEATS)])

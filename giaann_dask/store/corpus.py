@@ -7,23 +7,34 @@ A corpus is a Zarr group of flat arrays over tokens (``column``, ``feature``, ``
 ``occurrence``, ``flags``, ``surface``) and over sequences (``offset``, ``status``, ``document``,
 ``sentence``), string tables, and the ledger of its parts. It is the one commit of an Icechunk repository.
 
+Every chunk is checked against the digest that was recorded when it was written. Zarr reads a missing chunk as zeros,
+and a chunk that closes with its own checksum keeps it where it is taken for a chunk of another array: without the
+digests, a lost or exchanged chunk would yield other numbers without an error. The digests are an attribute of the
+group, and so is one of all other attributes.
+
 Does not cover: writing corpora (`corpus_writing`), and encoding blocks on a cluster (`giaann_dask.encoding`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import zarr
+from zarr.abc.store import ByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import WrapperStore
 
 from giaann_dask.errors import (
     GiaannError,
     OptionError,
+    StoreDamagedError,
     StoreFormatError,
     StoreMissingError,
     StoreUnreachableError,
@@ -32,10 +43,10 @@ from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_name
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
+from giaann_dask.runs.run import pointer_of
 from giaann_dask.storage import absolute_place, read_array, read_arrays, read_json, reading
-from giaann_dask.store.checked_store import open_checked_group
-from giaann_dask.store.icechunk_library import icechunk
-from giaann_dask.store.icechunk_process import use_icechunk
+from giaann_dask.store.commits import DELIMITER_SINCE, read_vocabulary
+from giaann_dask.store.icechunk_library import icechunk, use_icechunk
 from giaann_dask.store.places import SCHEMES, StorePlace, remembering
 from giaann_dask.store.unfinished import BRANCH
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER, NOUN, STATUS_NAMES, TOO_MANY_BYTES, TOO_SHORT, TaggedBlock
@@ -66,6 +77,10 @@ SEQUENCE_ARRAYS = {"status": np.uint8, "document": np.int32, "sentence": np.int3
 """Arrays with a value for each sequence; `OFFSET` has one more, the number of tokens."""
 OFFSET = "offset"
 _TRAINED_ARRAYS = ("column", "feature", "branch", "occurrence")
+_METADATA = "zarr.json"
+# The attributes: digests of chunks, and of all other attributes.
+_FILES, _OTHERS = "file_digests", "digest"
+_Store = TypeVar("_Store", bound=Store)
 # Neighbouring ranges of sequences read the same chunks.
 _CACHED_BYTES = 1 << 25
 
@@ -145,13 +160,11 @@ class EncodedCorpus(Summarised):
     def vocabulary(self) -> Vocabulary:
         """Return the dictionaries at the end of the corpus."""
         with reading(f"corpus {self.path}"):
-            names = ("delimiter", "probable_since", *(("delimiter_since",) if self._own_flags else ()))
-            delimiter, since, *later = (values.tolist() for values in read_arrays(self._group, names).values())
-        return Vocabulary(self.strings("concepts"), self.strings("features"), delimiter, since, len(self), *later)
+            return read_vocabulary(self._group, len(self))
 
     @property
     def _own_flags(self) -> bool:
-        return "delimiter_since" in self._group
+        return DELIMITER_SINCE in self._group
 
     def tokenizer(self) -> SubwordTokenizer | None:
         """Return the tokenizer that the corpus was encoded with; None for words."""
@@ -173,18 +186,8 @@ class EncodedCorpus(Summarised):
     def encoded(self, start: int = 0, stop: int | None = None) -> EncodedBlock:
         """Return a range of sequences as neurons of the corpus's own dictionaries."""
         stop = len(self) if stop is None else min(stop, len(self))
-        low, high = int(self._offset[start]), int(self._offset[stop])
-        with reading(f"corpus {self.path}"):
-            arrays = read_arrays(
-                self._group,
-                {**dict.fromkeys(TOKEN_ARRAYS, (low, high)), **dict.fromkeys(SEQUENCE_ARRAYS, (start, stop))},
-            )
-        return EncodedBlock(
-            offsets=self._offset[start : stop + 1] - low,
-            surfaces=tuple(self.strings("surfaces")),
-            first_sequence=start,
-            **arrays,
-        )
+        arrays = self._read(start, stop, (*TOKEN_ARRAYS, *SEQUENCE_ARRAYS))
+        return EncodedBlock(surfaces=tuple(self.strings("surfaces")), **arrays)
 
     def numbers(self, start: int, stop: int) -> EncodedBlock:
         """Return a range of sequences as `encoded` does, with only the arrays that training reads.
@@ -192,20 +195,17 @@ class EncodedCorpus(Summarised):
         Flags, words and origins (``flags``, ``surface``, ``surfaces``, ``document``, ``sentence``)
         are left empty.
         """
-        low, high = int(self._offset[start]), int(self._offset[stop])
-        with reading(f"corpus {self.path}"):
-            arrays = read_arrays(self._group, {**dict.fromkeys(_TRAINED_ARRAYS, (low, high)), "status": (start, stop)})
         none = np.zeros(0, np.int32)
-        return EncodedBlock(
-            offsets=self._offset[start : stop + 1] - low,
-            flags=np.zeros(0, np.uint8),
-            surface=none,
-            document=none,
-            sentence=none,
-            surfaces=(),
-            first_sequence=start,
-            **arrays,
-        )
+        left = {"flags": np.zeros(0, np.uint8), "surface": none, "document": none, "sentence": none, "surfaces": ()}
+        return EncodedBlock(**{**self._read(start, stop, (*_TRAINED_ARRAYS, "status")), **left})
+
+    def _read(self, start: int, stop: int, names: Iterable[str]) -> dict[str, Any]:
+        """Return arrays of a range of sequences, and where these begin, as `EncodedBlock` has them."""
+        low, high = int(self._offset[start]), int(self._offset[stop])
+        spans = {name: (low, high) if name in TOKEN_ARRAYS else (start, stop) for name in names}
+        with reading(f"corpus {self.path}"):
+            arrays = read_arrays(self._group, spans)
+        return {**arrays, "offsets": self._offset[start : stop + 1] - low, "first_sequence": start}
 
     def tagged(
         self, start: int = 0, stop: int | None = None, part_sequences: tuple[int, ...] = (), shortest: int = 0
@@ -237,7 +237,7 @@ class EncodedCorpus(Summarised):
         documents, counts = np.unique(block.document, return_counts=True)
         lengths[short] = 0
         return TaggedBlock(
-            offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
+            offsets=pointer_of(lengths),
             status=status,
             symbol=symbol,
             flags=block.flags[kept],
@@ -343,3 +343,118 @@ def _in_order(identifiers: npt.NDArray[np.int32], names: list[str]) -> tuple[tup
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     return tuple(names[i] for i in distinct[order]), rank[inverse].astype(np.int32)
+
+
+class CheckedStore(WrapperStore[_Store]):
+    """Zarr store that compares what it reads with digests.
+
+    Parameters
+    ----------
+    store : Store
+        Holds the group at its root.
+    digests : mapping of str to str
+        Digest by key, as `RecordingStore` computes them; metadata has none.
+    where : str
+        Name of the store, for errors.
+    """
+
+    def __init__(self, store: _Store, digests: Mapping[str, str], where: str) -> None:
+        super().__init__(store)
+        self._digests = digests
+        self._where = where
+
+    def _with_store(self, store: _Store) -> CheckedStore[_Store]:
+        return type(self)(store, self._digests, self._where)
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """Return the content of a key, or a byte range of it; None for one that neither exists nor has a digest.
+
+        Raises
+        ------
+        StoreDamagedError
+            If it is missing or was changed since it was written.
+        """
+        whole = await self._store.get(key, prototype)
+        found = None if whole is None else _digest(whole.to_bytes())
+        if found != self._digests.get(key) and not key.endswith(_METADATA):
+            raise _damage(self._where, key)
+        return whole if byte_range is None else await self._store.get(key, prototype, byte_range)
+
+
+class RecordingStore(WrapperStore[_Store]):
+    """Zarr store that records the digests of the chunks that are written.
+
+    Attributes
+    ----------
+    digests : dict of str to str
+        Digest by key.
+    """
+
+    def __init__(self, store: _Store) -> None:
+        super().__init__(store)
+        self.digests: dict[str, str] = {}
+
+    def _with_store(self, store: _Store) -> RecordingStore[_Store]:
+        other = type(self)(store)
+        other.digests = self.digests
+        return other
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Write a key."""
+        if not key.endswith(_METADATA):
+            self.digests[key] = _digest(value.to_bytes())
+        await self._store.set(key, value)
+
+
+def seal_group(group: zarr.Group, attributes: Mapping[str, Any], digests: Mapping[str, str]) -> None:
+    """Write the attributes of a group with the digests of its chunks, the shapes of its arrays and a digest of all."""
+    with_files = {**attributes, _FILES: dict(digests), "shapes": _shapes(group)}
+    group.update_attributes({**with_files, _OTHERS: _digest_of(with_files)})
+
+
+def open_checked_group(store: Store, where: str) -> tuple[zarr.Group, dict[str, Any]]:
+    """Return a group whose chunks are checked when they are read, and its attributes without the digests.
+
+    A group without digests, which is no corpus, is returned as it is.
+
+    Parameters
+    ----------
+    store : Store
+        Holds the group at its root.
+    where : str
+        Name of the store, for errors.
+
+    Raises
+    ------
+    StoreDamagedError
+        If the attributes or the shape of an array were changed since they were written.
+    """
+    group = zarr.open_group(store, mode="r")
+    attributes = dict(group.attrs)
+    if _FILES not in attributes:
+        return group, attributes
+    digest = attributes.pop(_OTHERS, None)
+    if digest != _digest_of(attributes) or attributes.pop("shapes") != _shapes(group):
+        raise _damage(where, _METADATA)
+    sums: Any = attributes.pop(_FILES)
+    return zarr.open_group(CheckedStore(store, sums, where), mode="r"), attributes
+
+
+def _shapes(group: zarr.Group) -> dict[str, list[Any]]:
+    """Return the type and the shape of each array of a group."""
+    return {name: [str(array.dtype), *array.shape] for name, array in sorted(group.arrays())}
+
+
+def _digest_of(attributes: Mapping[str, Any]) -> str:
+    return _digest(json.dumps(attributes, sort_keys=True).encode())
+
+
+def _digest(content: bytes) -> str:
+    # A chunk ends with its CRC-32C, so the CRC-32C of the whole is the same for all chunks.
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+def _damage(where: str, key: str) -> StoreDamagedError:
+    return StoreDamagedError(
+        f"{where}/{key} is missing or not what was written", "an intact store", "restore it from a copy"
+    )

@@ -23,20 +23,14 @@ from zarr.core.sync import sync
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StoreExistsError
 from giaann_dask.object_urls import is_object_store
-from giaann_dask.storage import CHUNK, Write, append_values, create_array, write_concurrently, write_json, writing
-from giaann_dask.store.checked_store import RecordingStore, seal_group
-from giaann_dask.store.corpus import FORMAT, OFFSET, SEQUENCE_ARRAYS, TOKEN_ARRAYS, VERSION
+from giaann_dask.storage import CHUNK, Write, create_array, write_concurrently, write_json, writing
+from giaann_dask.store.commits import vocabulary_writes
+from giaann_dask.store.corpus import FORMAT, OFFSET, SEQUENCE_ARRAYS, TOKEN_ARRAYS, VERSION, RecordingStore, seal_group
 from giaann_dask.store.icechunk_library import icechunk
-from giaann_dask.store.locking import (
-    WriteLock,
-    is_vacant,
-    locked,
-    require_text,
-)
-from giaann_dask.store.memory_places import merge_packed, pack_written
+from giaann_dask.store.locking import WriteLock, locked, require_text
 from giaann_dask.store.places import StorePlace
-from giaann_dask.store.run_io import fork_session, open_fork
-from giaann_dask.store.unfinished import BRANCH, is_blank, made_apart
+from giaann_dask.store.run_io import fork_session, merge_packed, open_fork, pack_written
+from giaann_dask.store.unfinished import BRANCH, is_blank, is_vacant, made_apart
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, write_entries
 from giaann_dask.text.names import append_strings
@@ -183,19 +177,12 @@ class CorpusWriter:
             for name in names:
                 _set_length(root, name, length)
         _set_length(root, OFFSET, content.sequences + 1)
-        vocabulary = content.vocabulary
         writes: list[Write] = [
-            partial(append_strings, name="concepts", strings=vocabulary.concepts),
-            partial(append_strings, name="features", strings=vocabulary.features),
+            *vocabulary_writes(content.vocabulary),
             partial(append_strings, name="surfaces", strings=content.surfaces),
-            partial(append_values, name="delimiter", values=np.array(vocabulary.delimiter, np.bool_)),
-            partial(append_values, name="probable_since", values=np.array(vocabulary.probable_since, np.int64)),
             partial(write_entries, entries=content.ledger),
             partial(write_json, name="ever_pos", value=content.ever_pos.as_dict()),
         ]
-        if vocabulary.delimiter_since is not None:
-            since = np.array(vocabulary.delimiter_since, np.int64)
-            writes.append(partial(append_values, name="delimiter_since", values=since))
         if content.tokenizer is not None:
             writes.append(partial(write_json, name="tokenizer", value=content.tokenizer.content))
         write_concurrently(root, writes)

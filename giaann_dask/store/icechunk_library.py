@@ -1,17 +1,25 @@
-"""Import Icechunk when it is first used, call what differs between its versions, and write what both of them read.
+"""Import Icechunk when it is first used, in the process with its threads alone, and hide what its versions differ in.
 
-Icechunk 2 starts threads when it is imported. They do not exist in a worker, which is forked from a process that has
-imported this package. It also writes format 2 by default, which Icechunk 1 cannot read; both read and write format 1.
-Some of its functions wait for one of its threads without releasing the interpreter's lock, which that thread may need:
-Python 3.14 then stops without end. They are replaced or not called here.
+Icechunk 2 starts threads when it is imported, Icechunk 1 when it is used. They do not exist in a process that is forked
+afterwards, which would wait for them without end. Dask's workers are not affected: they are forked from a process that
+has imported this package and never used it. Icechunk 2 also writes format 2 by default, which Icechunk 1 cannot read;
+both read and write format 1. Some of its functions wait for one of its threads without releasing the interpreter's
+lock, which that thread may need: Python 3.14 then stops without end. They are replaced or not called here.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
+import threading
+import time
+from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from zarr.core.sync import sync
 
+from giaann_dask.errors import StoreForkedError
 from giaann_dask.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -25,6 +33,9 @@ CONCURRENT = 32
 From disks this takes half the time of one after the other, in object stores a small part of it. Some of them are
 metadata and small chunks, which make no request.
 """
+_user: int | None = None
+# A thread needs microseconds to leave Python, unless the machine is overloaded.
+_LONGEST_WAIT_S = 2.0
 
 
 def is_second_version() -> bool:
@@ -56,3 +67,54 @@ def manifest_sizes(repository: icechunk.Repository, snapshot: icechunk.SnapshotI
         # Not `list_manifest_files`, which keeps the interpreter's lock.
         found = sync(cast(Any, repository).list_manifest_files_async(snapshot.id))
     return {each.id: each.size_bytes for each in found}
+
+
+def use_icechunk() -> None:
+    """Check that this process may use Icechunk; call it before anything of Icechunk that reads or writes.
+
+    Raises
+    ------
+    StoreForkedError
+        If the process was forked from one that had used it.
+    """
+    global _user
+    process = os.getpid()
+    if _user is None:
+        _user = process
+        # Its errors are exceptions, too, which are told in one line.
+        icechunk.set_logs_filter(os.environ.get("ICECHUNK_LOG", "off"))
+        prepare_icechunk()
+        atexit.register(await_icechunk)
+    elif _user != process:
+        raise StoreForkedError(
+            "a network is used in a process that was forked from one that had used a network",
+            "a process that was not, because threads that read the store do not live on in a forked one",
+            'use the start method "spawn" of multiprocessing, or fork before a network is opened',
+        )
+
+
+def await_icechunk() -> None:
+    """Wait until no thread of Icechunk hands over to an event loop what it has read, for two seconds at most.
+
+    It does so by a method of the loop, so that the process may end before this method has returned. The interpreter
+    would end the thread there, which aborts the process.
+    """
+    deadline = time.monotonic() + _LONGEST_WAIT_S
+    while _hands_over() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _hands_over() -> bool:
+    """Return whether a thread that Python did not start has called asyncio."""
+    started = {each.ident for each in threading.enumerate() if not isinstance(each, threading._DummyThread)}
+    return any(
+        _outermost(frame).f_globals.get("__name__", "").startswith("asyncio.")
+        for thread, frame in sys._current_frames().items()
+        if thread not in started
+    )
+
+
+def _outermost(frame: FrameType) -> FrameType:
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame

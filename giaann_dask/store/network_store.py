@@ -17,42 +17,25 @@ from typing import Literal, NamedTuple
 
 import zarr
 
-from giaann_dask.errors import (
-    OptionError,
-    StoreConflictError,
-    StoreDamagedError,
-    StoreExistsError,
-    StoreMissingError,
-)
+from giaann_dask.errors import OptionError, StoreConflictError, StoreDamagedError, StoreExistsError, StoreMissingError
 from giaann_dask.local_files import is_there
 from giaann_dask.object_urls import is_object_store
-from giaann_dask.storage import (
-    absolute_place,
-    checksum_of,
-    reading,
-    writing,
-)
+from giaann_dask.storage import absolute_place, checksum_of, reading, writing
 from giaann_dask.store.commits import (
     CommitContent,
     CommitReader,
+    StoredRepeats,
     remove_replaced,
     write_content,
     write_empty,
     write_manifest,
 )
-from giaann_dask.store.icechunk_library import icechunk, manifest_sizes
-from giaann_dask.store.icechunk_process import use_icechunk
-from giaann_dask.store.locking import (
-    WriteLock,
-    is_vacant,
-    locked,
-    require_text,
-)
+from giaann_dask.store.icechunk_library import icechunk, manifest_sizes, use_icechunk
+from giaann_dask.store.locking import WriteLock, locked, require_text
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.places import StorePlace, remembering
 from giaann_dask.store.run_io import CountingStore, WrittenObjects, fork_session, merge_written
-from giaann_dask.store.stored_repeats import StoredRepeats
-from giaann_dask.store.unfinished import BEGUN, BRANCH, CLOCKS_DIFFER, is_blank, made_apart, restart
+from giaann_dask.store.unfinished import BEGUN, BRANCH, CLOCKS_DIFFER, is_blank, is_vacant, made_apart, restart
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.tokenizer import SubwordTokenizer
 

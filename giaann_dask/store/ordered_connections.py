@@ -23,10 +23,9 @@ import numpy.typing as npt
 
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.keys import Integers
-from giaann_dask.runs.merging import merge_encoded, merge_runs
+from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_arrays import require_intact
 from giaann_dask.runs.packed_rows import RowReader
-from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.renaming import Renaming, rename_run, rename_sources
 from giaann_dask.runs.run import Run, select_rows
 from giaann_dask.storage import reading
@@ -132,7 +131,7 @@ def runs_together(reader: CommitReader) -> dict[int, list[StoredRun]]:
 
 def read_runs(reader: CommitReader, runs: Sequence[StoredRun]) -> Run:
     """Return the connections of some runs as one run."""
-    return merge_encoded([reader.connections(run.identity) for run in runs], unpack)
+    return merge_runs([reader.connections(run.identity) for run in runs])
 
 
 def read_blocks(
@@ -171,11 +170,12 @@ def read_blocks(
 
 def _block_bounds(readers: Sequence[RowReader], size: int) -> list[int]:
     """Return source neurons where blocks begin that have about so many targets, and the end of the last one."""
-    source = np.concatenate([np.zeros(0, np.int64), *(each.source for each in readers)])
+    rows = [each.rows() for each in readers]
+    source, counts = (np.concatenate([np.zeros(0, np.int64), *each]) for each in zip(*rows, strict=True))
     if not len(source):
         return []
     order = np.argsort(source, kind="stable")
-    targets = np.cumsum(np.concatenate([each.row_targets for each in readers])[order])
+    targets = np.cumsum(counts[order])
     first = np.searchsorted(targets, np.arange(0, targets[-1], size))
     return [*np.unique(source[order[first]]).tolist(), int(source.max()) + 1]
 

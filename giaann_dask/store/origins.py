@@ -17,6 +17,7 @@ import zarr
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import Integers
 from giaann_dask.runs.postings import SequenceNumbers
+from giaann_dask.runs.run import pointer_of
 from giaann_dask.storage import Write, append_values, read_arrays
 from giaann_dask.text.names import append_strings, string_arrays, strings_of
 
@@ -88,7 +89,7 @@ class Origins:
         """Number of the first sequence of each range and, at the end, of all; int64."""
         if self._edges is None:
             counts = np.array([each.sequences for each in self.ranges], np.int64)
-            self._edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+            self._edges = pointer_of(counts)
         return self._edges
 
     @property

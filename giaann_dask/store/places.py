@@ -1,6 +1,7 @@
 """Locate networks: folders, and prefixes in the buckets of object stores.
 
-Icechunk reads and writes the networks; obstore handles the single objects beside them.
+Icechunk reads and writes the networks; obstore handles the single objects beside them. At ``memory://NAME`` both are in
+the memory of this process.
 """
 
 from __future__ import annotations
@@ -11,19 +12,15 @@ import re
 import secrets
 import shutil
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from giaann_dask.errors import (
-    OptionError,
-    StoreExistsError,
-    StoreMissingError,
-    StoreUnreachableError,
-    StoreWriteError,
-)
+from giaann_dask.errors import OptionError, StoreExistsError, StoreMissingError, StoreUnreachableError, StoreWriteError
 from giaann_dask.local_files import is_there, local_name
 from giaann_dask.object_urls import AZURE_ACCOUNT, MEMORY, is_object_store, options_of
 from giaann_dask.storage import (
@@ -34,16 +31,22 @@ from giaann_dask.storage import (
     unreachable,
     writing,
 )
-from giaann_dask.store.icechunk_library import CONCURRENT, create_repository, icechunk, is_second_version
-from giaann_dask.store.icechunk_process import use_icechunk
-from giaann_dask.store.memory_places import memory_place
+from giaann_dask.store.icechunk_library import (
+    CONCURRENT,
+    create_repository,
+    icechunk,
+    is_second_version,
+    use_icechunk,
+)
 
 if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+    from obstore.store import MemoryStore, ObjectStore
 
 SCHEMES = ("s3", "gs", "az", MEMORY)
 """Schemes of the URLs of places that hold networks and corpora."""
 _NO_REGION = "region must be set"
+_places: dict[str, MemoryPlace] = {}
+_making = threading.Lock()
 # A worker that was writing when a call was interrupted makes a folder anew: it is removed until it stays gone so long.
 _QUIET_S, _LONGEST_S = 0.5, 10.0
 # Where clients look for credentials that no options give.
@@ -278,6 +281,40 @@ class StorePlace:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
             return create_repository(self.storage(), config)
+
+
+class MemoryPlace:
+    """Storage of a repository in the memory of this process, and the objects beside it.
+
+    Icechunk's memory storage cannot be pickled, so each place is opened once in a process.
+
+    Attributes
+    ----------
+    storage : icechunk.Storage
+        Of the repository.
+    """
+
+    def __init__(self) -> None:
+        self.storage: icechunk.Storage = icechunk.in_memory_storage()
+
+    @cached_property
+    def objects(self) -> MemoryStore:
+        """Objects beside the repository, such as its lease."""
+        from obstore.store import MemoryStore
+
+        return MemoryStore()
+
+    def clear(self) -> None:
+        """Remove the repository; the objects beside it stay."""
+        self.storage = icechunk.in_memory_storage()
+
+
+def memory_place(name: str) -> MemoryPlace:
+    """Return the place of a name in this process; it is made by the first call, and stays until the process ends."""
+    with _making:
+        if name not in _places:
+            _places[name] = MemoryPlace()
+        return _places[name]
 
 
 def remembering(**most: int) -> icechunk.RepositoryConfig:

@@ -1,15 +1,17 @@
 """Read the encoded entries of stored runs, and write runs from workers into a commit in progress.
 
 Workers write through forks of the driver's session; `network_store` opens the session, merges the forks and commits.
-Decoding entries is left to `giaann_dask.runs.packing` and `giaann_dask.runs.packing`.
+Decoding entries is left to `giaann_dask.runs.packing`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import pickle
+import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, cast
+from weakref import WeakValueDictionary
 
 from zarr.core.buffer import Buffer as AnyBuffer
 from zarr.core.buffer import BufferPrototype
@@ -22,9 +24,10 @@ from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.storage import writing
 from giaann_dask.store.icechunk_library import CONCURRENT, icechunk
 from giaann_dask.store.locking import LockToken, require_place
-from giaann_dask.store.memory_places import PackedFork, merge_packed, open_packed, pack_fork, pack_written
 
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
+# Sessions of commits in memory, which tasks in threads of this process write through, as these cannot be pickled.
+_sessions: WeakValueDictionary[str, icechunk.Session] = WeakValueDictionary()
 # Chunks of no more bytes are part of Icechunk's manifests.
 _INLINE = 512
 
@@ -131,6 +134,17 @@ async def _each(call: Callable[[str], Awaitable[None]], names: Collection[str]) 
             task.cancel()
 
 
+class PackedFork(bytes):
+    """Pickled fork of a session, with the credentials of its store, which its representation does not show.
+
+    Dask logs the representation of the arguments of a task that has failed.
+    """
+
+    def __repr__(self) -> str:
+        """Return the number of bytes."""
+        return f"PackedFork({len(self)} bytes)"
+
+
 def fork_session(session: icechunk.Session, place: LockToken) -> bytes:
     """Return a pickled fork of an empty session, for `write_tables`.
 
@@ -144,11 +158,15 @@ def fork_session(session: icechunk.Session, place: LockToken) -> bytes:
     # Forks travel as bytes. An opened one takes megabytes, which Dask's estimate of sizes does not include, and Dask
     # keeps arguments and results of a task as long as it may have to run again: a worker with hundreds of runs had no
     # memory left for them. So each task opens a fork of its own, and no attempt sees another's.
-    return PackedFork(pickle.dumps((place, pack_fork(session, in_memory=is_in_memory(place.path)))))
+    if not is_in_memory(place.path):
+        return PackedFork(pickle.dumps((place, pickle.dumps(session.fork()))))
+    name = secrets.token_hex(8)
+    _sessions[name] = session
+    return pickle.dumps((place, name))
 
 
 def open_fork(fork: bytes) -> icechunk.Session:
-    """Open a fork on a worker.
+    """Open a fork on a worker; in memory, this is the session itself.
 
     Parameters
     ----------
@@ -163,7 +181,19 @@ def open_fork(fork: bytes) -> icechunk.Session:
     place, packed = pickle.loads(fork)
     # Before the fork is opened, which would create a missing folder.
     require_place(place)
-    return open_packed(packed)
+    fork_or_session: icechunk.Session = _sessions[packed] if isinstance(packed, str) else pickle.loads(packed)
+    return fork_or_session
+
+
+def pack_written(opened: icechunk.Session) -> bytes:
+    """Return what a task has written, for `merge_packed`; nothing where it has written through the session itself."""
+    return PackedFork(pickle.dumps(opened)) if isinstance(opened, icechunk.ForkSession) else b""
+
+
+def merge_packed(session: icechunk.Session, written: bytes) -> None:
+    """Merge what a task has written into its session."""
+    if written:
+        session.merge(pickle.loads(written))
 
 
 def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:

@@ -7,23 +7,31 @@ nothing. Networks without sequences that are complete, as those of new islands, 
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 
-from giaann_dask.errors import GiaannError
+from giaann_dask.errors import GiaannError, StoreExistsError
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.storage import writing
 from giaann_dask.store.icechunk_library import icechunk
-from giaann_dask.store.locking import UNFINISHED, clear_attempt
 from giaann_dask.store.places import StorePlace
 
 BRANCH = "main"
 """Branch of the head of a network or corpus."""
 CLOCKS_DIFFER = timedelta(days=1)
 """More than the clocks of this machine and of a store may differ: Icechunk commits nothing from ten minutes on."""
+LOCK_FILE = "writer.lock"
+# Where a new network is made before it is moved to its place; left by a process that was killed while it did.
+UNFINISHED = "giaann-unfinished"
+# What such a process may have moved already; what makes it a network comes last.
+_PARTS = {LOCK_FILE, UNFINISHED, "chunks", "manifests", "snapshots", "transactions"}
+# How Icechunk names a chunk.
+_CHUNK = re.compile("[0-9A-Z]{20}")
 # Of the metadata of the commit that begins a network.
 BEGUN = "giaann_begun"
 
@@ -44,6 +52,44 @@ def restart(repository: icechunk.Repository) -> None:
     commits = [commit.id for commit in repository.ancestry(branch=BRANCH)]
     if len(commits) > 1:
         repository.reset_branch(BRANCH, commits[-1], from_snapshot_id=commits[0])
+
+
+def is_vacant(path: Path) -> bool:
+    """Return whether a network can be made at a path: it does not exist, or has only the remains of an attempt.
+
+    Raises
+    ------
+    StoreExistsError
+        If the path has other content.
+    """
+    if is_object_store(path):
+        return not StorePlace(str(path)).exists()
+    if not path.exists():
+        return True
+    if path.is_dir():
+        names = {entry.name for entry in path.iterdir()}
+        if "refs" in names:
+            return False
+        if names <= {LOCK_FILE} or (UNFINISHED in names and names <= _PARTS):
+            return True
+        # A worker may end the writing of a chunk after the failed attempt was removed.
+        if names <= {LOCK_FILE, "chunks"} and all(_CHUNK.fullmatch(each.name) for each in (path / "chunks").iterdir()):
+            return True
+    raise StoreExistsError(f"{path} exists and is no network", "a new path or a network", "name one of these")
+
+
+def clear_attempt(path: Path) -> None:
+    """Remove the remains of an attempt to make a network, or of an empty one; the caller has the lock."""
+    new = path / UNFINISHED
+    # There until the end, so that others see at any moment, also after a kill, what the rest is.
+    with writing(f"network {path}"):
+        if (path / "refs").exists():
+            # What makes it a network goes in one step, which needs no room on a full disk.
+            shutil.rmtree(new, ignore_errors=True)
+            (path / "refs").rename(new)
+        new.mkdir(exist_ok=True)
+    for left in (*sorted(_PARTS - {LOCK_FILE, UNFINISHED}), UNFINISHED):
+        shutil.rmtree(path / left, ignore_errors=True)
 
 
 @contextmanager

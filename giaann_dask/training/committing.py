@@ -8,7 +8,7 @@ later runs begins at the store. The format is in `giaann_dask.store.commits`.
 
 The last commit of a training counts the distinct neurons and connections of each region. If the count of some stored
 runs of a region is known, as that of a single run is, only entries that its other runs add are counted, which reads no
-more of the store than the rows that both have. `giaann_dask.runs.counting` counts runs.
+more of the store than the rows that both have. `giaann_dask.runs.summing` counts runs.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ from giaann_dask.cluster.worker_services import remove_service
 from giaann_dask.events import RegionMeasured
 from giaann_dask.models import model_of
 from giaann_dask.models.base import DerivedTables
-from giaann_dask.rows.messages import NAME
+from giaann_dask.rows.protocol import NAME
 from giaann_dask.rows.service import install
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RunSize
 from giaann_dask.spec import Specification
-from giaann_dask.store.commits import CommitContent, CommitReader
+from giaann_dask.store.commits import CommitContent, CommitReader, StoredRepeats
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import Origins
-from giaann_dask.store.stored_repeats import StoredRepeats
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks

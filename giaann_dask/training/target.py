@@ -14,16 +14,15 @@ from giaann_dask.models import model_of
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.locking import is_vacant
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.origins import Origins
-from giaann_dask.store.unfinished import BRANCH
+from giaann_dask.store.unfinished import BRANCH, is_vacant
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.tracing.index import require_index
+from giaann_dask.tracing.trace import require_index
 from giaann_dask.training.committing import CommitContents
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ from giaann_dask.device import DeviceName, select_device
 from giaann_dask.keys import Integers, unpack_target
 from giaann_dask.models import model_of
 from giaann_dask.models.base import DerivedTables
-from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
 from giaann_dask.runs.device_sums import PairSums, sum_pairs_on
-from giaann_dask.runs.merging import merge_encoded
+from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, pack_targets, unpack, unpack_rows
 from giaann_dask.runs.pair_tables import PairRegionRun, PairTable, join_pairs, pair_run, sum_pairs
 from giaann_dask.runs.placement import (
@@ -41,13 +40,12 @@ from giaann_dask.runs.placement import (
     split_run,
 )
 from giaann_dask.runs.run import RegionRun, Run, RunSize
-from giaann_dask.runs.summing import sum_in_blocks
+from giaann_dask.runs.summing import count_added, count_added_neurons, count_union, sum_in_blocks
 from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.spec import Specification
 from giaann_dask.storage import reading
-from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.commits import REPEATS, CommitReader
 from giaann_dask.store.run_io import write_run, write_runs, write_tables
-from giaann_dask.store.stored_repeats import TABLE as REPEATS
 from giaann_dask.text.blocks import CANDIDATE, NO_DELIMITER
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.selection import ColumnTouches, assign_batches, choose_rounds, join_touches
@@ -320,8 +318,8 @@ def add_increments(increments: Sequence[Increment]) -> Increment:
     postings = [part.postings for part in increments if part.postings is not None]
     return PairRegionRun(
         join_pairs(pairs),
-        merge_encoded([part.neurons for part in increments], decode_table),
-        merge_encoded(postings, decode_table) if postings else None,
+        merge_runs([part.neurons for part in increments]),
+        merge_runs(postings) if postings else None,
     )
 
 
@@ -373,9 +371,9 @@ def add_runs(runs: Sequence[AnyRun]) -> RegionRun:
     """Return the sum of runs of one region."""
     postings = [run.postings for run in runs if run.postings is not None]
     return RegionRun(
-        merge_encoded(_with_pairs_summed([run.connections for run in runs]), decode_table),
-        merge_encoded([run.neurons for run in runs], decode_table),
-        merge_encoded(postings, decode_table) if postings else None,
+        merge_runs(_with_pairs_summed([run.connections for run in runs])),
+        merge_runs([run.neurons for run in runs]),
+        merge_runs(postings) if postings else None,
     )
 
 
@@ -508,7 +506,7 @@ def write_stored(fork: bytes, identity: str, attempt: str, packed: PackedRegionR
 @takes_runs
 def collect_derived(derived: DerivedTables, placement: Placement, *runs: PackedRegionRun) -> Any:
     """Return what the counts of a region say, for the derived tables of all regions."""
-    return derived.collect(merge_encoded([run.connections for run in runs], unpack), placement)
+    return derived.collect(merge_runs([run.connections for run in runs]), placement)
 
 
 def write_derived(

@@ -27,9 +27,8 @@ from support.serving_engines import parts_of
 from support.stored_networks import reader_of
 
 import giaann_dask as gd
-from giaann_dask.algebra.certificates import RemovalReport
 from giaann_dask.algebra.differences import subtract
-from giaann_dask.algebra.removal import forget_documents
+from giaann_dask.algebra.removal import RemovalReport, forget_documents
 from giaann_dask.api.texts import as_sources, sources_of
 from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
@@ -45,10 +44,9 @@ from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_tar
 from giaann_dask.models import model_of
 from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.contexts.kinds import CONTEXTS
-from giaann_dask.runs import renamed_rows
+from giaann_dask.runs import renaming as renaming_module
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
-from giaann_dask.runs.renamed_rows import rename_parts
-from giaann_dask.runs.renaming import Renaming, rename_run
+from giaann_dask.runs.renaming import Renaming, rename_parts, rename_run
 from giaann_dask.runs.run import Run, select_rows
 from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.serving.engine import CompletionOptions
@@ -612,7 +610,7 @@ def test_renaming_keeps_every_connection(
         assert np.all(np.diff(renamed.target[first:last]) > 0)
     # Packed, and divided among regions.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(renamed_rows, "_BLOCK", block)
+        patch.setattr(renaming_module, "_BLOCK", block)
         found = rename_parts(pack(run), renaming, lambda source: unpack_neuron(source)[0] % 2)
         divided = {number: run_of_blocks([*blocks]) for number, blocks in found}
         whole = [run_of_blocks([*blocks]) for _, blocks in rename_parts(pack(run), None, lambda source: 0 * source)]

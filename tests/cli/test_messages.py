@@ -29,7 +29,7 @@ from giaann_dask.diagnostics.pictures.gallery import Pictures
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import GiaannError, OptionError
 from giaann_dask.models.generation_options import BeamOptions, PredictionRules, StateOptions
-from giaann_dask.rows.row_options import RowOptions
+from giaann_dask.rows.protocol import RowOptions
 from giaann_dask.serving.serving_options import Limits, QueueOptions, ServingOptions
 from giaann_dask.spec import Specification
 from giaann_dask.text.read_options import ReadOptions

@@ -27,10 +27,11 @@ from giaann_dask.rows.regions import open_placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import absolute_place
-from giaann_dask.store.locking import LOCK_FILE, UNFINISHED, WriteLock, inspect_folder, locked, require_place
+from giaann_dask.store.locking import WriteLock, inspect_folder, locked, require_place
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import write_run
+from giaann_dask.store.unfinished import LOCK_FILE, UNFINISHED
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.training.target import open_store

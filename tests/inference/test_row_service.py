@@ -35,14 +35,11 @@ from giaann_dask.models.columns.evaluation import evaluation
 from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
 from giaann_dask.models.generation_options import EvaluationOptions, GenerationOptions
 from giaann_dask.rows import service as row_service
-from giaann_dask.rows.cache import RowCache, RowStatistics
-from giaann_dask.rows.decoded import DecodedBlocks
-from giaann_dask.rows.messages import OPERATION, RowProjection, RowRequest, RowResponse
+from giaann_dask.rows.protocol import OPERATION, RowOptions, RowProjection, RowRequest, RowResponse
 from giaann_dask.rows.regions import opened_bytes, rows_are_remote
 from giaann_dask.rows.remote import RegionKeys, RemoteRows
-from giaann_dask.rows.row_options import RowOptions
-from giaann_dask.rows.service import install, select_rows
-from giaann_dask.rows.source import RunRows, sum_rows
+from giaann_dask.rows.service import DecodedBlocks, install, select_rows
+from giaann_dask.rows.source import RowCache, RowStatistics, RunRows, sum_rows
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.placement import Placement
@@ -136,7 +133,7 @@ def test_the_cache_keeps_what_was_used_last_within_its_budget(uses: list[int], b
         assert hot.nbytes <= budget
         kept = 256 + 8 * neuron <= budget
         assert (neuron in hot.look_up("a", [neuron], ahead=True)[0]) == kept
-    assert hot.figures.hits + hot.figures.misses == len(uses)
+    assert hot.counter.figures.hits + hot.counter.figures.misses == len(uses)
 
 
 def test_an_answer_that_fails_is_asked_for_again() -> None:
@@ -377,7 +374,9 @@ def test_in_one_process_the_evaluation_is_the_same(village: tuple[gd.Network, Pa
         # Kept for its counts; an evaluation removes what it has installed.
         install(client)
         report = network.evaluate(text, client=client, options=evaluated("remote"))
-        (counted,) = client.run(lambda dask_worker: dask_worker.extensions[row_service.NAME].hot.figures).values()
+        (counted,) = client.run(
+            lambda dask_worker: dask_worker.extensions[row_service.NAME].hot.counter.figures
+        ).values()
     assert figures(report) == figures(expected)
     assert expected.rows is None
     assert report.rows == counted
@@ -413,7 +412,7 @@ def test_two_processes_predict_the_same_both_ways(village: tuple[gd.Network, Pat
             report = network.evaluate(text, client=client, options=options)
             assert figures(report) == figures(expected)
             total += report.rows or RowStatistics()
-        counted = client.run(lambda dask_worker: dask_worker.extensions[row_service.NAME].hot.figures)
+        counted = client.run(lambda dask_worker: dask_worker.extensions[row_service.NAME].hot.counter.figures)
         assert sum(counted.values(), RowStatistics()) == total
         assert total.rows > 100
         prompt = "the old miller carried the"
@@ -441,7 +440,7 @@ def test_an_evaluation_outlives_the_worker_that_holds_regions(
 
         def requests() -> int:
             asked = client.run(
-                lambda dask_worker: dask_worker.extensions[row_service.NAME].hot.figures, workers=[computing]
+                lambda dask_worker: dask_worker.extensions[row_service.NAME].hot.counter.figures, workers=[computing]
             )
             return asked[computing].requests
 

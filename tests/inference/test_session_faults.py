@@ -26,9 +26,8 @@ from giaann_dask.models.columns.evaluation import evaluation
 from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
 from giaann_dask.models.generation_options import BatchOptions, EvaluationOptions, GenerationOptions
 from giaann_dask.predict.generation import Continuation, Sessions
-from giaann_dask.rows.messages import NAME, OPERATION
+from giaann_dask.rows.protocol import NAME, OPERATION, RowOptions
 from giaann_dask.rows.remote import RemoteRows
-from giaann_dask.rows.row_options import RowOptions
 
 PROMPTS = [f"the {a} {n} {v} the" for a, n, v in zip(ADJECTIVES * 2, NOUNS, VERBS * 2, strict=False)]
 OPTIONS = GenerationOptions(max_tokens=12, reasons=0)

@@ -16,10 +16,9 @@ from giaann_dask.models.columns import predictor
 from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.predict.generation import Sessions, generate
 from giaann_dask.rows import stored
-from giaann_dask.rows.opening import OpeningRows
-from giaann_dask.rows.row_options import RowOptions
+from giaann_dask.rows.protocol import RowOptions
 from giaann_dask.rows.source import RunRows
-from giaann_dask.rows.stored import StoredRows
+from giaann_dask.rows.stored import OpeningRows, StoredRows
 from giaann_dask.runs.packing import PackedRun
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.run_io import StoredEntries

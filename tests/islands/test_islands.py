@@ -31,7 +31,7 @@ from giaann_dask.errors import (
     StoreDamagedError,
     StoreExistsError,
 )
-from giaann_dask.islands.signing import generate_key
+from giaann_dask.islands.definition import generate_key
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.text.read_options import ReadOptions
 

@@ -39,8 +39,7 @@ from giaann_dask.islands import archive, definition
 from giaann_dask.islands.archive import writing_archive
 from giaann_dask.islands.auditing import draw_groups
 from giaann_dask.islands.bundle import BundleGroup, BundleWriter, open_bundle
-from giaann_dask.islands.definition import Island, read_island
-from giaann_dask.islands.signing import generate_key, read_private_key
+from giaann_dask.islands.definition import Island, generate_key, read_island, read_private_key
 from giaann_dask.keys import Integers, word_key
 from giaann_dask.models import totals_of
 from giaann_dask.models.contexts.kinds import CONTEXTS, count_kinds

@@ -15,12 +15,11 @@ from support.examples import examples
 from giaann_dask.errors import StoreDamagedError, StrengthOverflowError
 from giaann_dask.keys import pack_target
 from giaann_dask.runs import merging, summing
-from giaann_dask.runs.counting import count_added, count_added_neurons, count_union
-from giaann_dask.runs.merging import merge_encoded, merge_runs
+from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_rows import ReadEntries
 from giaann_dask.runs.packing import PackedRun, pack, pack_targets, unpack
 from giaann_dask.runs.run import Run, RunSize, narrow_strength
-from giaann_dask.runs.summing import sum_in_blocks
+from giaann_dask.runs.summing import count_added, count_added_neurons, count_union, sum_in_blocks
 
 Plain = dict[tuple[int, int], int]
 
@@ -85,7 +84,7 @@ def test_blocks_are_the_sum_however_long_they_are(plains: list[Plain], block: in
         patch.setattr(summing, "_LEAST", 0)
         blocks = list(sum_in_blocks(forms))
         less = list(sum_in_blocks([*forms, *runs], forms))
-        total = merge_encoded(forms, decoded)
+        total = merge_runs(forms)
     expected = to_run(added(plains))
     assert parts(total) == parts(expected)
     assert np.concatenate([part.source for part in blocks]).tolist() == expected.source.tolist()

@@ -23,7 +23,7 @@ from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.models.base import PromptWords, TokenEvent
 from giaann_dask.models.generation_options import SamplingOptions
 from giaann_dask.models.results import GeneratedToken
-from giaann_dask.rows.row_options import RowOptions
+from giaann_dask.rows.protocol import RowOptions
 from giaann_dask.serving.engine import CompletionOptions, PromptEvent
 from giaann_dask.serving.models import open_engine
 from giaann_dask.serving.remote_engine import RemoteEngine, _Session

@@ -25,7 +25,7 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_text
 from giaann_dask.models.base import PromptWords, TokenEvent
-from giaann_dask.rows.row_options import Mode, RowOptions
+from giaann_dask.rows.protocol import Mode, RowOptions
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.models import open_engine
 from giaann_dask.store.network_store import NetworkStore

@@ -18,7 +18,7 @@ from giaann_dask.errors import StoreExistsError, StoreRefusedError
 from giaann_dask.store import corpus_writing
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.store.corpus_writing import CorpusContent, new_corpus
-from giaann_dask.store.locking import UNFINISHED
+from giaann_dask.store.unfinished import UNFINISHED
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,8 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, StoreMissingError, StoreRefusedError, StoreWriteError
 from giaann_dask.object_urls import StorageOptions, object_path
-from giaann_dask.store import lease as lease_module
-from giaann_dask.store.lease import Lease
-from giaann_dask.store.locking import locked
+from giaann_dask.store import locking
+from giaann_dask.store.locking import Lease, locked
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import StorePlace
 
@@ -82,7 +81,7 @@ def test_two_writers_in_another_object_store(
     with pytest.raises(StoreWriteError, match="another process has committed"):
         second.commit(sessions[1], [], head, head.manifest())
     assert first.head() == kept
-    monkeypatch.setattr(lease_module, "_RENEWALS", 300)
+    monkeypatch.setattr(locking, "_RENEWALS", 300)
     lease = Lease(place)
     assert renewed(lease)
     lease.require()

@@ -25,19 +25,11 @@ from giaann_dask.errors import (
 from giaann_dask.spec import Specification
 from giaann_dask.store import network_store
 from giaann_dask.store.icechunk_library import create_repository
-from giaann_dask.store.locking import (
-    LOCK_FILE,
-    UNFINISHED,
-    FolderState,
-    LockToken,
-    inspect_folder,
-    is_vacant,
-    locked,
-    require_place,
-)
+from giaann_dask.store.locking import FolderState, LockToken, inspect_folder, locked, require_place
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import StorePlace
+from giaann_dask.store.unfinished import LOCK_FILE, UNFINISHED, is_vacant
 from giaann_dask.text.ever_pos import EverPos
 
 

@@ -16,7 +16,7 @@ from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text
 from giaann_dask.errors import OptionError, StoreConflictError, StoreMissingError, StoreUnsharedError, StoreWriteError
 from giaann_dask.object_urls import ObjectPath
-from giaann_dask.store import memory_places
+from giaann_dask.store import places
 from giaann_dask.store.corpus import is_corpus
 from giaann_dask.store.locking import LockToken, locked, require_place
 from giaann_dask.store.places import StorePlace
@@ -95,7 +95,7 @@ def test_a_commit_that_came_second_is_added_to_the_first(rule: dict[str, Any], c
     origins = reader.origins()
     assert (origins and origins.ranges) == (rule.get("trace") and [(0, 0, 1), (1, 0, 1), (0, 1, 1)])
     # The network in which it was kept is gone.
-    kept = [name for name in memory_places._places if ".kept-" in name]
+    kept = [name for name in places._places if ".kept-" in name]
     assert not [name for name in kept if StorePlace(f"memory://{name}").exists()]
 
 

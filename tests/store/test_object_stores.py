@@ -41,15 +41,14 @@ from giaann_dask.errors import (
 from giaann_dask.events import Committed, Event
 from giaann_dask.object_urls import ObjectPath
 from giaann_dask.storage import absolute_place
-from giaann_dask.store import lease as lease_module
-from giaann_dask.store import network_store
+from giaann_dask.store import locking, network_store
 from giaann_dask.store.corpus import is_corpus
 from giaann_dask.store.corpus_writing import CorpusWriter
-from giaann_dask.store.lease import Lease
-from giaann_dask.store.locking import LockToken, inspect_folder, is_vacant, locked, require_place
+from giaann_dask.store.locking import Lease, LockToken, inspect_folder, locked, require_place
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import StorePlace
 from giaann_dask.store.run_io import fork_session, write_run
+from giaann_dask.store.unfinished import is_vacant
 
 # Neither is imported where these tests are collected and run by another process.
 for needed in ("moto", "obstore"):
@@ -228,7 +227,7 @@ def test_a_lease_that_another_process_holds_at_a_commit_is_waited_for(
 
 def test_a_second_writer_is_refused_until_the_lease_ends(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(lease_module._LOG, "warning", lambda form, *given: said.append(form % given))
+    monkeypatch.setattr(locking._LOG, "warning", lambda form, *given: said.append(form % given))
     path = ObjectPath("s3://bucket/leased")
     with locked(path) as held:
         token = held.mark()
@@ -251,7 +250,7 @@ def test_a_second_writer_is_refused_until_the_lease_ends(requests: Requests, mon
 
 
 def test_a_lease_is_renewed_and_its_loss_is_noticed(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_module, "_RENEWALS", 300)
+    monkeypatch.setattr(locking, "_RENEWALS", 300)
     path = ObjectPath("s3://bucket/renewed")
     lease = Lease(path)
     try:
@@ -312,7 +311,7 @@ def test_an_object_store_that_does_not_answer(requests: Requests, monkeypatch: p
 
 
 def test_a_lease_whose_renewal_was_not_confirmed_is_kept(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_module, "_RENEWALS", 300)
+    monkeypatch.setattr(locking, "_RENEWALS", 300)
     path = ObjectPath("s3://bucket/unconfirmed")
     lease, failed = Lease(path), threading.Event()
     read = lease._object.read

@@ -26,11 +26,10 @@ from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.storage import writing
-from giaann_dask.store import export, table_files
-from giaann_dask.store.export import ColumnArray, computed_table
+from giaann_dask.store import export
+from giaann_dask.store.export import SUFFIXES, ColumnArray, Compression, Table, computed_table, replacing_table
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.ordered_connections import ordered_connections, read_blocks
-from giaann_dask.store.table_files import SUFFIXES, Compression, Table, replacing_table
 
 
 def reader_of(regions: dict[int, list[Run]]) -> Any:
@@ -151,7 +150,7 @@ def test_a_file_that_is_not_complete_does_not_appear(tmp_path: Path, suffix: str
 def test_every_format_has_the_same_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, compression: Compression
 ) -> None:
-    monkeypatch.setattr(table_files, "BLOCK", 4)
+    monkeypatch.setattr(export, "BLOCK", 4)
     arrays = {"first": np.arange(10, dtype=np.int32), "second": np.linspace(0, 1, 10, dtype=np.float32)}
     for _ in range(2):
         # The second time it replaces what is there.

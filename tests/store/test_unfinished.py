@@ -21,11 +21,10 @@ from giaann_dask.storage import absolute_place
 from giaann_dask.store import backup
 from giaann_dask.store.backup import copy_commit
 from giaann_dask.store.corpus_writing import new_corpus, require_absent
-from giaann_dask.store.locking import is_vacant
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import StorePlace
-from giaann_dask.store.unfinished import is_blank, removed_unless_finished
+from giaann_dask.store.unfinished import is_blank, is_vacant, removed_unless_finished
 from giaann_dask.text.ever_pos import EverPos
 
 ONE = "The old dog slept in the warm sun all day long."

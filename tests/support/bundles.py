@@ -13,12 +13,10 @@ import numpy as np
 
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.islands.archive import Archive, writing_archive
-from giaann_dask.islands.auditing import draw_groups
+from giaann_dask.islands.auditing import count_again, draw_groups, equal_runs
 from giaann_dask.islands.bundle import Bundle, BundleGroup, BundleWriter, open_bundle
-from giaann_dask.islands.counting import count_again, equal_runs
-from giaann_dask.islands.definition import Island
+from giaann_dask.islands.definition import Island, read_private_key
 from giaann_dask.islands.merging import check_increments
-from giaann_dask.islands.signing import read_private_key
 from giaann_dask.models.words.counting import EXTENDS
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
 from giaann_dask.runs.run import Run

@@ -9,7 +9,7 @@ from distributed import Client
 
 import giaann_dask as gd
 from giaann_dask.events import Event, RoundIntegrated
-from giaann_dask.store.lease import Lease
+from giaann_dask.store.locking import Lease
 from giaann_dask.store.places import StorePlace
 from support.processes import until
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
-from giaann_dask.rows.messages import RowProjection
+from giaann_dask.rows.protocol import RowOptions, RowProjection
 from giaann_dask.rows.remote import RegionKeys, RemoteRows
-from giaann_dask.rows.row_options import RowOptions
 from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run

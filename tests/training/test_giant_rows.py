@@ -23,7 +23,7 @@ from giaann_dask.diagnostics.network_report.gathering import gather
 from giaann_dask.events import Event, RoundIntegrated
 from giaann_dask.keys import unpack_neuron
 from giaann_dask.models.contexts.specification import CHAIN_NAMES
-from giaann_dask.rows.row_options import RowOptions
+from giaann_dask.rows.protocol import RowOptions
 from giaann_dask.runs.run import Run
 from giaann_dask.store import ordered_connections
 from giaann_dask.store.commits import CommitReader

@@ -30,9 +30,8 @@ from giaann_dask.runs.run import RegionRun, Run, rows_between
 from giaann_dask.spec import Specification
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.export import ColumnArray, ExportContents, computed_table, read_whole
+from giaann_dask.store.export import ColumnArray, ExportContents, Table, computed_table, read_whole
 from giaann_dask.store.ordered_connections import OrderedConnections, ordered_connections, read_runs
-from giaann_dask.store.table_files import Table
 from giaann_dask.text.vocabulary import Vocabulary
 
 _NONE: Integers = np.zeros(0, np.int64)
@@ -43,7 +42,7 @@ def export_contents(reader: CommitReader) -> ExportContents:
     specification = reader.manifest().specification
     renaming = None
     if specification.is_order_free:
-        neurons_of = (reader.rows(run.identity, "neurons").source for run in reader.manifest().runs)
+        neurons_of = (reader.rows(run.identity, "neurons").sources() for run in reader.manifest().runs)
         with reading(f"network {reader.path}"):
             renaming = rank_names(reader.saved_vocabulary(), neurons_of)
 

@@ -31,13 +31,11 @@ from giaann_dask.models.columns.state.activation import ActiveColumns
 from giaann_dask.models.columns.state.session import Contribution, FlagTable, PreparedSequence, StepResult, StepTrace
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, StateOptions
 from giaann_dask.models.results import GeneratedToken, largest_contributions
-from giaann_dask.rows.cache import RowStatistics
-from giaann_dask.rows.messages import RowProjection
-from giaann_dask.rows.opening import OpeningRows
+from giaann_dask.rows.protocol import RowProjection
 from giaann_dask.rows.regions import RegionHandles, open_prompt_regions, open_regions, submit_placement
 from giaann_dask.rows.remote import RegionKeys, RemoteRows, row_source
-from giaann_dask.rows.source import RunRows
-from giaann_dask.rows.stored import KEPT_BYTES, StoredRows
+from giaann_dask.rows.source import RowStatistics, RunRows
+from giaann_dask.rows.stored import KEPT_BYTES, OpeningRows, StoredRows
 from giaann_dask.runs.run import Run
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary

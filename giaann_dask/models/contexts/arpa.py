@@ -35,9 +35,8 @@ from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.run import Run
 from giaann_dask.storage import RESTORE, replacing, writing
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.export import CONVERTED
+from giaann_dask.store.export import CONVERTED, Compression
 from giaann_dask.store.ordered_connections import ordered_connections
-from giaann_dask.store.table_files import Compression
 
 ENDINGS = (".arpa", ".arpa.gz")
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"

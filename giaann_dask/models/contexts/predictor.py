@@ -29,10 +29,9 @@ from giaann_dask.models.generation_options import BatchOptions, GenerationOption
 from giaann_dask.models.results import GeneratedToken, Reason, ScoredWord, largest_contributions
 from giaann_dask.models.words.predictor import WordBatch, WordPredictor, WordText, opened_from_rows
 from giaann_dask.models.words.stream import NONE, TokenStream
-from giaann_dask.rows.opening import open_in_background
 from giaann_dask.rows.remote import RegionKeys
 from giaann_dask.rows.source import RowSource
-from giaann_dask.rows.stored import KEPT_BYTES
+from giaann_dask.rows.stored import KEPT_BYTES, open_in_background
 from giaann_dask.store.commits import CommitReader
 
 if TYPE_CHECKING:

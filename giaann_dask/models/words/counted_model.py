@@ -46,7 +46,7 @@ from giaann_dask.models.words.scores import MOST_RANK, TextScores, token_bytes
 from giaann_dask.models.words.specification import own_options
 from giaann_dask.models.words.spelling import Spelling
 from giaann_dask.models.words.stream import EVERYWHERE, NONE, Context, TokenStream, find_numbers
-from giaann_dask.rows.messages import RowProjection
+from giaann_dask.rows.protocol import RowProjection
 from giaann_dask.rows.regions import open_regions
 from giaann_dask.rows.remote import RegionKeys, row_source
 from giaann_dask.rows.source import RowSource

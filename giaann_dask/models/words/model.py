@@ -37,9 +37,8 @@ from giaann_dask.runs.postings import Postings, divide_postings
 from giaann_dask.runs.run import RegionRun, Run, divide_rows
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.export import CONVERTED, ColumnArray, ExportContents
+from giaann_dask.store.export import CONVERTED, ColumnArray, ExportContents, Table
 from giaann_dask.store.ordered_connections import OrderedConnections
-from giaann_dask.store.table_files import Table
 from giaann_dask.text.segmentation import EncodedBlock, places_of
 
 if TYPE_CHECKING:

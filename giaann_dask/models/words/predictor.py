@@ -32,10 +32,9 @@ from giaann_dask.models.results import (
     ScoredWord,
 )
 from giaann_dask.models.words.stream import BOUNDARY, WORD, Context, ending_of
-from giaann_dask.rows.cache import RowStatistics
-from giaann_dask.rows.messages import RowProjection
+from giaann_dask.rows.protocol import RowProjection
 from giaann_dask.rows.remote import RegionKeys, row_source
-from giaann_dask.rows.source import RowSource
+from giaann_dask.rows.source import RowSource, RowStatistics
 from giaann_dask.rows.stored import StoredRows
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.read_options import ReadOptions

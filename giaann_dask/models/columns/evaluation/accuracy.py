@@ -26,7 +26,7 @@ import numpy.typing as npt
 from giaann_dask.keys import unpack_neuron
 from giaann_dask.models.columns.state.activation import Candidates
 from giaann_dask.representations import finite
-from giaann_dask.rows.cache import RowStatistics
+from giaann_dask.rows.source import RowStatistics
 from giaann_dask.spec import PARTS_OF_SPEECH
 from giaann_dask.text.blocks import plain_name
 from giaann_dask.text.vocabulary import Vocabulary

@@ -41,8 +41,8 @@ from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.generation_options import EvaluationOptions
 from giaann_dask.models.results import EvaluationReport
 from giaann_dask.representations import Summary, format_count
-from giaann_dask.rows.cache import RowStatistics
 from giaann_dask.rows.regions import open_regions
+from giaann_dask.rows.source import RowStatistics
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE, STATUS_NAMES
 from giaann_dask.text.vocabulary import Vocabulary

@@ -31,12 +31,10 @@ from giaann_dask.models.columns.v1.pull_batch import PullBatch, StepTable
 from giaann_dask.models.columns.v1.tables import GOES_ON, NONE
 from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.generation_options import BatchOptions
-from giaann_dask.rows.cache import RowStatistics
-from giaann_dask.rows.messages import RowProjection
+from giaann_dask.rows.protocol import RowOptions, RowProjection
 from giaann_dask.rows.regions import open_regions
 from giaann_dask.rows.remote import RegionKeys, row_source
-from giaann_dask.rows.row_options import RowOptions
-from giaann_dask.rows.source import RowSource
+from giaann_dask.rows.source import RowSource, RowStatistics
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification

@@ -33,7 +33,7 @@ from giaann_dask.models.columns.v1.tables import (
     Slots,
     step_pairs,
 )
-from giaann_dask.rows.source import RowSource, RunRows, require_layouts
+from giaann_dask.rows.source import RowSource, RunRows, require_layout
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
@@ -499,7 +499,7 @@ class DeviceRows:
         """Copy all rows of some runs to the device, each run in one transfer."""
         for run in runs:
             for begin in range(0, len(run), _CHECKED):
-                require_layouts(run.target[begin : begin + _CHECKED], *self._layout)
+                require_layout(run.target[begin : begin + _CHECKED], *self._layout, ordered=False)
             bounds = np.stack([run.pointer[:-1], run.pointer[1:]], axis=1)
             self._hold(run.source, bounds, bounds[:, 1] - _lower_bounds(run.target, bounds, self._last), run.target)
             self.fetched += len(run.source)
@@ -510,7 +510,7 @@ class DeviceRows:
         found = rows.rows(neurons.tolist())
         each = [np.zeros(0, np.int64) if (row := found[neuron]) is None else row.target for neuron in neurons.tolist()]
         joined = np.concatenate([np.zeros(0, np.int64), *each])
-        return np.array(list(map(len, each)), np.int64), require_layouts(joined, *self._layout)
+        return np.array(list(map(len, each)), np.int64), require_layout(joined, *self._layout, ordered=False)
 
     def _add(self, neurons: Integers, counts: Integers, target: Integers) -> None:
         """Copy rows that follow one another to the device."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import asyncio
-import runpy
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,9 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from giaann_dask.store import icechunk_process
-from giaann_dask.store.icechunk_library import icechunk, manifest_sizes, prepare_icechunk
-from giaann_dask.store.icechunk_process import await_icechunk
+from giaann_dask.store import icechunk_library
+from giaann_dask.store.icechunk_library import (
+    await_icechunk,
+    icechunk,
+    manifest_sizes,
+    prepare_icechunk,
+    use_icechunk,
+)
 
 
 class SlowLoop(asyncio.SelectorEventLoop):
@@ -57,11 +61,11 @@ def test_what_is_handed_over_is_awaited(enter: Callable[[bool], SlowLoop], known
     threading.Timer(0.2, loop.stop.set).start()
     await_icechunk()
     assert loop.stop.is_set()
-    assert not icechunk_process._hands_over()
+    assert not icechunk_library._hands_over()
 
 
 def test_the_wait_is_bounded(enter: Callable[[bool], SlowLoop], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(icechunk_process, "_LONGEST_WAIT_S", 0.1)
+    monkeypatch.setattr(icechunk_library, "_LONGEST_WAIT_S", 0.1)
     loop, began = enter(False), time.monotonic()
     await_icechunk()
     assert time.monotonic() - began >= 0.1
@@ -89,7 +93,8 @@ def test_errors_of_icechunk_are_exceptions_alone(
     if environment:
         monkeypatch.setenv("ICECHUNK_LOG", environment)
     # As in a process that has not used it.
-    runpy.run_path(str(icechunk_process.__file__))["use_icechunk"]()
+    monkeypatch.setattr("giaann_dask.store.icechunk_library._user", None)
+    use_icechunk()
     assert filters == [wanted]
 
 
