@@ -20,12 +20,13 @@ from giaann_dask.predict.generation import generate
 PROMPT = "The old miller carried the flour to the"
 # Measured of each profile, and about a fifth more, so that other versions of libraries pass and a regression does not:
 # 24 tasks; increments of 545,232 and 449,448 bytes; 194 and 190 entries of 171,829 and 219,826 bytes written;
-# 34 chunks and, with metadata, 108,257 and 146,320 bytes read; 35,076 and 40,932 bytes allocated in a step at most.
+# 34 chunks and, with metadata, 108,257 and 146,320 bytes read; 39,679 and 107,584 bytes allocated in a step at most,
+# in which the arrays of a state double.
 TASKS = 30
 INCREMENT_BYTES = {"v1": 660_000, "v2": 540_000}
 WRITTEN = {"v1": (235, 206_000), "v2": (230, 264_000)}
 READ = {"v1": (41, 130_000), "v2": (41, 176_000)}
-STEP_BYTES = {"v1": 48_000, "v2": 48_000}
+STEP_BYTES = {"v1": 48_000, "v2": 130_000}
 
 
 @dataclass
