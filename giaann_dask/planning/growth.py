@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.keys import unpack_neuron
+from giaann_dask.runs.column_placement import column_usage, place_columns
 from giaann_dask.runs.packing import PackedRegionRun
-from giaann_dask.runs.placement import FIRST_REGIONS, Placement, column_usage, place_columns, row_weights
+from giaann_dask.runs.placement import FIRST_REGIONS, Placement, row_weights
 from giaann_dask.runs.summing import count_union
 from giaann_dask.spec import PlacementKind, Specification
 from giaann_dask.text.blocks import CANDIDATE

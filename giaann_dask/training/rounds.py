@@ -24,7 +24,8 @@ from distributed import Future
 
 from giaann_dask.cluster import directed, results, task_key
 from giaann_dask.encoding.stream import StreamedBlock
-from giaann_dask.runs.placement import Placement, column_usage, place_columns
+from giaann_dask.runs.column_placement import column_usage, place_columns
+from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.training import tasks
 from giaann_dask.training.regions import CountedRound, Regions

@@ -13,16 +13,15 @@ from support.examples import examples
 
 from giaann_dask.cluster import Roles, WorkerMemory, assign_regions
 from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron
+from giaann_dask.runs.column_placement import ColumnUsage, place_columns
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.pair_tables import PairRegionRun, PairRule, PairTable, pair_run
 from giaann_dask.runs.placement import (
     UNASSIGNED,
-    ColumnUsage,
     Placement,
     choose_pivot,
     choose_target,
-    place_columns,
     row_weights,
     split_packed,
     split_run,
