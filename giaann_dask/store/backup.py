@@ -7,7 +7,6 @@ copying. A process that is killed while copying leaves the last complete copy, o
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
@@ -16,24 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import zarr
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.buffer.cpu import Buffer
 from zarr.core.sync import sync
 
 from giaann_dask.errors import StoreDamagedError, StoreExistsError, StoreMissingError, require_option
 from giaann_dask.runs.packing import unpack
 from giaann_dask.storage import absolute_place, reading, writing
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.store.icechunk_library import icechunk
+from giaann_dask.store.icechunk_library import CONCURRENT, icechunk
 from giaann_dask.store.locking import locked
 from giaann_dask.store.network_store import resolve_reference
 from giaann_dask.store.places import StorePlace, answering
+from giaann_dask.store.run_io import StoredEntries, write_entries
 from giaann_dask.store.unfinished import BRANCH, CLOCKS_DIFFER, is_blank, is_vacant, made_apart, restart
 
 # Where a copy is written and compared before the branch that is read moves to it.
 _INCOMING = "incoming"
 _ORIGIN = "giaann_copy_of"
-_CONCURRENT_ENTRIES = 32
 
 
 @dataclass(frozen=True)
@@ -196,10 +193,10 @@ def _write(read: icechunk.Session, session: icechunk.Session) -> tuple[_Entries,
     nbytes = 0
     # An array has to be there before its chunks.
     for batch in _batches(sorted(wanted, key=lambda key: (not key.endswith("zarr.json"), key))):
-        values = sync(_values(read.store, batch))
-        known = sync(_values(session.store, [key for key in batch if key in there]))
+        values = StoredEntries(read.store, "").read(batch)
+        known = StoredEntries(session.store, "").read([key for key in batch if key in there])
         changed = {key: value for key, value in values.items() if known.get(key) != value}
-        sync(_set(session.store, changed))
+        write_entries(session.store, "", changed)
         written += len(changed)
         digests |= {key: _digest(value) for key, value in values.items()}
         nbytes += sum(map(len, values.values()))
@@ -220,7 +217,7 @@ def _verify(session: icechunk.Session, entries: _Entries, place: StorePlace) -> 
         keys = set(sync(_keys(session.store)))
         _require(keys == set(entries.digests), place, f"{len(keys)} entries", f"{len(entries.digests)}")
         for batch in _batches(sorted(keys)):
-            for key, value in sync(_values(session.store, batch)).items():
+            for key, value in StoredEntries(session.store, "").read(batch).items():
                 _require(_digest(value) == entries.digests[key], place, f"another {key}", "that of the network")
     reader = CommitReader(Path(str(place)), str(session.snapshot_id), session)
     runs = reader.manifest().runs
@@ -251,23 +248,9 @@ def _digest(value: bytes) -> bytes:
 
 
 def _batches(keys: list[str]) -> Iterable[list[str]]:
-    return (keys[at : at + _CONCURRENT_ENTRIES] for at in range(0, len(keys), _CONCURRENT_ENTRIES))
+    return (keys[at : at + CONCURRENT] for at in range(0, len(keys), CONCURRENT))
 
 
 async def _keys(store: Any) -> list[str]:
     names: AsyncIterator[str] = store.list_prefix("")
     return [name async for name in names]
-
-
-async def _values(store: Any, keys: list[str]) -> dict[str, bytes]:
-    found = await asyncio.gather(*(store.get(key, default_buffer_prototype()) for key in keys))
-    return {key: value.to_bytes() for key, value in zip(keys, found, strict=True) if value is not None}
-
-
-async def _set(store: Any, values: dict[str, bytes]) -> None:
-    await asyncio.gather(
-        *(store.set(key, Buffer.from_bytes(value)) for key, value in values.items() if key.endswith("zarr.json"))
-    )
-    await asyncio.gather(
-        *(store.set(key, Buffer.from_bytes(value)) for key, value in values.items() if not key.endswith("zarr.json"))
-    )

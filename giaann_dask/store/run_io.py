@@ -96,14 +96,14 @@ _PROTOTYPE: Any = BufferPrototype(_AsRead, NDBuffer)  # type: ignore[arg-type]
 
 
 class StoredEntries:
-    """The encoded bytes of one table of a stored run.
+    """The encoded entries of a store below a prefix, such as those of one table of a stored run.
 
     Parameters
     ----------
     store : zarr.abc.store.Store
         Store of the network.
     prefix : str
-        Path of the table in the store, with the slash at the end.
+        Path of the table in the store, with the slash at the end; empty for all of the store.
     """
 
     def __init__(self, store: Any, prefix: str) -> None:
@@ -111,7 +111,7 @@ class StoredEntries:
         self._prefix = prefix
 
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Return the entries with these names, relative to the table; those that do not exist are left out."""
+        """Return the entries with these names, relative to the prefix; those that do not exist are left out."""
         # One call for all of them: each call of Icechunk takes about 0.3 ms of the processor.
         wanted = [(self._prefix + name, None) for name in names]
         values = sync(self._store.get_partial_values(_PROTOTYPE, wanted))
@@ -240,19 +240,19 @@ def write_tables(fork: bytes, groups: Mapping[str, Mapping[str, PackedRun]]) -> 
         with writing("the network"):
             # A group of its own, so that it can be listed and deleted as one.
             sync(opened.store.set(f"{path}/zarr.json", Buffer.from_bytes(_GROUP)))
-            sync(_set_all(opened.store, f"{path}/", entries))
+            write_entries(opened.store, f"{path}/", entries)
         chunks += [len(value) for name, value in entries.items() if is_object(name, len(value))]
     return PackedFork(pickle.dumps((pack_written(opened), WrittenObjects(len(chunks), sum(chunks)))))
 
 
-async def _set_all(store: Any, prefix: str, entries: Mapping[str, bytes]) -> None:
-    """Write entries below a prefix, metadata before the chunks that it describes."""
+def write_entries(store: Any, prefix: str, entries: Mapping[str, bytes]) -> None:
+    """Write encoded entries below a prefix of a store, metadata before the chunks that it describes."""
 
     async def write(name: str) -> None:
         await store.set(prefix + name, Buffer.from_bytes(entries[name]))
 
     for metadata in (True, False):
-        await _each(write, [name for name in entries if name.endswith("zarr.json") == metadata])
+        sync(_each(write, [name for name in entries if name.endswith("zarr.json") == metadata]))
 
 
 def merge_written(session: icechunk.Session, written: bytes) -> WrittenObjects:
