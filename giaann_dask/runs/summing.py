@@ -407,8 +407,10 @@ def count_added(runs: Sequence[PackedRun], stored: Sequence[ReadEntries]) -> int
     if not filled:
         return 0
     added = _united(map(_table, filled))
-    there = [_readable(read_rows(read, added[0])) for read in stored]
-    return _connections(_united([added, *there])) - (_connections(_united(there)) if there else 0)
+    if not stored:
+        return _connections(added)
+    there = _united(_readable(read_rows(read, added[0])) for read in stored)
+    return _connections(_unite(added, there)) - _connections(there)
 
 
 def count_added_neurons(runs: Sequence[PackedRun], stored: Sequence[ReadEntries]) -> int:
