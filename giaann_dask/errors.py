@@ -144,6 +144,23 @@ def require_at_least(least: int, options: object, *names: str) -> None:
         require_option(value is None or value >= least, name, value, f"{least} or more")
 
 
+def require_between(least: float, most: float, options: object, *names: str) -> None:
+    """Raise an `OptionError` that names the first of some parameters whose value is out of a range.
+
+    Parameters
+    ----------
+    least, most : float
+        The smallest and the largest value.
+    options : object
+        Has the values as attributes.
+    *names : str
+        Of the parameters, as Python spells them.
+    """
+    for name in names:
+        value = getattr(options, name)
+        require_option(least <= value <= most, name, value, f"{least:g} to {most:g}")
+
+
 def require_one_of(name: str, value: object, allowed: Collection[str]) -> None:
     """Raise an `OptionError` that names a parameter when its value is not one of those allowed.
 

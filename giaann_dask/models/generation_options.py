@@ -11,7 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from giaann_dask.device import DeviceName
-from giaann_dask.errors import OptionError, PromptError, require_at_least, require_one_of, require_option
+from giaann_dask.errors import (
+    OptionError,
+    PromptError,
+    require_at_least,
+    require_between,
+    require_one_of,
+    require_option,
+)
 from giaann_dask.keywords import names_keywords
 from giaann_dask.rows.protocol import RowOptions
 from giaann_dask.text.read_options import check_tagger
@@ -83,7 +90,7 @@ class SamplingOptions:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        require_option(0 <= self.temperature <= 10, "temperature", self.temperature, "0 to 10")
+        require_between(0, 10, self, "temperature")
         require_option(self.seed is None or 0 <= self.seed <= MOST_SEED, "seed", self.seed, f"0 to {MOST_SEED}")
 
     def seeded(self) -> SamplingOptions:
@@ -163,8 +170,8 @@ class BeamOptions:
         for each in self.prefer:
             require_one_of("prefer", each, get_args(Preference))
         object.__setattr__(self, "prefer", tuple(self.prefer))
-        for name, most in (("width", MAXIMUM_WIDTH), ("depth", MAXIMUM_DEPTH)):
-            require_option(1 <= getattr(self, name) <= most, name, getattr(self, name), f"1 to {most}")
+        require_between(1, MAXIMUM_WIDTH, self, "width")
+        require_between(1, MAXIMUM_DEPTH, self, "depth")
         require_one_of("score", self.score, get_args(Score))
 
     @property

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from giaann_dask.cluster.worker_speeds import REACTIONS, Reaction
-from giaann_dask.errors import require_at_least, require_one_of, require_option
+from giaann_dask.errors import require_at_least, require_between, require_one_of, require_option
 from giaann_dask.keys import Integers
 from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
@@ -89,7 +89,7 @@ class SimulationOptions:
     def __post_init__(self) -> None:
         require_at_least(1, self, "rounds", "slowdown")
         require_at_least(0, self, "network_bytes", "seed")
-        require_option(0 <= self.stragglers <= 1, "stragglers", self.stragglers, "0 to 1")
+        require_between(0, 1, self, "stragglers")
         require_one_of("slow_workers", self.slow_workers, REACTIONS)
         require_option(self.commit_seconds > 0, "commit_seconds", self.commit_seconds, "more than 0")
 

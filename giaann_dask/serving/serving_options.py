@@ -10,7 +10,7 @@ import ipaddress
 import re
 from dataclasses import dataclass, field
 
-from giaann_dask.errors import OptionError, require_at_least, require_option
+from giaann_dask.errors import OptionError, require_at_least, require_between, require_option
 from giaann_dask.keywords import names_keywords
 
 # What a header can hold as one word: visible characters of ASCII.
@@ -158,7 +158,7 @@ class ServingOptions:
     def __post_init__(self) -> None:
         require_at_least(1, self, "connections")
         _require_positive(self, "timeout_s", "drain_s", "head_s")
-        require_option(0 <= self.port <= 65535, "port", self.port, "0 to 65535")
+        require_between(0, 65535, self, "port")
         for name, key in (("api_key", self.api_key), ("write_key", self.write_key)):
             if key is not None and not _KEY.fullmatch(key):
                 # The key itself is not shown.

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from giaann_dask.cluster.worker_speeds import REACTIONS, Reaction
 from giaann_dask.device import DeviceName
-from giaann_dask.errors import OptionError, require_at_least, require_one_of, require_option
+from giaann_dask.errors import OptionError, require_at_least, require_between, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
 
 TrainOn = Literal["all", "misses"]
@@ -59,7 +59,7 @@ class SelectionOptions:
     def __post_init__(self) -> None:
         if self.order is not None:
             require_one_of("order", self.order, get_args(Order))
-        require_option(1 <= self.window <= WINDOW_LIMIT, "window", self.window, f"1 to {WINDOW_LIMIT}")
+        require_between(1, WINDOW_LIMIT, self, "window")
         require_option(self.seed >= 0, "seed", self.seed, "0 or more")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from giaann_dask.errors import OptionError, require_one_of, require_option
+from giaann_dask.errors import OptionError, require_between, require_one_of
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
 from giaann_dask.printable import xml_text
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Colour = Literal["default", "segments", "branches", "parts", "delimiters", "activation"]
 ColumnOrder = Literal["appearance", "region"]
 SUFFIXES = (".svg", ".png", ".pdf")
-_LIMITS = (("max_columns", 1, 12), ("max_features", 0, 40), ("max_connections", 1, 5000))
 
 
 @names_keywords
@@ -65,9 +64,10 @@ class DrawOptions:
     dark: bool = False
 
     def __post_init__(self) -> None:
-        for name, low, high in (*_LIMITS, ("width_inches", 5, 40)):
-            value = getattr(self, name)
-            require_option(low <= value <= high, name, value, f"{low} to {high}")
+        require_between(1, 12, self, "max_columns")
+        require_between(0, 40, self, "max_features")
+        require_between(1, 5000, self, "max_connections")
+        require_between(5, 40, self, "width_inches")
         require_one_of("colour", self.colour, get_args(Colour))
         if len(self.concepts) > self.max_columns:
             received, expected = f"{len(self.concepts)} concepts", f"at most {self.max_columns}"
@@ -103,9 +103,8 @@ class DensityOptions:
 
     def __post_init__(self) -> None:
         require_one_of("order", self.order, get_args(ColumnOrder))
-        for name, low, high in (("cells", 16, 2000), ("width_inches", 4, 40)):
-            value = getattr(self, name)
-            require_option(low <= value <= high, name, value, f"{low} to {high}")
+        require_between(16, 2000, self, "cells")
+        require_between(4, 40, self, "width_inches")
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, get_args
 
-from giaann_dask.errors import OptionError, require_one_of, require_option
+from giaann_dask.errors import OptionError, require_between, require_one_of, require_option
 from giaann_dask.keywords import names_keywords
 from giaann_dask.models.generation_options import Feed, PredictionRules
 
@@ -111,10 +111,9 @@ class LifOptions:
     burst: float = 1.0
 
     def __post_init__(self) -> None:
-        _require_within("threshold", self.threshold, 0, 1e6)
-        _require_within("soma_decay", self.soma_decay, 0, 1)
-        _require_within("column_decay", self.column_decay, 0, 1)
-        _require_within("burst", self.burst, 0, 1e6)
+        require_between(0, 1e6, self, "threshold")
+        require_between(0, 1, self, "soma_decay", "column_decay")
+        require_between(0, 1e6, self, "burst")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,10 +158,8 @@ class LegacyOptions:
 
     def __post_init__(self) -> None:
         require_one_of("timing", self.timing, get_args(Timing))
-        _require_within("decay", self.decay, 0, 1)
-        _require_within("penalty", self.penalty, 0, 1)
-        _require_within("scale", self.scale, 0, 1e6)
-        _require_within("burst", self.burst, 0, 1e6)
+        require_between(0, 1, self, "decay", "penalty")
+        require_between(0, 1e6, self, "scale", "burst")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,8 +355,3 @@ def settings(
     elif name == "train":
         dynamics = LegacyOptions(timing="exact", strengths=False, boolean=True, burst=1.0, burst_all=True)
     return V2Options(dynamics=dynamics, selection=selection, feed=feed)
-
-
-def _require_within(name: str, value: float, least: float, most: float) -> None:
-    """Raise an OptionError that names the option when its value is out of range."""
-    require_option(least <= value <= most, name, value, f"{least:g} to {most:g}")
