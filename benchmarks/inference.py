@@ -38,7 +38,7 @@ from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.dynamics import Clock, SegmentLayout
-from giaann_dask.models.columns.v2.states import LifState
+from giaann_dask.models.columns.v2.session import LifState
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.rows.protocol import RowOptions, RowProjection
 from giaann_dask.rows.regions import open_regions

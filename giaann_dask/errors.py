@@ -16,7 +16,7 @@ from itertools import takewhile
 from types import TracebackType
 from typing import Any, Self
 
-from giaann_dask.printable import printable
+from giaann_dask.representations import printable
 
 # Names of parameters in the text of an error, outside quotes and paths: words with an underscore, and those that the
 # error lists.

@@ -122,11 +122,11 @@ def test_nothing_is_compiled_where_it_is_imported() -> None:
 # Modules outside `models` that serve concept columns alone: their pictures, tables and rules, and their measurements.
 COLUMN_TOOLS = (
     *("__init__", "api/calibration", "api/columns", "api/network", "cli/commands"),
-    *("cli/output", "cli/draw", "cli/specification_options", "diagnostics/evaluation_report"),
+    *("cli/output", "cli/draw", "cli/shared_options", "diagnostics/evaluation_report"),
     *("diagnostics/network_report/", "diagnostics/pictures/", "workflows/recurring"),
 )
 # Where the models of this package are listed and specified, and user interfaces that offer them by name.
-NAMES = ("registry", "encoding/sources", "cli/jobs", "cli/specification_options", "workflows/")
+NAMES = ("registry", "encoding/sources", "cli/jobs", "cli/shared_options", "workflows/")
 
 
 def test_no_other_code_asks_which_model_a_network_has() -> None:

@@ -3,7 +3,7 @@
 The text is trained into a network of its own, with an index. Where both networks are the same, as their digests show,
 the postings are taken over, with the network's own numbers of names and sequences; nothing else is changed.
 
-Does not cover: what an index is (`giaann_dask.tracing.trace`), and training with one from the beginning.
+Does not cover: what an index is (`giaann_dask.tracing`), and training with one from the beginning.
 """
 
 from __future__ import annotations

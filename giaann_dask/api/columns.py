@@ -35,8 +35,7 @@ from giaann_dask.local_files import local_name
 from giaann_dask.models import model_of
 from giaann_dask.models.columns.connection_table import COORDINATES, ConnectionTable, missing_concept
 from giaann_dask.models.columns.export import read_column, require_columns, select_column, table_of
-from giaann_dask.printable import xml_text
-from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.representations import Summarised, Summary, format_count, xml_text
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.storage import create_array, writing
 from giaann_dask.store.commits import CommitReader

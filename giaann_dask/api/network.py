@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from giaann_dask.api.text_options import TextOptions
     from giaann_dask.api.texts import Inputs
     from giaann_dask.diagnostics.network_report.page import NetworkReport
+    from giaann_dask.diagnostics.pictures import Pictures
     from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
-    from giaann_dask.diagnostics.pictures.gallery import Pictures
     from giaann_dask.models.base import Predictor
     from giaann_dask.models.columns.connection_table import ConnectionTable
     from giaann_dask.models.generation_options import BatchOptions, EvaluationOptions, GenerationOptions
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from giaann_dask.predict.claims import Claim, ClaimReport
     from giaann_dask.predict.generation import Continuation, PromptOpening, PromptSession, Sessions
     from giaann_dask.store.export import Compression, Exported
-    from giaann_dask.tracing.trace import Trace
+    from giaann_dask.tracing import Trace
     from giaann_dask.training.training_report import TrainingReport
 
 
@@ -514,7 +514,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         """
         from giaann_dask.api.texts import as_sources
         from giaann_dask.predict.generation import trace_reasons
-        from giaann_dask.tracing.trace import require_index
+        from giaann_dask.tracing import require_index
 
         require_index(self._reader)
         continuation = self.generate(prompt, client=client, max_tokens=max_tokens, explain=True, options=options)
@@ -842,8 +842,8 @@ class Network(Summarised, Mapping[str, "Column"]):
 
     @property
     def pictures(self) -> Pictures:
-        """Pictures in all colours, as pages, densities and animations; see `diagnostics.pictures.gallery`."""
-        from giaann_dask.diagnostics.pictures.gallery import Pictures
+        """Pictures in all colours, as pages, densities and animations; see `diagnostics.pictures`."""
+        from giaann_dask.diagnostics.pictures import Pictures
 
         return Pictures(self._reader)
 

@@ -16,7 +16,7 @@ from giaann_dask.api.texts import Inputs, decide_text, read_inputs, sources_of
 from giaann_dask.api.training import train
 from giaann_dask.cluster import results, roles_of
 from giaann_dask.cluster.memory_budget import PROCESS_BYTES
-from giaann_dask.encoding.input_sizes import estimate_characters
+from giaann_dask.encoding.sources import estimate_characters
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError, StoreUnsharedError, require_option
 from giaann_dask.events import Committed, Event

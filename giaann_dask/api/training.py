@@ -26,7 +26,7 @@ from giaann_dask.api.texts import Inputs, decide_text, read_inputs, sources_of
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.encoding.corpus_encoding import encode_corpus
-from giaann_dask.encoding.input_sizes import UnseenInput, find_unseen_inputs
+from giaann_dask.encoding.sources import UnseenInput, find_unseen_inputs
 from giaann_dask.encoding.stream import JOINED, StreamOptions
 from giaann_dask.errors import OptionError, SpecificationError, StoreConflictError, StoreMissingError
 from giaann_dask.events import Committed, Event, Observer, RoundIntegrated, ignore, notify_all

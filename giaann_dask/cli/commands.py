@@ -32,20 +32,18 @@ from giaann_dask.cli.shared_options import (
     generation_options,
     inference_options,
     inference_rules,
+    network_options,
     new_text_options,
     output_options,
     prepared,
+    read_fields,
+    read_specification,
     reading_options,
     row_options,
     sampling_options,
+    specification_options,
     text_options,
     training_options,
-)
-from giaann_dask.cli.specification_options import (
-    network_options,
-    read_fields,
-    read_specification,
-    specification_options,
 )
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import OptionError, require_option

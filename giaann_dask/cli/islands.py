@@ -19,9 +19,10 @@ from giaann_dask.cli.shared_options import (
     common_options,
     output_options,
     prepared,
+    read_fields,
+    specification_options,
     text_options,
 )
-from giaann_dask.cli.specification_options import read_fields, specification_options
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import OptionError
 

@@ -27,14 +27,15 @@ from giaann_dask.cli.shared_options import (
     NETWORK_PATH,
     as_files,
     dense_options,
+    network_options,
     new_text_options,
     output_options,
     prepared,
+    read_specification,
     read_toml,
     text_options,
     training_options,
 )
-from giaann_dask.cli.specification_options import network_options, read_specification
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import GiaannError, OptionError
 from giaann_dask.workflows.exits import BAD_INPUT, message_of, status_of

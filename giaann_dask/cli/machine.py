@@ -30,8 +30,8 @@ from giaann_dask.cli.shared_options import (
     silence_dask,
 )
 from giaann_dask.errors import MissingDependencyError
-from giaann_dask.printable import printable
 from giaann_dask.registry import PROFILES, Profile
+from giaann_dask.representations import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

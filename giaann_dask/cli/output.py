@@ -2,8 +2,8 @@
 
 Results go to standard output, readable or as one JSON object, messages to standard error. The handler of the logger
 ``giaann_dask`` writes there, too: coloured on a terminal, above the progress bars; plain lines elsewhere; JSON lines
-with ``--log-json``. What a terminal would obey is escaped here (`giaann_dask.printable`), for all commands. Logs of
-Dask are not configured here, progress is shown by `progress`.
+with ``--log-json``. What a terminal would obey is escaped here, for all commands. Logs of Dask are not configured here,
+progress is shown by `progress`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from giaann_dask.cli.click_ext import section
-from giaann_dask.printable import json_text, printable
+from giaann_dask.representations import json_text, printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,8 +11,15 @@ import click
 from giaann_dask.cli.click_ext import PLAIN, Command, Items, options_of, section
 from giaann_dask.cli.output import answer
 from giaann_dask.cli.progress import waiting
-from giaann_dask.cli.shared_options import FILE_PATH, INPUTS, common_options, new_text_options, prepared
-from giaann_dask.cli.specification_options import network_options, read_fields
+from giaann_dask.cli.shared_options import (
+    FILE_PATH,
+    INPUTS,
+    common_options,
+    network_options,
+    new_text_options,
+    prepared,
+    read_fields,
+)
 
 if TYPE_CHECKING:
     from giaann_dask.api.text_options import TextOptions

@@ -19,8 +19,7 @@ from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
 from giaann_dask.models.columns.evaluation.accuracy import StepGroup
 from giaann_dask.models.results import EvaluationReport
-from giaann_dask.printable import printable, xml_text
-from giaann_dask.representations import bar
+from giaann_dask.representations import bar, printable, xml_text
 from giaann_dask.storage import write_file
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def accuracy_values(report: EvaluationReport, picture: Callable[[Figure], str]) 
 def render(template: str, **values: Any) -> str:
     """Return a page of a template in ``diagnostics/templates``.
 
-    Values are escaped, for HTML and where a terminal or a page would obey them (`giaann_dask.printable`).
+    Values are escaped, for HTML and where a terminal or a page would obey them (`giaann_dask.representations`).
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -63,7 +63,7 @@ class Workload:
 
     def estimate(self) -> SequenceEstimate:
         """Return an estimate of the sequences of the input."""
-        from giaann_dask.encoding.input_sizes import estimate_characters
+        from giaann_dask.encoding.sources import estimate_characters
 
         try:
             characters = estimate_characters(self.inputs, self.text_field) if self.inputs else None

@@ -19,12 +19,11 @@ from giaann_dask.errors import OptionError
 from giaann_dask.local_files import local_path
 from giaann_dask.storage import write_file
 from giaann_dask.store.corpus import is_corpus
-from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.read_options import ReadOptions
-from giaann_dask.text.reading import read_parts
+from giaann_dask.text.reading import parse_conllu, read_parts
 from giaann_dask.text.subword_blocks import join_words
 from giaann_dask.text.tagging import tag_part
 from giaann_dask.text.tokenizer import SubwordTokenizer, check_size

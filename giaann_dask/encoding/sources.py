@@ -4,7 +4,8 @@ The driver reads all text once, to divide it into parts and to identify these, s
 Workers read text that they can see themselves: the driver sends them names and byte ranges, and a worker compares what
 it reads with the identity of the part.
 
-Files are read by `giaann_dask.text.reading`, and blocks are merged in order by `stream`.
+Files are read by `giaann_dask.text.reading`, and blocks are merged in order by `stream`. The sizes of inputs are
+estimated for progress bars, and text that a network was not trained on yet is found.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import functools
 import json
 import logging
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,16 +23,23 @@ from giaann_dask.cluster import task_key
 from giaann_dask.cluster.sharing import naming_worker
 from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.cluster.waiting import ask_workers, query_scheduler
-from giaann_dask.errors import InputMissingError, SpecificationError, describe_difference
+from giaann_dask.errors import (
+    EmptyInputError,
+    InputEncodingError,
+    InputFormatError,
+    InputMissingError,
+    SpecificationError,
+    describe_difference,
+)
 from giaann_dask.registry import HISTORY
 from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.input_files import names_url
-from giaann_dask.text.inputs import DATASET_PREFIX
+from giaann_dask.text.input_files import is_pipe, names_url, open_bytes, suffix_of
+from giaann_dask.text.inputs import DATASET_PREFIX, JSON_SUFFIXES, resolve_inputs
 from giaann_dask.text.ledger import LedgerEntry, identify
-from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.memory_inputs import MemoryInput, Source
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import PartRange, locate_part, read_parts, read_range
 from giaann_dask.text.tagging import tag_block
@@ -500,3 +508,140 @@ class UnitGroup:
                 entry = LedgerEntry(unit.identity, done, done >= total)
                 updates.append(LedgerUpdate(position, entry, skip, describe_place(unit.content, options)))
         return tuple(updates)
+
+
+_SAMPLE_BYTES = 65_536
+
+
+def estimate_characters(inputs: Sequence[Source], text_field: str = "text") -> int | None:
+    """Return an estimate of the characters of text in inputs.
+
+    Parameters
+    ----------
+    inputs : sequence of str or MemoryInput
+        Files, folders, globs, datasets or encoded corpora.
+    text_field : str
+        Field of JSON lines with their text.
+
+    Returns
+    -------
+    int or None
+        In the unit of `giaann_dask.encoding.sources.Unit.weight`; None if an input has a size that is unknown
+        until its end: a dataset, a pipe, an iterator or standard input.
+
+    Raises
+    ------
+    GiaannError
+        If an input does not exist.
+    """
+    total = 0.0
+    for name in inputs:
+        if is_corpus(name):
+            total += CORPUS_CHARACTERS * sum(entry.sequences for entry in EncodedCorpus(name).ledger())
+            continue
+        for each in resolve_inputs([name]):
+            if isinstance(each, MemoryInput) and each.characters is not None:
+                total += each.characters
+                continue
+            # Reading a sample of a pipe would consume it.
+            if not isinstance(each, Path) or is_pipe(each):
+                return None
+            total += _bytes_of(each) * _characters_per_byte(each, text_field)
+    return round(total)
+
+
+def _bytes_of(path: Path) -> int:
+    """Return the size of a file in bytes; for gzip an estimate of the decompressed size."""
+    size = path.stat().st_size
+    if not path.name.lower().endswith(".gz") or size < 18:
+        return size
+    with path.open("rb") as file:
+        file.seek(-4, 2)
+        # A gzip member ends with its decompressed size modulo 4 GiB; files with several members are rare.
+        return max(int.from_bytes(file.read(4), "little"), size)
+
+
+def _characters_per_byte(path: Path, text_field: str) -> float:
+    """Return the characters of text per byte in a sample of a file; 1 if the sample has no text."""
+    with open_bytes(path) as file:
+        sample = file.read(_SAMPLE_BYTES)
+    if suffix_of(path.name) not in JSON_SUFFIXES:
+        return len(sample.decode("utf-8", "ignore")) / max(len(sample), 1) or 1.0
+    *whole, _ = sample.split(b"\n")
+    characters = 0
+    for line in whole:
+        try:
+            characters += len(json.loads(line)[text_field])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return characters / max(sum(len(line) + 1 for line in whole), 1) or 1.0
+
+
+@dataclass(frozen=True)
+class UnseenInput:
+    """Size of an input and of its text that is not in the ledger.
+
+    Attributes
+    ----------
+    name : str
+        Name of the input.
+    characters, new_characters : int
+        Size of its text, and of its new parts; estimates for an encoded corpus.
+    problem : str
+        Reason why it cannot be read; empty if it can.
+    """
+
+    name: str
+    characters: int
+    new_characters: int
+    problem: str = ""
+
+
+def find_unseen_inputs(
+    inputs: Sequence[Source], sources: SourceOptions, ledger: Iterable[LedgerEntry]
+) -> list[UnseenInput]:
+    """Return the new text of each input: parts that are neither in a ledger nor in a preceding input.
+
+    Unlike in training, repeated parts are counted once. A part that is incomplete in the ledger is new.
+
+    Parameters
+    ----------
+    inputs : sequence of str or MemoryInput
+        Files, datasets or encoded corpora; each is read completely.
+    sources : SourceOptions
+        Options of reading; the same text read with others is new.
+    ledger : iterable of LedgerEntry
+        Entries of the known parts.
+
+    Returns
+    -------
+    list of UnseenInput
+        One per input, in order. Parts of an input that cannot be read do not count as known.
+    """
+    known = {entry.identity for entry in ledger if entry.complete}
+    found = []
+    for name in inputs:
+        sizes: dict[bytes, int] = {}
+        characters = 0
+        try:
+            for identity, size in _parts(name, sources):
+                characters += size
+                sizes[identity] = size
+        except EmptyInputError:
+            # Training skips empty files, too.
+            pass
+        except (InputFormatError, InputEncodingError) as error:
+            found.append(UnseenInput(str(name), characters, 0, str(error)))
+            continue
+        found.append(UnseenInput(str(name), characters, sum(size for each, size in sizes.items() if each not in known)))
+        known.update(sizes)
+    return found
+
+
+def _parts(name: Source, sources: SourceOptions) -> Iterator[tuple[bytes, int]]:
+    """Yield identity and size of the parts of an input; training checks whether a corpus fits the network."""
+    if is_corpus(name):
+        yield from ((entry.identity, CORPUS_CHARACTERS * entry.sequences) for entry in EncodedCorpus(name).ledger())
+        return
+    for unit in read_units([name], sources):
+        yield unit.identity, unit.weight

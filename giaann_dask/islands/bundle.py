@@ -22,7 +22,7 @@ from giaann_dask.islands.archive import Archive, ArchiveWriter, writing_archive
 from giaann_dask.islands.definition import SIGNATURE_BYTES, Island, canonical_json, is_public_key, is_signed, public_of
 from giaann_dask.models import totals_of
 from giaann_dask.models.totals import GroupCounts
-from giaann_dask.printable import text_fault
+from giaann_dask.representations import text_fault
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
 from giaann_dask.text.ledger import LedgerEntry

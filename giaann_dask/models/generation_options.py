@@ -322,7 +322,7 @@ def require_prompt(prompt: object) -> None:
     """
     if not isinstance(prompt, str):
         raise PromptError(f"the prompt is of type {type(prompt).__name__}", "text")
-    from giaann_dask.printable import text_fault
+    from giaann_dask.representations import text_fault
 
     if (fault := text_fault(prompt)) is not None:
         raise PromptError(f"the prompt holds {fault}", "text in UTF-8", "correct it, or its encoding")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from giaann_dask.text.memory_inputs import Source
-    from giaann_dask.tracing.trace import Trace, TracedToken, Tracer
+    from giaann_dask.tracing import Trace, TracedToken, Tracer
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,7 +142,7 @@ class Continuation(Summarised):
 
 def trace_reasons(continuation: Continuation, sentences: int, texts: Sequence[Source]) -> Trace:
     """Return the training sequences behind a continuation made with reasons, which a token of no activation has not."""
-    from giaann_dask.tracing.trace import Trace, open_tracer
+    from giaann_dask.tracing import Trace, open_tracer
 
     require_option(sentences >= 0, "sentences", sentences, "0 or more")
     tracer = open_tracer(continuation.network, continuation.commit, texts)
@@ -151,7 +151,7 @@ def trace_reasons(continuation: Continuation, sentences: int, texts: Sequence[So
 
 def trace_token(token: GeneratedToken, tracer: Tracer, sentences: int) -> TracedToken:
     """Return the training sequences that built the connections behind a token; see `Continuation.trace`."""
-    from giaann_dask.tracing.trace import TracedToken
+    from giaann_dask.tracing import TracedToken
 
     found = tuple(
         tracer.connection(

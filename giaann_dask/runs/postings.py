@@ -35,7 +35,7 @@ class Postings(NamedTuple):
     sequence, position : ndarray
         Number of the sequence in the network, and position of the token in it; int64, one of each for every place.
     attributes : ndarray
-        What the posting holds besides (`giaann_dask.models.columns.places`), not negative; int64.
+        What the posting holds besides (`giaann_dask.models.columns.connections`), not negative; int64.
     """
 
     sequence: Integers

@@ -26,7 +26,7 @@ from giaann_dask.errors import GiaannError, OptionError
 from giaann_dask.models import model_of
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.models.results import ConnectionKey
-from giaann_dask.printable import escaped
+from giaann_dask.representations import escaped
 from giaann_dask.rows.regions import LOST, opened_bytes
 from giaann_dask.serving.engine import (
     SERVED_BATCH,
@@ -43,7 +43,7 @@ from giaann_dask.serving.remote_engine import RemoteEngine
 from giaann_dask.serving.requests import busy
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.memory_inputs import Source
-from giaann_dask.tracing.trace import TracedConnection, Tracer
+from giaann_dask.tracing import TracedConnection, Tracer
 
 if TYPE_CHECKING:
     from distributed import Client

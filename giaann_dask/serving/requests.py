@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse
 
 from giaann_dask.errors import GiaannError, PromptError
 from giaann_dask.models.generation_options import MOST_SEED, SamplingOptions
-from giaann_dask.printable import escaped, text_fault
+from giaann_dask.representations import escaped, text_fault
 from giaann_dask.serving.engine import CompletionOptions, EngineStoppedError
 from giaann_dask.serving.serving_options import Limits
 

@@ -174,7 +174,7 @@ class ServingOptions:
                 "set GIAANN_WRITE_KEY or write_key, to another key than api_key",
                 names=("writable",),
             )
-        from giaann_dask.printable import text_fault
+        from giaann_dask.representations import text_fault
 
         if self.model_name is not None and (fault := text_fault(self.model_name)) is not None:
             raise OptionError(

@@ -27,7 +27,7 @@ from giaann_dask.serving.requests import (
     wrong_field,
 )
 from giaann_dask.serving.serving_options import Limits, ServingOptions
-from giaann_dask.tracing.trace import TracedSentence
+from giaann_dask.tracing import TracedSentence
 
 _NUMBERS = ("source", "target", "segment", "branch")
 _MOST = 1 << 63

@@ -39,7 +39,7 @@ from giaann_dask.errors import (
     StoreWriteError,
 )
 from giaann_dask.object_urls import is_in_memory, is_object_store
-from giaann_dask.printable import text_fault
+from giaann_dask.representations import text_fault
 from giaann_dask.storage import absolute_place, first_line, is_unreachable, unreachable, writing
 from giaann_dask.store.places import StorePlace, answering
 from giaann_dask.store.unfinished import LOCK_FILE, is_vacant

@@ -4,8 +4,8 @@ An auxiliary neuron belongs to a column, as the features attached to it do, and 
 of its members' connections, times its weight. Training would produce the same sum. A word is tagged on its own,
 without a sentence, because the dictionaries have no other context.
 
-Does not cover: finding features with shared neighbours (`giaann_dask.runs.minhash`), and the rows that auxiliary
-neurons contribute (`giaann_dask.rows.source`).
+Does not cover: finding features with shared neighbours (`giaann_dask.models.columns.flags`), and the rows that
+auxiliary neurons contribute (`giaann_dask.rows.source`).
 """
 
 from __future__ import annotations

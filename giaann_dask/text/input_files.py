@@ -5,7 +5,7 @@ decompressing and decoding name the file and the line. URLs are those of web ser
 whatever else fsspec has a file system for; credentials and endpoints of object stores are those that the URL carries
 (`giaann_dask.object_urls`), or come from the environment, as those of networks do.
 
-Does not cover: finding files on this machine (`inputs`), and parsing lines (`reading`, `conllu`).
+Does not cover: finding files on this machine (`inputs`), and parsing lines (`reading`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from threading import Event
 
 from giaann_dask.errors import OptionError, require_at_least
 from giaann_dask.keywords import names_keywords
-from giaann_dask.printable import text_fault
+from giaann_dask.representations import text_fault
 
 GOLD, LEXICON, SPACY = "gold", "lexicon", "spacy:"
 """Names of taggers, the last one before the name of a pipeline."""

@@ -3,9 +3,9 @@
 Inputs are plain text, CoNLL-U and JSON lines, each also gzipped, standard input, datasets of the Hugging Face hub, and
 texts in memory. The boundaries of parts depend only on the content of their file and on
 `ReadOptions.part_characters`, so reading again gives the same fingerprints. One part and one line are in memory at a
-time.
+time. Lines of CoNLL-U are checked where they are read and parsed when they are tagged; only syntactic words are kept.
 
-Does not cover: finding files (`inputs`), decoding (`input_files`), sentences and tokens (`splitting`, `conllu`),
+Does not cover: finding files (`inputs`), decoding (`input_files`), sentences and tokens of text (`splitting`),
 skipping parts that are in a network already (`ledger`), and encoded corpora (`corpus`).
 """
 
@@ -29,8 +29,7 @@ from giaann_dask.errors import (
 )
 from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import BYTE_ORDER_MARK
-from giaann_dask.printable import text_fault
-from giaann_dask.text.conllu import SentenceLines
+from giaann_dask.representations import text_fault
 from giaann_dask.text.input_files import (
     COMPRESSED,
     LineReader,
@@ -49,7 +48,7 @@ from giaann_dask.text.inputs import (
 )
 from giaann_dask.text.memory_inputs import MemoryInput, Source, conllu_sentences, require_text
 from giaann_dask.text.read_options import ReadOptions
-from giaann_dask.text.tokens import Part, PartKind, TextPlace
+from giaann_dask.text.tokens import Part, PartKind, TaggedSentence, TextPlace
 
 __all__ = ["DatasetInput", "read_parts", "resolve_inputs"]
 
@@ -478,3 +477,135 @@ def _dataset_records(dataset: DatasetInput, stream: Any) -> Iterator[_Record]:
                 "check the data and the network",
             ) from error
         yield _Record(value, place)
+
+
+_COLUMNS = 10
+_SHOWN_CHARACTERS = 60
+# Identifiers are written without zeros in front, and no sentence has a thousand million words.
+_RANGE = re.compile(r"([1-9]\d{0,8})-([1-9]\d{0,8})", re.ASCII)
+_EMPTY_NODE = re.compile(r"(0|[1-9]\d{0,8})\.([1-9]\d{0,8})", re.ASCII)
+
+
+class SentenceLines:
+    """Check the lines of a sentence one after the other.
+
+    Words are numbered 1, 2, 3, ... A range (``3-4``) comes before its first word and overlaps no other one; empty nodes
+    (``3.1``, ``3.2``) come after the word that they are numbered by.
+
+    Attributes
+    ----------
+    words : int
+        Number of words so far.
+    """
+
+    def __init__(self) -> None:
+        self.words = 0
+        # Last word of the latest range, and number of the latest empty node after a word.
+        self._range_end = self._empty_nodes = 0
+
+    def add(self, line: str, place: str) -> None:
+        """Add the next line, which is not blank; comments are not looked at.
+
+        Parameters
+        ----------
+        line : str
+            Without its line end.
+        place : str
+            Its position in the input, for the error.
+
+        Raises
+        ------
+        InputFormatError
+            If it is malformed.
+        """
+        if line[0] == "#":
+            return
+        problem = self._problem(line)
+        if problem is not None:
+            shown = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "…"
+            raise InputFormatError(
+                f"{place} {problem}: {shown!r}",
+                f"CoNLL-U: {_COLUMNS} tab-separated columns that begin with a word's number and form",
+                "correct the line",
+            )
+
+    def end(self, place: str) -> None:
+        """Raise an `InputFormatError` if the sentence may not end here."""
+        if self._range_end > self.words:
+            raise InputFormatError(
+                f"the sentence that ends at {place} ends after word {self.words}, within a range up to word "
+                f"{self._range_end}",
+                "CoNLL-U with the words of each range",
+                "correct the sentence",
+            )
+
+    def _problem(self, line: str) -> str | None:
+        columns = line.count("\t") + 1
+        if columns != _COLUMNS:
+            return f"has {columns} tab-separated columns"
+        identifier, form, _ = line.split("\t", 2)
+        if not form:
+            return "has an empty form"
+        if identifier == str(self.words + 1):
+            self.words += 1
+            self._empty_nodes = 0
+            return None
+        if self._follows(identifier):
+            return None
+        shown = identifier if len(identifier) <= _SHOWN_CHARACTERS else identifier[:_SHOWN_CHARACTERS] + "…"
+        return f"has the identifier {shown!r} where word {self.words + 1} should follow"
+
+    def _follows(self, identifier: str) -> bool:
+        """Return whether an identifier is that of a range or an empty node which may come here."""
+        if found := _RANGE.fullmatch(identifier):
+            first, last = int(found[1]), int(found[2])
+            if first != self.words + 1 or first <= self._range_end or last < first:
+                return False
+            self._range_end = last
+            return True
+        found = _EMPTY_NODE.fullmatch(identifier)
+        if found is None or (int(found[1]), int(found[2])) != (self.words, self._empty_nodes + 1):
+            return False
+        self._empty_nodes += 1
+        return True
+
+
+def parse_conllu(passage: str) -> list[TaggedSentence]:
+    r"""Return the syntactic words of the sentences of a passage, with the spaces between them.
+
+    Ranges (``3-4``) and empty nodes (``3.1``) are left out, fields are not changed (rule
+    1.1 of the algorithm), and forms may contain spaces. A sentence without words is left out.
+
+    White space follows a word unless its MISC column has ``SpaceAfter=No``. It never follows a word inside a
+    range; after the range's last word, the MISC column of the range decides. It always follows the last word of a
+    sentence.
+
+    Parameters
+    ----------
+    passage : str
+        Lines of whole sentences, as `giaann_dask.text.reading` has checked and `SentenceLines` describes them.
+
+    Examples
+    --------
+    >>> parse_conllu("1\tCats\tcat\tNOUN\tNNS\t_\t_\t_\t_\t_\n")
+    [TaggedSentence(forms=('Cats',), lemmas=('cat',), upos=('NOUN',), xpos=('NNS',), spaces=[True])]
+    """
+    found = []
+    for lines in passage.split("\n\n"):
+        rows = [line.split("\t") for line in lines.split("\n") if line and line[0] != "#"]
+        words = [row for row in rows if row[0].isdigit()]
+        if not words:
+            continue
+        _, forms, lemmas, upos, xpos, *_ = zip(*words, strict=True)
+        spaces = list(map(_spaced, words))
+        for row in rows:
+            first, hyphen, last = row[0].partition("-")
+            if hyphen:
+                spaces[int(first) - 1 : int(last)] = [*[False] * (int(last) - int(first)), _spaced(row)]
+        spaces[-1] = True
+        found.append(TaggedSentence(forms, lemmas, upos, xpos, spaces))
+    return found
+
+
+def _spaced(fields: list[str]) -> bool:
+    return "SpaceAfter=No" not in fields[-1].split("|")

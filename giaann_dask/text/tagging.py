@@ -18,12 +18,12 @@ from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionE
 from giaann_dask.lazy import compiled
 from giaann_dask.text.block_building import BlockBuilder, RawBlockBuilder
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
-from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.lexicon.tables import ValueTable
 from giaann_dask.text.lexicon.tagger import Kernels, tag_tokens
 from giaann_dask.text.lexicon.words import dictionary_lines, frequent_tags
 from giaann_dask.text.read_options import GOLD, LEXICON, SPACY, check_tagger
+from giaann_dask.text.reading import parse_conllu
 from giaann_dask.text.splitting import split_text
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder
 from giaann_dask.text.tokenizer import SubwordTokenizer

@@ -22,7 +22,7 @@ from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.tracing.trace import require_index
+from giaann_dask.tracing import require_index
 from giaann_dask.training.committing import CommitContents
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from distributed.spans import span
 from giaann_dask.cluster import Roles, driver_allocator, results, roles_of, trim_memory, wait_all
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
 from giaann_dask.cluster.stages import SUM, StageClock
-from giaann_dask.encoding.input_sizes import estimate_characters
-from giaann_dask.encoding.sources import SourceOptions
+from giaann_dask.encoding.sources import SourceOptions, estimate_characters
 from giaann_dask.encoding.stream import JOINED, BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import (
     EmptyInputError,

@@ -22,7 +22,7 @@ from distributed import Client
 from giaann_dask.api.network import Network
 from giaann_dask.api.training import new_inputs, train
 from giaann_dask.diagnostics.evaluation_report import save_report
-from giaann_dask.encoding.input_sizes import UnseenInput
+from giaann_dask.encoding.sources import UnseenInput
 from giaann_dask.errors import InputFormatError, OptionError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.models.results import EvaluationReport

@@ -18,10 +18,9 @@ import giaann_dask as gd
 from giaann_dask.api.texts import as_sources
 from giaann_dask.data import sample_test_text
 from giaann_dask.errors import EmptyInputError, InputFormatError, OptionError
-from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.memory_inputs import conllu_sentences
 from giaann_dask.text.read_options import ReadOptions
-from giaann_dask.text.reading import read_parts
+from giaann_dask.text.reading import parse_conllu, read_parts
 
 if TYPE_CHECKING:
     from spacy.tokens import Doc

@@ -24,8 +24,8 @@ from giaann_dask.cli import run
 from giaann_dask.cli.click_ext import Command, _commands
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.data import sample_test_text
+from giaann_dask.diagnostics.pictures import Pictures
 from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
-from giaann_dask.diagnostics.pictures.gallery import Pictures
 from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import GiaannError, OptionError
 from giaann_dask.models.generation_options import BeamOptions, PredictionRules, StateOptions

@@ -20,7 +20,7 @@ from giaann_dask.cli.output import LOGGER
 from giaann_dask.cli.shared_options import silence_dask
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.diagnostics.progress import SequenceEstimate
-from giaann_dask.encoding.input_sizes import estimate_characters
+from giaann_dask.encoding.sources import estimate_characters
 from giaann_dask.events import BlockEncoded
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from giaann_dask.cli import giaann_dask as command_line
 from giaann_dask.cli.click_ext import Command
-from giaann_dask.cli.specification_options import network_options, read_fields
+from giaann_dask.cli.shared_options import network_options, read_fields
 from giaann_dask.models.contexts.specification import CONTEXT_NAMES
 from giaann_dask.spec import Specification
 

@@ -25,7 +25,7 @@ from giaann_dask.cli.process import SIGNALS, interrupt_on_signals, stop_on_signa
 from giaann_dask.data import sample_test_text
 from giaann_dask.diagnostics.checkup import Finding
 from giaann_dask.errors import GiaannError
-from giaann_dask.printable import xml_text
+from giaann_dask.representations import xml_text
 from giaann_dask.serving.models import Models
 
 # Commands that print and that fail; all options of where they work are relative to a folder.

@@ -19,7 +19,7 @@ from giaann_dask import cli
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target, unpack_target
 from giaann_dask.models.columns.beam import BeamSession, BeamV2Session
-from giaann_dask.models.columns.prompts import best_candidates
+from giaann_dask.models.columns.predictor import best_candidates
 from giaann_dask.models.columns.state.activation import Candidates
 from giaann_dask.models.columns.state.inference_options import InferenceOptions, V2Options, settings
 from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence

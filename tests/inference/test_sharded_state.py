@@ -33,8 +33,7 @@ from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.columns.rules import open_whole_session
-from giaann_dask.models.columns.sharded_sessions import ShardedSession
-from giaann_dask.models.columns.sharded_state import HeldState, ShardActors, ShardedState, StateActor
+from giaann_dask.models.columns.sharded_state import HeldState, ShardActors, ShardedSession, ShardedState, StateActor
 from giaann_dask.models.columns.state.activation import ActivationState, ActiveColumns, Layout, StateEntries
 from giaann_dask.models.columns.state.inference_options import InferenceOptions, V2Options, settings
 from giaann_dask.models.columns.state.name_order import NameOrder
@@ -68,7 +67,7 @@ class WatchedStates(ShardedState):
 @pytest.fixture(autouse=True, scope="module")
 def watched() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("giaann_dask.models.columns.sharded_sessions.ShardedState", WatchedStates)
+        patch.setattr("giaann_dask.models.columns.sharded_state.ShardedState", WatchedStates)
         yield
 
 

@@ -148,7 +148,7 @@ def test_reasons_without_a_soma_are_connections_that_are_there(name: Any) -> Non
 def test_a_table_that_grows_loses_nothing(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     options = settings("test")
     wide = [golden.session(options).run_sequence(sequence) for sequence in golden.sequences]
-    monkeypatch.setattr("giaann_dask.models.columns.v2.states._FIRST_STEPS", 1)
+    monkeypatch.setattr("giaann_dask.models.columns.v2.session._FIRST_STEPS", 1)
     monkeypatch.setattr("giaann_dask.models.columns.state.keyed_arrays._FIRST_KEYS", 1)
     narrow = [golden.session(options).run_sequence(sequence) for sequence in golden.sequences]
     assert [result.steps for result in narrow] == [result.steps for result in wide]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from giaann_dask.keys import pack_neuron, pack_target
-from giaann_dask.runs.minhash import (
+from giaann_dask.models.columns.flags import (
     LEAST_FILLED,
     PARTS,
     MinHashes,

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from giaann_dask.text.conllu import parse_conllu
-from giaann_dask.text.reading import read_parts
+from giaann_dask.text.reading import parse_conllu, read_parts
 from giaann_dask.text.splitting import split_text
 from giaann_dask.text.tokens import Part
 

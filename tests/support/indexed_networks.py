@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from giaann_dask.keys import unpack_neuron, word_key
-from giaann_dask.models.columns.places import TokenPlaces
+from giaann_dask.models.columns.connections import TokenPlaces
 from giaann_dask.models.contexts.kinds import count_kinds
 from giaann_dask.models.contexts.specification import CONTEXT_NAMES
 from giaann_dask.models.words.model import AS_WORD

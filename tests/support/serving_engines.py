@@ -18,7 +18,7 @@ from giaann_dask.models.results import Candidate, ConnectionKey, GeneratedToken,
 from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Engine, PromptEvent
 from giaann_dask.serving.models import Models, ModelSource, ServedModel
 from giaann_dask.store.commits import CommitReader
-from giaann_dask.tracing.trace import TracedConnection, TracedSentence, Tracer
+from giaann_dask.tracing import TracedConnection, TracedSentence, Tracer
 
 WORDS = ["to", "the", "baker", "before", "the", "sun_rise", "and", "home"]
 STEP_S = 0.002

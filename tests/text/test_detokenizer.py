@@ -9,7 +9,7 @@ from support.documents import split_sentences
 
 from giaann_dask.keys import pack_neuron
 from giaann_dask.models.base import PromptWords, TokenEvent
-from giaann_dask.models.columns.prompts import word_and_column
+from giaann_dask.models.columns.predictor import word_and_column
 from giaann_dask.models.results import Candidate, GeneratedToken, ScoredWord
 from giaann_dask.predict.generation import Continuation
 from giaann_dask.serving.completion_deltas import Choice, prompt_logprobs

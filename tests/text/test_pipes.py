@@ -25,7 +25,7 @@ import pytest
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text
-from giaann_dask.encoding.input_sizes import estimate_characters
+from giaann_dask.encoding.sources import estimate_characters
 from giaann_dask.errors import EmptyInputError, InputMissingError, OptionError
 from giaann_dask.text.input_files import ReadingStopped
 from giaann_dask.text.inputs import require_rereadable, resolve_inputs

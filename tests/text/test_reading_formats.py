@@ -23,9 +23,8 @@ from giaann_dask.errors import (
 )
 from giaann_dask.lazy import import_optional
 from giaann_dask.text import input_files, reading
-from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.read_options import ReadOptions
-from giaann_dask.text.reading import DatasetInput, read_parts, resolve_inputs
+from giaann_dask.text.reading import DatasetInput, parse_conllu, read_parts, resolve_inputs
 
 # JSON lines
 

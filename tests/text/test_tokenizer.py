@@ -25,10 +25,9 @@ from giaann_dask.encoding.lexicon import choose_tokenizer, save_tokenizer
 from giaann_dask.errors import GiaannError, InputFormatError, SpecificationError
 from giaann_dask.text.block_building import BlockBuilder
 from giaann_dask.text.blocks import FilterOptions
-from giaann_dask.text.conllu import parse_conllu
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.read_options import ReadOptions
-from giaann_dask.text.reading import read_parts
+from giaann_dask.text.reading import parse_conllu, read_parts
 from giaann_dask.text.subword_blocks import SubwordBlockBuilder, find_parents, join_words, word_spans
 from giaann_dask.text.tagging import tag_part
 from giaann_dask.text.tokenizer import SPLIT_PATTERN, SubwordTokenizer

@@ -23,7 +23,7 @@ import giaann_dask as gd
 from giaann_dask.data import sample_text
 from giaann_dask.errors import OptionError, SpecificationError
 from giaann_dask.keys import unpack_target
-from giaann_dask.models.columns.places import TokenPlaces, pair_increments
+from giaann_dask.models.columns.connections import TokenPlaces, pair_increments
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import pack, unpack
 from giaann_dask.runs.placement import Placement

@@ -25,7 +25,7 @@ from giaann_dask.serving.models import ModelSource, ServedModel, open_engine
 from giaann_dask.serving.requests import HttpError
 from giaann_dask.serving.serving_options import Limits
 from giaann_dask.serving.traces import read_trace_request
-from giaann_dask.tracing.trace import TraceIndex, _open
+from giaann_dask.tracing import TraceIndex, _open
 
 PROMPT = "The old miller carried the flour"
 TEXT = sample_text().read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from giaann_dask.dask_types import register, register_arrays
 from giaann_dask.diagnostics.pictures.density import count_cells
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target, word_key
 from giaann_dask.models import model_of
-from giaann_dask.models.columns.prompts import word_and_column
+from giaann_dask.models.columns.predictor import word_and_column
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader

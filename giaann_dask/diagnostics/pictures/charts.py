@@ -12,7 +12,7 @@ from giaann_dask.algebra.comparison import KINDS, NetworkDifference
 from giaann_dask.diagnostics.pictures.schemes import LIGHT
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.scaling import ScalingReport
-from giaann_dask.printable import printable
+from giaann_dask.representations import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from giaann_dask.errors import OptionError, require_between, require_one_of
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
-from giaann_dask.printable import xml_text
+from giaann_dask.representations import xml_text
 from giaann_dask.storage import write_file
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from giaann_dask.diagnostics.pictures.layout import (
 )
 from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Scale, Theme, colour_graph, theme_of
 from giaann_dask.models.columns.connection_table import ConnectionTable
-from giaann_dask.printable import printable
+from giaann_dask.representations import printable
 from giaann_dask.store.commits import CommitReader
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from giaann_dask.diagnostics.pictures.schemes import Colouring, Entry, Theme, th
 from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import local_path
 from giaann_dask.models.columns.connection_table import Neuron
-from giaann_dask.printable import printable
+from giaann_dask.representations import printable
 from giaann_dask.store.commits import CommitReader
 
 if TYPE_CHECKING:

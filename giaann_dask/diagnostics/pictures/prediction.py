@@ -23,8 +23,7 @@ from giaann_dask.keys import pack_neuron, unpack_neuron, unpack_target
 from giaann_dask.models.columns.connection_table import Neuron
 from giaann_dask.models.columns.export import require_columns, table_of
 from giaann_dask.models.columns.flags import changed_flags
-from giaann_dask.models.columns.predictor import ColumnsPredictor, open_columns
-from giaann_dask.models.columns.prompts import word_and_column
+from giaann_dask.models.columns.predictor import ColumnsPredictor, open_columns, word_and_column
 from giaann_dask.models.columns.rules import fitting_rules, open_whole_session
 from giaann_dask.models.columns.state.activation import Candidates, StateEntries
 from giaann_dask.models.columns.state.session import StepTrace

@@ -11,6 +11,9 @@ segments is not written (`Specification.column_catch_all`). A token makes a pair
 `Specification.self_transitions`. The number of pairs of each source neuron can be computed beforehand, so keys are
 written directly into the range of their source, grouped by region. Pairs are summed later, those of several batches at
 once: by a processor (`giaann_dask.runs.pair_tables`) or on a device (`giaann_dask.runs.device_sums`).
+
+The index of a network has the places of its neurons, with all that the increments of a pair depend on. So the share of
+every sequence in a connection is computed from the postings of its two neurons (`pair_increments`), without the text.
 """
 
 from __future__ import annotations
@@ -26,14 +29,14 @@ import numpy.typing as npt
 
 from giaann_dask.keys import SEGMENT_SHIFT, Integers, pack_neuron
 from giaann_dask.lazy import compiled
-from giaann_dask.models.columns.places import index_neurons
 from giaann_dask.models.columns.scaling import class_bits, distance_bits, feature_reach, increment_table, token_classes
 from giaann_dask.runs.pair_tables import Keys, PairRegionRun, PairRule, PairTable, key_type, narrow_targets
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import RegionRun, Run, readable
-from giaann_dask.spec import Specification
+from giaann_dask.runs.postings import Postings, divide_postings
+from giaann_dask.runs.run import RegionRun, Run, join_ranges, readable
+from giaann_dask.spec import BRANCH_BITS, Specification
 from giaann_dask.text.blocks import CANDIDATE
-from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.text.segmentation import EncodedBlock, places_of
 
 _IN = nb.types.Array(nb.int64, 1, "C", readonly=True)
 _MARKS = nb.types.Array(nb.boolean, 1, "C", readonly=True)
@@ -416,3 +419,124 @@ def _write_keys(walked: _Walked, low: Keys, shape: Integers, keys: Keys) -> None
             scale = inside if occurrence[partner] == occurrence[token] else classes[token]
             keys[filled] = low[partner] | ((segment << segment_shift) | scale | distance)
             filled += 1
+
+
+# Bits of the attributes of a token, from the lowest: whether it is trained as a target, its column occurrence,
+# its branch, and its class as a source (`giaann_dask.models.columns.scaling`).
+_OCCURRENCE_BITS = 12
+_BRANCH_SHIFT = 1 + _OCCURRENCE_BITS
+_CLASS_SHIFT = _BRANCH_SHIFT + BRANCH_BITS
+
+
+class TokenPlaces(NamedTuple):
+    """Places of a neuron's tokens in sequences with columns, with what pairs depend on.
+
+    Attributes
+    ----------
+    sequence, position : ndarray
+        See `Postings`.
+    occurrence, branch, token_class : ndarray
+        See `giaann_dask.models.columns.connections.SequenceBatch`; int64.
+    train_mask : ndarray
+        Whether connections to the token are trained; bool.
+    """
+
+    sequence: Integers
+    position: Integers
+    occurrence: Integers
+    branch: Integers
+    token_class: Integers
+    train_mask: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, postings: Postings) -> TokenPlaces:
+        """Return the places that postings hold."""
+        values = postings.attributes
+        return cls(
+            postings.sequence,
+            postings.position,
+            (values >> 1) & ((1 << _OCCURRENCE_BITS) - 1),
+            (values >> _BRANCH_SHIFT) & ((1 << BRANCH_BITS) - 1),
+            values >> _CLASS_SHIFT,
+            (values & 1) == 1,
+        )
+
+    def postings(self) -> Postings:
+        """Return the postings that hold these places."""
+        high = (self.token_class << _CLASS_SHIFT) | (self.branch << _BRANCH_SHIFT) | (self.occurrence << 1)
+        return Postings(self.sequence, self.position, high | self.train_mask)
+
+
+def index_neurons(blocks: Sequence[EncodedBlock], specification: Specification, placement: Placement) -> dict[int, Run]:
+    """Return the postings of the trained tokens of blocks with columns, by region."""
+    scaled = bool(specification.pos_factors)
+    classes = token_classes(blocks, specification) if scaled else np.zeros(0, np.int64)
+    sources, columns, begin = [np.zeros(0, np.int64)], [TokenPlaces(*_NONE, np.zeros(0, np.bool_))], 0
+    for block in blocks:
+        sequence, place, trained = places_of(block)
+        end = begin + len(place)
+        sources.append(pack_neuron(block.column[trained], block.feature[trained]))
+        columns.append(
+            TokenPlaces(
+                sequence,
+                place,
+                block.occurrence[trained].astype(np.int64),
+                block.branch[trained].astype(np.int64),
+                classes[begin:end] if scaled else np.zeros(len(place), np.int64),
+                np.ones(len(place), np.bool_) if block.train_mask is None else block.train_mask[trained],
+            )
+        )
+        begin = end
+    places = TokenPlaces(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+    return divide_postings(np.concatenate(sources), places.postings(), placement)
+
+
+_NONE = (np.zeros(0, np.int64),) * 5
+
+
+def pair_increments(
+    source: TokenPlaces, target: TokenPlaces, segment: int, branch: int, specification: Specification
+) -> tuple[Integers, Integers]:
+    """Return what each sequence added to one connection.
+
+    Parameters
+    ----------
+    source, target : TokenPlaces
+        All places of its neurons.
+    segment, branch : int
+        Where it ends.
+    specification : Specification
+        Segment layout and increments.
+
+    Returns
+    -------
+    sequence, units : ndarray
+        Sequences that added something, ascending, and how many strength units; int64, of one length.
+    """
+    first, last = (np.searchsorted(target.sequence, source.sequence, side) for side in ("left", "right"))
+    pairs = last - first
+    at = join_ranges(first, pairs)
+    of = np.repeat(np.arange(len(pairs)), pairs)
+    distance = target.position[at] - source.position[of]
+    # A token is adjacent to itself.
+    nearness = np.maximum(distance, 1)
+    columns, (features, reach) = specification.column_segments, feature_reach(specification)
+    near = columns - 1 - (target.occurrence[at] - source.occurrence[of])
+    inside = near == columns - 1
+    if segment < columns:
+        place = segment
+        on = np.maximum(near, 0) == segment if specification.column_catch_all else near == segment
+    else:
+        place = segment - columns
+        on = (features - np.minimum(nearness, features) == place) & (nearness <= reach)
+    ends = target.branch[at] >> place if specification.branch_tree else target.branch[at]
+    on &= (distance >= specification.least_distance) & (ends == branch) & target.train_mask[at]
+    classes = source.token_class[of]
+    if class_bits(specification) and specification.pos_scope == "external":
+        classes = np.where(inside, 0, classes)
+    index = (classes << distance_bits(specification)) | distance
+    units = increment_table(specification)[index[on]]
+    found, where = np.unique(source.sequence[of][on], return_inverse=True)
+    sums = np.zeros(len(found), np.int64)
+    np.add.at(sums, where, units)
+    return found, sums

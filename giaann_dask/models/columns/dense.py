@@ -15,8 +15,7 @@ import numpy as np
 
 from giaann_dask.device import one_thread, torch
 from giaann_dask.keys import Integers, pack_neuron, pack_target, unpack_neuron
-from giaann_dask.models.columns.connections import SequenceBatch, gather_batch
-from giaann_dask.models.columns.places import index_neurons
+from giaann_dask.models.columns.connections import SequenceBatch, gather_batch, index_neurons
 from giaann_dask.models.columns.scaling import distance_bits, feature_reach, increment_table, token_classes
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run, divide_rows, narrow_strength

@@ -11,11 +11,10 @@ from giaann_dask.device import DeviceName, select_device
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers, unpack_neuron
 from giaann_dask.models.base import EvaluatedText, Model, UsedNames, WorkerOpening
-from giaann_dask.models.columns.connections import connect_batch
+from giaann_dask.models.columns.connections import TokenPlaces, connect_batch, pair_increments
 from giaann_dask.models.columns.dense import count_dense
 from giaann_dask.models.columns.evaluation.predicting import ColumnsErrorMask
 from giaann_dask.models.columns.export import NeuronNames, connection_columns, export_contents
-from giaann_dask.models.columns.places import TokenPlaces, pair_increments
 from giaann_dask.models.columns.predictor import (
     ColumnsPredictor,
     columns_for_prompt,

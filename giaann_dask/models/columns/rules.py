@@ -13,7 +13,7 @@ from giaann_dask.device import DeviceName, require_kernels, select_device, torch
 from giaann_dask.errors import OptionError
 from giaann_dask.models.columns.batch import Batch, SessionBatch
 from giaann_dask.models.columns.beam import BeamSession, BeamV2Session
-from giaann_dask.models.columns.sharded_sessions import ShardedSession, ShardedV2Session
+from giaann_dask.models.columns.sharded_state import ShardedSession, ShardedV2Session
 from giaann_dask.models.columns.state.inference_options import InferenceOptions, V2Options, V2Settings
 from giaann_dask.models.columns.state.session import FlagTable
 from giaann_dask.models.columns.v1.pull_batch import PullBatch

@@ -1,7 +1,7 @@
 """Advance one sequence by one step of profile ``v1``, however the state is stored.
 
 Follows section 8 of the contract: the order of the sub-steps, the modes, the selection and what is fed to the next
-step. The state is in this process, or in parts on several workers (`giaann_dask.models.columns.sharded_sessions`);
+step. The state is in this process, or in parts on several workers (`giaann_dask.models.columns.sharded_state`);
 `giaann_dask.models.columns.v1.kernels` follows the same rules in compiled code.
 """
 

@@ -8,7 +8,7 @@ decay, becoming 0 or 1) depends on the entry alone, so it is deferred: a row has
 applied, and is brought up to date when it is read. Step w consists of two such moments, 2w at its beginning and 2w + 1
 at its end. So the cost of a step depends on the length of its source's row, however many neurons are active.
 
-`slot` is the row of a neuron in the table; who calls has looked it up (`giaann_dask.models.columns.v2.states`).
+`slot` is the row of a neuron in the table; who calls has looked it up (`giaann_dask.models.columns.v2.session`).
 
 All kernels are in one module, because numba caches compiled code by module: a caller in another module would
 keep using the old code of what it calls.

@@ -1,1 +1,0 @@
-"""Trace connections to the training sequences that built them, by the index of networks trained with ``trace``."""
