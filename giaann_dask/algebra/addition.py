@@ -345,7 +345,7 @@ def _keep(client: Client, uncommitted: UncommittedState, place: Path, observer: 
     placement = placement_of(uncommitted.regions, uncommitted.snapshot)
     origins, numbers = contents.origins, None
     parts: dict[int, list[Future]] = defaultdict(list)
-    for run in uncommitted.regions.with_stored(uncommitted.snapshot).references():
+    for run in uncommitted.regions.pending.with_stored(uncommitted.snapshot).references():
         parts[run.region].append(uncommitted.regions.tasks.alone(run))
     changed = list(range(len(entries)))
     stored = before.ledger()

@@ -535,7 +535,7 @@ def _names_in_use(
     """Return which concepts and features of dictionaries the trained neurons of regions have."""
     specification, submit = reader.manifest().specification, regions.tasks.submit
     with regions.tasks.submitter.together():
-        found = [submit("names", used_names, specification, run.argument, key_of=run.key) for run in regions.all_runs()]
+        found = [submit("names", used_names, specification, run.argument, key_of=run.key) for run in regions.runs.all()]
     used = results(found)
     columns, features = (np.unique(np.concatenate([_NONE, *each])) for each in zip(*used, strict=True))
     if specification.traits.columns:

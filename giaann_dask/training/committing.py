@@ -210,7 +210,7 @@ def commit_regions(
     fork, name = store.fork(session), uuid.uuid4().hex
     attempt = _Attempt(*place, name, "" if last and not opens else name)
     with regions.tasks.submitter.together():
-        packed = regions.tasks.pack_all(regions.with_stored(snapshot).references())
+        packed = regions.tasks.pack_all(regions.pending.with_stored(snapshot).references())
         written = _write(regions, fork, attempt, [run for run in packed if not run.stored])
     placement = placement_of(regions, snapshot)
     store.write_content(session, stored, contents.content(placement))
@@ -234,11 +234,11 @@ def commit_regions(
     continued = _continued(regions, [run for run in kept if not run.stored], commit, attempt)
     if last:
         # One by one, as predictions look for them.
-        regions.continue_stored(replace(continued, tables=()), measure=False)
+        regions.pending.continue_stored(replace(continued, tables=()), measure=False)
         if published:
             persist_commit(regions.tasks.client, store.open(commit))
         return commit
-    regions.on_committed(snapshot, continued, empty)
+    regions.pending.on_committed(snapshot, continued, empty)
     _open_columns(regions, store.path, commit, manifest.specification)
     return commit
 

@@ -121,7 +121,7 @@ def _add_up(client: Client, store: NetworkStore, reader: CommitReader, observer:
     manifest = reader.manifest()
     regions = Regions(client, reader.placement(), manifest.rounds)
     load_regions(reader, regions)
-    regions.compact_all(regions.runs)
+    regions.compaction.compact_all(regions.runs)
     for done, runs in enumerate(regions.runs.values(), 1):
         sizes_of(runs)
         observer(StageAdvanced("compact", done, len(regions.runs), "regions"))

@@ -77,17 +77,17 @@ class BudgetPolicy:
 
     def apply(self) -> None:
         """Split regions and pack runs that have grown too large, by the sizes that are known without waiting."""
-        self._regions.sizes.fetch(self._regions.all_runs())
+        self._regions.runs.sizes.fetch(self._regions.runs.all())
         self._split_found()
         self._find_pivots()
         asked = self._options.hot_bytes
         hot_bytes = _HOT_SHARE * self._data_bytes() if asked is None else asked
-        self._regions.limit_decoded(hot_bytes)
+        self._regions.compaction.limit_decoded(hot_bytes)
         self._pack_beyond(hot_bytes)
 
     def _can_decode(self, region: int) -> bool:
         """Return whether there is memory to decode all runs of a region while other regions do the same."""
-        return not self._regions.short or self._regions.decoded_bytes(region) <= _SMALL_BYTES
+        return not self._regions.compaction.short or self._regions.runs.decoded_bytes(region) <= _SMALL_BYTES
 
     def split_all(self) -> None:
         """Split regions until none is too large, waiting for their sizes, before the last commit of a training.
@@ -95,7 +95,7 @@ class BudgetPolicy:
         In a training of few rounds, the sizes of runs may be computed too late for `apply`.
         """
         while True:
-            self._regions.sizes.fetch(self._regions.all_runs(), wait=True)
+            self._regions.runs.sizes.fetch(self._regions.runs.all(), wait=True)
             self._find_pivots()
             if not self._pivots:
                 return
@@ -113,7 +113,7 @@ class BudgetPolicy:
         # No worker can add up a region that takes too much of its memory.
         limits = [memory.limit for memory in regions.tasks.roles.memory.values() if memory.limit]
         region_bytes = min([self._options.region_bytes, *map(region_budget, limits)])
-        contents = regions.contents()
+        contents = regions.runs.contents()
         wanted = max(self._wanted, self._ahead(contents, region_bytes))
         for region in sorted(contents.keys() - self._pivots.keys() - self._unsplittable):
             few = len(regions.runs) + len(self._pivots) < wanted
@@ -132,15 +132,15 @@ class BudgetPolicy:
 
     def compact_small_runs(self) -> None:
         """Leave each region with one run where that costs little, before the last commit of a training."""
-        small, sizes = [], self._regions.sizes
-        sizes.fetch(self._regions.all_runs(), wait=True)
+        small, sizes = [], self._regions.runs.sizes
+        sizes.fetch(self._regions.runs.all(), wait=True)
         for region, runs in self._regions.runs.items():
             if not self._can_decode(region):
                 continue
             weights = [size.connections + size.neurons for run in runs if (size := sizes.of(run)) is not None]
             if len(runs) > 1 and sum(weights) - max(weights) >= COMPACT_FRACTION * max(weights):
                 small.append(region)
-        self._regions.compact_all(small)
+        self._regions.compaction.compact_all(small)
 
     def rounds_in_flight(self, round_bytes: int) -> int:
         """Return how many rounds of so many bytes may be in flight: as many as asked for, or memory allows."""
@@ -149,7 +149,7 @@ class BudgetPolicy:
 
     def stay_in_memory(self) -> bool:
         """Return whether the runs stay in memory after the last commit: if they fit into what owners keep."""
-        hot, packed = self._regions.sizes.hot_and_packed(self._regions.all_runs())
+        hot, packed = self._regions.runs.sizes.hot_and_packed(self._regions.runs.all())
         return hot // _PACKED + packed <= WRITTEN_SHARE * self._data_bytes()
 
     def _data_bytes(self) -> float:
@@ -162,8 +162,8 @@ class BudgetPolicy:
         # A table is in memory as long as any of its runs is hot.
         values: dict[str, list[RunReference]] = {}
         nbytes: Counter[str] = Counter()
-        for run in self._regions.all_runs():
-            if not run.packed and (size := self._regions.sizes.of(run)) is not None:
+        for run in self._regions.runs.all():
+            if not run.packed and (size := self._regions.runs.sizes.of(run)) is not None:
                 values.setdefault(run.future.key, []).append(run)
                 nbytes[run.future.key] += size.nbytes
         total, chosen = nbytes.total(), list[RunReference]()
@@ -173,4 +173,4 @@ class BudgetPolicy:
             total -= nbytes[key]
             chosen += values[key]
         packed = self._regions.tasks.pack_all(chosen)
-        self._regions.replace_runs({run.identity: run for run in packed})
+        self._regions.runs.replace({run.identity: run for run in packed})

@@ -1,7 +1,9 @@
-"""Keep the runs of the regions of a network, to which rounds are added; compact, split and replace them.
+"""Add rounds to the regions of a network; compact, split and replace their runs.
 
-`rounds` makes the increments, `region_tasks` submits the tasks about runs to the owners of regions, `region_budgets`
-decides what to split and to pack, and `committing` commits the runs.
+`run_references.RegionRuns` holds the runs: all changes are made by its methods. `CompactionPolicy` adds them up,
+`PendingCommits` keeps those that a commit awaits, and `Regions` takes rounds. `rounds` makes the increments,
+`region_tasks` submits the tasks about runs to the owners of regions, `region_budgets` decides what to split and to
+pack, and `committing` commits the runs.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 from typing import NamedTuple
 
 from distributed import Client, Future
@@ -19,7 +20,6 @@ from distributed import Client, Future
 from giaann_dask.cluster import result
 from giaann_dask.cluster.devices import DeviceShare
 from giaann_dask.cluster.regions import STORED_TOGETHER
-from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.placement import Placement, Split
 from giaann_dask.runs.run import RunSize
@@ -27,9 +27,9 @@ from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training.region_tasks import RegionTasks
 from giaann_dask.training.run_references import (
     PendingSize,
+    RegionRuns,
     RunReference,
     Runs,
-    RunSizes,
     Snapshot,
     StoredRuns,
 )
@@ -95,6 +95,190 @@ class CountedRound:
         self.increments = []
 
 
+class CompactionPolicy:
+    """Decide which runs of regions are added up into one, and submit the tasks that do it.
+
+    Parameters
+    ----------
+    runs : RegionRuns
+        The runs of all regions.
+    tasks : RegionTasks
+        Submits the tasks.
+
+    Attributes
+    ----------
+    short : bool
+        Whether memory is short, so that not all runs could be decoded simultaneously, as of `limit_decoded`.
+    """
+
+    def __init__(self, runs: RegionRuns, tasks: RegionTasks) -> None:
+        self._runs, self._tasks = runs, tasks
+        self.short = False
+
+    def limit_decoded(self, nbytes: float) -> None:
+        """Find out whether all decoded runs exceed these bytes, so that they are not added up to one at the end."""
+        self.short = sum(self._runs.contents().values()) > nbytes
+
+    def add(self, added: Mapping[int, tuple[Runs, Runs, RunReference]]) -> None:
+        """Set regions to fixed runs, and others of falling rank with one added, merged if enough have a rank."""
+        stored = _STORED_TOGETHER_SHORT if self.short else STORED_TOGETHER
+        plans = {
+            region: plan_compaction(runs, run, stored if run.persisted else _TOGETHER)
+            for region, (_, runs, run) in added.items()
+        }
+        merged = {region: (plan.merged, plan.rank) for region, plan in plans.items() if len(plan.merged) > 1}
+        sums = self._tasks.compact_all(merged, self._known_bytes)
+        for region, plan in plans.items():
+            self._runs.put(region, (*added[region][0], *plan.kept, sums.get(region, plan.merged[0])))
+
+    def compact_all(self, regions: Iterable[int]) -> None:
+        """Add up all runs of each of some regions into one."""
+        # All in one task, instead of some of them first.
+        every = {
+            region: tuple(part for run in self._runs[region] for part in run.to_commit(set())) for region in regions
+        }
+        self._replace_by_sums({region: ((), runs) for region, runs in every.items() if len(runs) > 1})
+
+    def merge_decoded(self, awaited: Set[str]) -> None:
+        """Add up the decoded runs at the end of each region, which a commit would pack one by one."""
+        found = {}
+        for region, runs in self._runs.items():
+            begin = _changeable(runs, lambda run: run.packed or run.persisted or run.waits(awaited))
+            if len(runs) - begin > 1:
+                found[region] = (runs[:begin], runs[begin:])
+        self._replace_by_sums(found)
+
+    def _replace_by_sums(self, runs: Mapping[int, tuple[Runs, Runs]]) -> None:
+        """Set the runs of regions to the first of those given, and the sum of the second."""
+        wanted = {region: (summed, _rank_of(summed)) for region, (_, summed) in runs.items()}
+        for region, run in self._tasks.compact_all(wanted, self._known_bytes).items():
+            self._runs.put(region, (*runs[region][0], run))
+
+    def _known_bytes(self, run: RunReference) -> int:
+        size = self._runs.sizes.last_of(run)
+        return size.nbytes if size else 0
+
+
+class PendingCommits:
+    """Keep which snapshots are to be committed, and continue from the store when they are.
+
+    Until then, runs of a snapshot are not added to others: the lineage of the sums would begin at the text instead of
+    the commit, and so would that of all later runs.
+
+    Parameters
+    ----------
+    runs : RegionRuns
+        The runs of all regions.
+    tasks : RegionTasks
+        Measures stored runs.
+    compaction : CompactionPolicy
+        Adds up the runs that had to wait for a commit.
+    """
+
+    def __init__(self, runs: RegionRuns, tasks: RegionTasks, compaction: CompactionPolicy) -> None:
+        self._runs, self._tasks, self._compaction = runs, tasks, compaction
+        # Snapshots that are to be committed, and runs that have been stored since these were taken, by identity.
+        self._awaited: list[Snapshot] = []
+        self._stored: dict[str, RunReference] = {}
+
+    def names(self) -> set[str]:
+        """Return the identities of the runs that are to be committed."""
+        return {run.identity for snapshot in self._awaited for run in snapshot.references()}
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Wait for the commit of a snapshot."""
+        self._awaited.append(snapshot)
+
+    def with_stored(self, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot with references to the store for runs that an earlier commit has stored since."""
+        runs = {
+            region: tuple(self._stored.get(run.identity, run) for run in runs) for region, runs in snapshot.runs.items()
+        }
+        return replace(snapshot, runs=runs)
+
+    def on_committed(self, snapshot: Snapshot, stored: StoredRuns, empty: Set[str]) -> None:
+        """Continue from the commit of a snapshot, and add up the runs that had to wait for it.
+
+        Stored runs are added up with stored runs only, so that neither rounds nor commits wait for that.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+            The committed snapshot.
+        stored : StoredRuns
+            Its runs that are new in the store.
+        empty : set of str
+            Identities of empty runs, which no commit has; they are removed, or their lineage would begin at the text.
+        """
+        with self._tasks.submitter.together():
+            self.continue_stored(stored)
+            self._awaited.remove(snapshot)
+            awaited = self.names()
+            self._stored = {name: run for name, run in self._stored.items() if name in awaited}
+            self._fold_persisted(awaited, empty)
+            self._release_remnants()
+
+    def continue_stored(self, stored: StoredRuns, *, measure: bool = True) -> None:
+        """Replace runs that have been stored, if they still exist as runs, by references to the store.
+
+        Parameters
+        ----------
+        stored : StoredRuns
+            See `on_committed`.
+        measure : bool
+            Whether they are measured again. Else the futures of their sizes keep their earlier tasks in the scheduler.
+        """
+        runs = {run.identity: run for run in self._runs.all()}
+        continued = {}
+        with self._tasks.submitter.together():
+            for identities, read in stored.tables:
+                present = {region: name for region, name in identities.items() if name in runs}
+                if present:
+                    value = read(present)
+                    sizes = self._tasks.measured_table(value, list(present))
+                    for size, name in zip(sizes, present.values(), strict=True):
+                        continued[name] = replace(runs[name], value=value, size=size, together=len(present))
+            for identity in stored.reads.keys() & runs.keys() - continued.keys():
+                value = stored.reads[identity]()
+                pending = self._tasks.measure(value) if measure else runs[identity].size
+                continued[identity] = replace(runs[identity], value=value, size=pending, together=0)
+        continued = {
+            name: replace(run, read=stored.reads[name], packed=True, inputs=()) for name, run in continued.items()
+        }
+        self._runs.replace(continued)
+        self._stored |= continued
+
+    def clear(self) -> None:
+        """Wait for no commit any more."""
+        self._stored, self._awaited = {}, []
+
+    def _fold_persisted(self, awaited: Set[str], empty: Set[str]) -> None:
+        """Add up the persisted runs at the beginning of each region as if they were added one by one."""
+        queues, others = {}, {}
+        for region, every in self._runs.items():
+            runs = tuple(run for run in every if run.identity not in empty)
+            fixed = [run.waits(awaited) or not run.persisted for run in runs]
+            free = fixed.index(True) if True in fixed else len(runs)
+            queues[region], others[region] = deque(runs[:free]), runs[free:]
+        self._runs.clear()
+        while queues := {region: queue for region, queue in queues.items() if queue}:
+            self._compaction.add(
+                {region: ((), self._runs[region], queue.popleft()) for region, queue in queues.items()}
+            )
+        for region, runs in others.items():
+            self._runs.put(region, (*self._runs[region], *runs))
+
+    def _release_remnants(self) -> None:
+        """Let stored runs be read again when needed where most of the table that has them is of no use any more."""
+        used = Counter(run.future.key for run in self._runs.all() if run.together)
+        remnants = {
+            run.identity: run.unread()
+            for run in self._runs.all()
+            if run.stored and run.together and 2 * used[run.future.key] < run.together
+        }
+        self._runs.replace(remnants, forget=False)
+
+
 class Regions:
     """The runs of all regions.
 
@@ -121,14 +305,16 @@ class Regions:
         Rounds that the network has seen.
     tasks : RegionTasks
         Submits the tasks about runs.
-    sizes : RunSizes
-        Of the runs, as far as they are known.
+    runs : RegionRuns
+        The runs by live region, with their sizes.
+    compaction : CompactionPolicy
+        Adds up runs.
+    pending : PendingCommits
+        Snapshots that are to be committed.
     counts : mapping of int to tuple
         Known counts of regions: identities of runs, and their distinct neurons and connections.
     shares : mapping of str to float
         Of slow workers, which own fewer regions.
-    short : bool
-        Whether memory is short, so that not all runs could be decoded simultaneously, as of `limit_decoded`.
     """
 
     def __init__(
@@ -142,39 +328,22 @@ class Regions:
         self.tasks = RegionTasks(client, summing)
         # Devices sum the pairs of one region at a time.
         self._exchange: Exchange = "tasks" if exchange == "auto" and self.tasks.sums_on_devices else exchange
-        self.sizes = RunSizes()
+        self.runs = RegionRuns(placement.live())
+        self.compaction = CompactionPolicy(self.runs, self.tasks)
+        self.pending = PendingCommits(self.runs, self.tasks, self.compaction)
         self.counts: Mapping[int, tuple[frozenset[str], RunSize]] = {}
         self._first_regions = placement.first_regions
         self.columns: Placement | Future = replace(placement, splits=())
         self.splits = placement.splits
-        # Snapshots that are to be committed, and runs that have been stored since these were taken, by identity.
-        self._awaited: list[Snapshot] = []
-        self._stored: dict[str, RunReference] = {}
         # Rounds whose increments have not been added, in order; they were counted for the present regions.
         self._counted: deque[CountedRound] = deque()
         self.rounds = rounds
         self.shares: Mapping[str, float] = {}
-        self.short = False
-        self._runs: dict[int, Runs] = dict.fromkeys(placement.live(), ())
-
-    @property
-    def runs(self) -> Mapping[int, Runs]:
-        """Runs by live region; changed by methods only."""
-        return MappingProxyType(self._runs)
-
-    def all_runs(self) -> list[RunReference]:
-        """Return the runs of all regions."""
-        return [run for runs in self._runs.values() for run in runs]
-
-    def now(self) -> Snapshot:
-        """Return the runs of all regions as of now; later rounds do not change it."""
-        return Snapshot(dict(self._runs), self.rounds, self.splits)
 
     def snapshot(self, *, whole: bool = False) -> Snapshot:
         """Return the runs of all regions as of now, to be committed; later rounds do not change it.
 
-        Until `on_committed`, its runs are not added to others: the lineage of the sums would begin at the text instead
-        of the commit, and so would that of all later runs. Decoded runs are added up first, so that a commit has fewer.
+        Decoded runs are added up first, so that a commit has fewer (`PendingCommits`).
 
         Parameters
         ----------
@@ -182,10 +351,10 @@ class Regions:
             Whether to wait for stored runs that are being added up, instead of committing these as they are.
         """
         self.integrate()
-        awaited = self._awaited_names()
+        awaited = self.pending.names()
         with self.tasks.submitter.together():
-            self._merge_decoded(awaited)
-        now = self.now()
+            self.compaction.merge_decoded(awaited)
+        now = Snapshot(dict(self.runs), self.rounds, self.splits)
         if not whole:
             # The commit of an earlier snapshot stores these runs instead of their inputs.
             runs = {
@@ -193,106 +362,16 @@ class Regions:
                 for region, runs in now.runs.items()
             }
             now = replace(now, runs=runs)
-        self._awaited.append(now)
+        self.pending.add(now)
         return now
-
-    def with_stored(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot with references to the store for runs that an earlier commit has stored since."""
-        runs = {
-            region: tuple(self._stored.get(run.identity, run) for run in runs) for region, runs in snapshot.runs.items()
-        }
-        return replace(snapshot, runs=runs)
-
-    def on_committed(self, snapshot: Snapshot, stored: StoredRuns, empty: Set[str]) -> None:
-        """Continue from the commit of a snapshot, and add up the runs that had to wait for it.
-
-        Stored runs are added up with stored runs only, so that neither rounds nor commits wait for that.
-
-        Parameters
-        ----------
-        snapshot : Snapshot
-            The committed snapshot.
-        stored : StoredRuns
-            Its runs that are new in the store.
-        empty : set of str
-            Identities of empty runs, which no commit has; they are removed, or their lineage would begin at the text.
-        """
-        with self.tasks.submitter.together():
-            self.continue_stored(stored)
-            self._awaited.remove(snapshot)
-            awaited = self._awaited_names()
-            self._stored = {name: run for name, run in self._stored.items() if name in awaited}
-            self._fold_persisted(awaited, empty)
-            self._release_remnants()
-
-    def _fold_persisted(self, awaited: Set[str], empty: Set[str]) -> None:
-        """Add up the persisted runs at the beginning of each region as if they were added one by one."""
-        queues, others = {}, {}
-        for region, every in self._runs.items():
-            runs = tuple(run for run in every if run.identity not in empty)
-            fixed = [run.waits(awaited) or not run.persisted for run in runs]
-            free = fixed.index(True) if True in fixed else len(runs)
-            queues[region], others[region] = deque(runs[:free]), runs[free:]
-        self._runs = dict.fromkeys(self._runs, ())
-        while queues := {region: queue for region, queue in queues.items() if queue}:
-            self._add({region: ((), self._runs[region], queue.popleft()) for region, queue in queues.items()})
-        self._runs = {region: (*runs, *others[region]) for region, runs in self._runs.items()}
-
-    def _release_remnants(self) -> None:
-        """Let stored runs be read again when needed where most of the table that has them is of no use any more."""
-        used = Counter(run.future.key for run in self.all_runs() if run.together)
-        remnants = {
-            run.identity: run.unread()
-            for run in self.all_runs()
-            if run.stored and run.together and 2 * used[run.future.key] < run.together
-        }
-        self.replace_runs(remnants, forget=False)
-
-    def continue_stored(self, stored: StoredRuns, *, measure: bool = True) -> None:
-        """Replace runs that have been stored, if they still exist as runs, by references to the store.
-
-        Parameters
-        ----------
-        stored : StoredRuns
-            See `on_committed`.
-        measure : bool
-            Whether they are measured again. Else the futures of their sizes keep their earlier tasks in the scheduler.
-        """
-        runs = {run.identity: run for run in self.all_runs()}
-        continued = {}
-        with self.tasks.submitter.together():
-            for identities, read in stored.tables:
-                present = {region: name for region, name in identities.items() if name in runs}
-                if present:
-                    value = read(present)
-                    sizes = self.tasks.measured_table(value, list(present))
-                    for size, name in zip(sizes, present.values(), strict=True):
-                        continued[name] = replace(runs[name], value=value, size=size, together=len(present))
-            for identity in stored.reads.keys() & runs.keys() - continued.keys():
-                value = stored.reads[identity]()
-                pending = self.tasks.measure(value) if measure else runs[identity].size
-                continued[identity] = replace(runs[identity], value=value, size=pending, together=0)
-        continued = {
-            name: replace(run, read=stored.reads[name], packed=True, inputs=()) for name, run in continued.items()
-        }
-        self.replace_runs(continued)
-        self._stored |= continued
-
-    def _awaited_names(self) -> set[str]:
-        """Return the identities of the runs that are to be committed."""
-        return {run.identity for snapshot in self._awaited for run in snapshot.references()}
 
     def place_columns(self, columns: Placement | Future) -> None:
         """Continue with a placement of columns that later rounds have extended, or that was read from the store."""
         self.columns = columns
 
-    def limit_decoded(self, nbytes: float) -> None:
-        """Find out whether all decoded runs exceed these bytes, so that they are not added up to one at the end."""
-        self.short = sum(self.contents().values()) > nbytes
-
     def assign_owners(self) -> None:
         """Assign the regions to the present workers that store columns."""
-        self.tasks.assign(dict.fromkeys(self._runs, 0) | self.contents(), self.shares)
+        self.tasks.assign(dict.fromkeys(self.runs, 0) | self.runs.contents(), self.shares)
 
     def add_counted(self, increments: Iterable[Future], report: Future) -> CountedRound:
         """Add the increments of a round that are being counted; `integrate` waits until it is known what they touch.
@@ -326,17 +405,16 @@ class Regions:
         parts = list(zip(counted.increments, touched, strict=True))
         if not self.tasks.owners.keys() >= set().union(*touched):
             self.assign_owners()
-        awaited, choose = self._awaited_names(), partial(choose_exchange, self._exchange)
+        awaited, choose = self.pending.names(), partial(choose_exchange, self._exchange)
         with self.tasks.submitter.together():
             new = self.tasks.integrate(parts, counted.number, choose)
             added = {}
             for region, run in new.items():
-                runs = self._runs[region]
-                fixed = [each.persisted or each.waits(awaited) for each in runs]
-                waiting = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
-                added[region] = (runs[:waiting], runs[waiting:], run)
-            self._add(added)
-            futures = (self._runs[region][-1].future for region in new)
+                runs = self.runs[region]
+                begin = _changeable(runs, lambda run: run.persisted or run.waits(awaited))
+                added[region] = (runs[:begin], runs[begin:], run)
+            self.compaction.add(added)
+            futures = (self.runs[region][-1].future for region in new)
             counted.added = list({future.key: future for future in futures}.values())
             if not any(run.together for run in new.values()):
                 counted.increments = []
@@ -350,15 +428,16 @@ class Regions:
             A `PackedRegionRun` for each region that has connections.
         """
         last, rank = self.rounds, self.rounds.bit_length()
-        self._runs = dict.fromkeys(self._runs, ())
+        self.runs.clear()
         for region, value in sums.items():
-            self._runs[region] = (RunReference(region, 0, last, rank, self.tasks.measure(value), value, packed=True),)
+            run = RunReference(region, 0, last, rank, self.tasks.measure(value), value, packed=True)
+            self.runs.put(region, (run,))
         self.rounds += 1
 
     def replace_last(self, last: Mapping[int, LastRuns]) -> None:
         """Replace the last runs of regions by packed ones that were computed elsewhere, as one round does."""
         for region, each in last.items():
-            self._runs[region] = self._after(region, each)
+            self.runs.put(region, self._after(region, each))
         self.rounds += 1
 
     def identities_after(self, region: int, last: LastRuns) -> list[str]:
@@ -367,7 +446,7 @@ class Regions:
 
     def _after(self, region: int, last: LastRuns) -> Runs:
         """Return the runs of a region with the last ones replaced."""
-        kept, replaced = self._runs[region][: last.kept], self._runs[region][last.kept :]
+        kept, replaced = self.runs[region][: last.kept], self.runs[region][last.kept :]
         if last.value is None or last.size is None:
             return kept
         first, rank = (replaced[0].first_round, _rank_of(replaced)) if replaced else (self.rounds, 0)
@@ -387,88 +466,26 @@ class Regions:
         added = {}
         for region, value in sums.items():
             run = RunReference(region, self.rounds, self.rounds, rank, self.tasks.measure(value), value, packed=True)
-            added[region] = ((), self._runs[region], run)
-        self._add(added)
+            added[region] = ((), self.runs[region], run)
+        self.compaction.add(added)
         self.rounds += 1
-
-    def compact_all(self, regions: Iterable[int]) -> None:
-        """Add up all runs of each of some regions into one."""
-        # All in one task, instead of some of them first.
-        every = {
-            region: tuple(part for run in self._runs[region] for part in run.to_commit(set())) for region in regions
-        }
-        self._replace_by_sums({region: ((), runs) for region, runs in every.items() if len(runs) > 1})
 
     def continue_from(self, run: StoredRun, read: Callable[[], Future]) -> None:
         """Add a stored run to its region, after earlier ones."""
         # Commits leave runs of any ranks; here they are added one by one.
-        self._add({run.region: ((), self._runs[run.region], _reference_to(run, read))})
+        self.compaction.add({run.region: ((), self.runs[run.region], _reference_to(run, read))})
 
     def append(self, run: StoredRun, read: Callable[[], Future]) -> None:
         """Append a stored run to its region, which is not added to earlier ones."""
-        self._runs[run.region] = (*self._runs[run.region], _reference_to(run, read))
+        self.runs.put(run.region, (*self.runs[run.region], _reference_to(run, read)))
 
     def release(self) -> None:
         """Forget all runs, of which the cluster keeps those that others refer to.
 
         Stored runs refer to the regions that read them, so without this they would wait for the garbage collector.
         """
-        self._runs = dict.fromkeys(self._runs, ())
-        self._stored, self._awaited = {}, []
-
-    def measured(self, touches: Mapping[int, int]) -> tuple[RegionMeasured, ...]:
-        """Return the measured contents of each region, with the column touches given by region."""
-        return tuple(self._measured(region, touches.get(region, 0)) for region in sorted(self._runs))
-
-    def _measured(self, region: int, touches: int) -> RegionMeasured:
-        runs = self._runs[region]
-        sized = [(size, run) for run in runs if (size := self.sizes.last_of(run)) is not None]
-        in_memory = [(size.connections, run) for size, run in sized if run.in_memory]
-        largest = (
-            [max(in_memory, key=lambda pair: pair[0])[1]] if in_memory else [run for run in runs[-1:] if run.in_memory]
-        )
-        return RegionMeasured(
-            region,
-            sum(size.connections for size, _ in sized),
-            sum(size.neurons for size, _ in sized),
-            sum(size.nbytes for size, _ in sized),
-            len(runs),
-            touches,
-            str(largest[0].future.key) if largest else "",
-            self.tasks.owners.get(region, ""),
-        )
-
-    def _add(self, added: Mapping[int, tuple[Runs, Runs, RunReference]]) -> None:
-        """Set regions to fixed runs, and others of falling rank with one added, merged if enough have a rank."""
-        stored = _STORED_TOGETHER_SHORT if self.short else STORED_TOGETHER
-        plans = {
-            region: plan_compaction(runs, run, stored if run.persisted else _TOGETHER)
-            for region, (_, runs, run) in added.items()
-        }
-        merged = {region: (plan.merged, plan.rank) for region, plan in plans.items() if len(plan.merged) > 1}
-        sums = self.tasks.compact_all(merged, self._known_bytes)
-        for region, plan in plans.items():
-            self._runs[region] = (*added[region][0], *plan.kept, sums.get(region, plan.merged[0]))
-
-    def _merge_decoded(self, awaited: Set[str]) -> None:
-        """Add up the decoded runs at the end of each region, which a commit would pack one by one."""
-        found = {}
-        for region, runs in self._runs.items():
-            fixed = [run.packed or run.persisted or run.waits(awaited) for run in runs]
-            begin = max((at + 1 for at, each in enumerate(fixed) if each), default=0)
-            if len(runs) - begin > 1:
-                found[region] = (runs[:begin], runs[begin:])
-        self._replace_by_sums(found)
-
-    def _replace_by_sums(self, runs: Mapping[int, tuple[Runs, Runs]]) -> None:
-        """Set the runs of regions to the first of those given, and the sum of the second."""
-        wanted = {region: (summed, _rank_of(summed)) for region, (_, summed) in runs.items()}
-        for region, run in self.tasks.compact_all(wanted, self._known_bytes).items():
-            self._runs[region] = (*runs[region][0], run)
-
-    def _known_bytes(self, run: RunReference) -> int:
-        size = self.sizes.last_of(run)
-        return size.nbytes if size else 0
+        self.runs.clear()
+        self.pending.clear()
 
     def split(self, region: int, pivot: int, target: int = 0) -> None:
         """Split a region at a neuron into two new ones, or at a target of its row (`Split`)."""
@@ -476,26 +493,10 @@ class Regions:
         low = self._first_regions + 2 * len(self.splits)
         self.splits = (*self.splits, Split(region, pivot, target))
         _LOG.info("region %s was split into %s and %s", region, low, low + 1)
-        runs = self._runs.pop(region)
+        runs = self.runs.pop(region)
         for new, upper in ((low, False), (low + 1, True)):
-            self._runs[new] = tuple(self.tasks.part(run, new, (pivot, target, upper)) for run in runs)
+            self.runs.put(new, tuple(self.tasks.part(run, new, (pivot, target, upper)) for run in runs))
         self.tasks.split(region, low)
-
-    def contents(self) -> dict[int, int]:
-        """Return the bytes of the decoded runs of each region that has runs, as far as their sizes are known."""
-        return {region: self.decoded_bytes(region) for region, runs in self._runs.items() if runs}
-
-    def decoded_bytes(self, region: int) -> int:
-        """Return the bytes of the decoded runs of a region of known size."""
-        sizes = map(self.sizes.of, self._runs[region])
-        return sum(size.decoded_bytes for size in sizes if size)
-
-    def replace_runs(self, changed: Mapping[str, RunReference], *, forget: bool = True) -> None:
-        """Replace runs by references of the same identity, by default with sizes that are not known yet."""
-        for identity in changed if forget else ():
-            self.sizes.forget(identity)
-        for region, runs in self._runs.items():
-            self._runs[region] = tuple(changed.get(run.identity, run) for run in runs)
 
 
 def _reference_to(run: StoredRun, read: Callable[[], Future]) -> RunReference:
@@ -508,3 +509,8 @@ def _reference_to(run: StoredRun, read: Callable[[], Future]) -> RunReference:
 def _rank_of(runs: Runs) -> int:
     """Return the rank of a sum of runs."""
     return (sum(1 << run.rank for run in runs) - 1).bit_length()
+
+
+def _changeable(runs: Runs, fixed: Callable[[RunReference], bool]) -> int:
+    """Return the number of runs at the beginning up to the last that is fixed; those after it may be added up."""
+    return max((at + 1 for at, run in enumerate(runs) if fixed(run)), default=0)

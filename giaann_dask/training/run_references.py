@@ -1,11 +1,12 @@
-"""Refer to the runs of a network on a cluster, whose values are futures or are read from the store when needed.
+"""Hold the runs of a network on a cluster, whose values are futures or are read from the store when needed.
 
-`regions` makes and replaces these references, and `committing` commits them.
+`RegionRuns` has references to those of all regions; `regions` decides which are made and replaced, and `committing`
+commits them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias, cast
@@ -13,6 +14,7 @@ from typing import TypeAlias, cast
 from distributed import Future
 
 from giaann_dask.cluster import results
+from giaann_dask.events import RegionMeasured
 from giaann_dask.runs.placement import Split
 from giaann_dask.runs.run import RunSize
 from giaann_dask.training.tasks import InTable, RunTable
@@ -227,3 +229,90 @@ class Snapshot:
     def references(self) -> list[RunReference]:
         """Return the references to all runs."""
         return [run for runs in self.runs.values() for run in runs]
+
+
+class RegionRuns(Mapping[int, Runs]):
+    """Runs by live region, and their sizes; only the methods of this class change them.
+
+    Parameters
+    ----------
+    regions : iterable of int
+        Live regions, which have no runs yet.
+
+    Attributes
+    ----------
+    sizes : RunSizes
+        Of the runs, as far as they are known.
+    """
+
+    def __init__(self, regions: Iterable[int]) -> None:
+        self._runs: dict[int, Runs] = dict.fromkeys(regions, ())
+        self.sizes = RunSizes()
+
+    def __getitem__(self, region: int) -> Runs:
+        """Return the runs of a region, in order."""
+        return self._runs[region]
+
+    def __iter__(self) -> Iterator[int]:
+        """Return the live regions."""
+        return iter(self._runs)
+
+    def __len__(self) -> int:
+        """Return the number of live regions."""
+        return len(self._runs)
+
+    def all(self) -> list[RunReference]:
+        """Return the runs of all regions."""
+        return [run for runs in self._runs.values() for run in runs]
+
+    def put(self, region: int, runs: Runs) -> None:
+        """Set the runs of a region, which becomes live if it was not."""
+        self._runs[region] = runs
+
+    def pop(self, region: int) -> Runs:
+        """Remove a region, and return its runs."""
+        return self._runs.pop(region)
+
+    def clear(self) -> None:
+        """Leave every region without runs."""
+        self._runs = dict.fromkeys(self._runs, ())
+
+    def replace(self, changed: Mapping[str, RunReference], *, forget: bool = True) -> None:
+        """Replace runs by references of the same identity, by default with sizes that are not known yet."""
+        for identity in changed if forget else ():
+            self.sizes.forget(identity)
+        for region, runs in self._runs.items():
+            self._runs[region] = tuple(changed.get(run.identity, run) for run in runs)
+
+    def contents(self) -> dict[int, int]:
+        """Return the bytes of the decoded runs of each region that has runs, as far as their sizes are known."""
+        return {region: self.decoded_bytes(region) for region, runs in self._runs.items() if runs}
+
+    def decoded_bytes(self, region: int) -> int:
+        """Return the bytes of the decoded runs of a region of known size."""
+        sizes = map(self.sizes.of, self._runs[region])
+        return sum(size.decoded_bytes for size in sizes if size)
+
+    def measured(self, touches: Mapping[int, int], owners: Mapping[int, str]) -> tuple[RegionMeasured, ...]:
+        """Return the measured contents of each region, with the column touches and the owners by region."""
+        return tuple(
+            self._measured(region, touches.get(region, 0), owners.get(region, "")) for region in sorted(self._runs)
+        )
+
+    def _measured(self, region: int, touches: int, owner: str) -> RegionMeasured:
+        runs = self._runs[region]
+        sized = [(size, run) for run in runs if (size := self.sizes.last_of(run)) is not None]
+        in_memory = [(size.connections, run) for size, run in sized if run.in_memory]
+        largest = (
+            [max(in_memory, key=lambda pair: pair[0])[1]] if in_memory else [run for run in runs[-1:] if run.in_memory]
+        )
+        return RegionMeasured(
+            region,
+            sum(size.connections for size, _ in sized),
+            sum(size.neurons for size, _ in sized),
+            sum(size.nbytes for size, _ in sized),
+            len(runs),
+            touches,
+            str(largest[0].future.key) if largest else "",
+            owner,
+        )

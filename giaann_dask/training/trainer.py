@@ -355,7 +355,8 @@ class Trainer:
         self._observer(self._memory())
         self._judge_workers(number)
         if self._figures.shows_regions():
-            self._observer(RegionsMeasured(self._regions.measured(self._figures.moved.region_touches)))
+            touches, owners = self._figures.moved.region_touches, self._regions.tasks.owners
+            self._observer(RegionsMeasured(self._regions.runs.measured(touches, owners)))
         if snapshot is not None:
             self._commit_runs(snapshot)
 
@@ -377,7 +378,7 @@ class Trainer:
     def _memory(self) -> MemoryMeasured:
         """Measure the memory of the storage workers, and record the maximum."""
         workers = self._roles().memory.values()
-        hot, packed = self._regions.sizes.hot_and_packed(self._regions.all_runs())
+        hot, packed = self._regions.runs.sizes.hot_and_packed(self._regions.runs.all())
         return self._figures.add_memory(
             regions=len(self._regions.runs),
             hot_bytes=hot,
@@ -438,7 +439,7 @@ class Trainer:
         except StoreConflictError as error:
             raise UncommittedError(error, UncommittedState(store, before, self._regions, snapshot, contents)) from error
         if last and opens:
-            runs = (run for run in self._regions.all_runs() if run.stored and run.in_memory)
+            runs = (run for run in self._regions.runs.all() if run.stored and run.in_memory)
             self._target.held = tuple(run.future for run in runs)
             wait_all(self._target.held)
         if self._options.keep_commits is not None:

@@ -167,7 +167,7 @@ def test_regions_are_split_while_they_are_small_where_the_input_will_fill_them(
         sizes[name] = list[int]()
 
         def spy(regions: Regions, region: int, *place: int, to: list[int] = sizes[name]) -> None:
-            to.append(regions.decoded_bytes(region))
+            to.append(regions.runs.decoded_bytes(region))
             split(regions, region, *place)
 
         monkeypatch.setattr(Regions, "split", spy)

@@ -218,12 +218,12 @@ def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
                 awaited.append(regions.snapshot())
             if awaited and (len(awaited) > 4 or choose.random() < 0.2):
                 snapshot = awaited.popleft()
-                runs = regions.with_stored(snapshot).references()
+                runs = regions.pending.with_stored(snapshot).references()
                 empty = {run.identity for run, size in zip(runs, sizes_of(runs), strict=True) if size.empty}
                 new = [run for run in runs if not run.stored and run.identity not in empty]
                 stored = client.scatter([pack_run(value_of(run)) for run in new], hash=False)
                 reads = {run.identity: lambda future=future: future for run, future in zip(new, stored, strict=True)}
-                regions.on_committed(snapshot, StoredRuns(reads), empty)
+                regions.pending.on_committed(snapshot, StoredRuns(reads), empty)
                 commits += 1
                 regions.integrate()
                 assert rounds_behind(client, regions) == set(range(snapshot.rounds, number + 1))
@@ -299,7 +299,7 @@ def test_commits_do_not_wait_for_the_compaction_of_stored_runs(tmp_path: Path, m
         # Stored in its turn, it is one of those that a commit takes.
         stored = {name: lambda: together.future for name in names_of(late)[:1]}
         for snapshot in (early, late, after):
-            regions.on_committed(snapshot, StoredRuns(stored), set())
+            regions.pending.on_committed(snapshot, StoredRuns(stored), set())
         assert [(run.stored, run.inputs) for run in regions.runs[0]] == [(True, ()), (False, ())]
 
 

@@ -107,7 +107,7 @@ def test_runs_are_on_the_owners_of_their_regions(tmp_path: Path, monkeypatch: py
 
     def commit_and_look(store: Any, regions: Regions, *arguments: Any, last: bool = False, **options: Any) -> str:
         commit = original(store, regions, *arguments, last=last, **options)
-        runs = [] if last else [run for run in regions.now().references() if run.stored]
+        runs = [] if last else [run for run in regions.runs.all() if run.stored]
         wait([run.future for run in runs], timeout=60)
         places = client.who_has([run.future for run in runs])
         for run in runs:
