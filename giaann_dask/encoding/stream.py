@@ -35,6 +35,7 @@ from giaann_dask.encoding.sources import (
     read_units,
     submit_lexicon,
     submit_tag,
+    tag_contents,
 )
 from giaann_dask.errors import require_at_least
 from giaann_dask.keywords import names_keywords
@@ -44,6 +45,7 @@ from giaann_dask.text.input_files import ReadingStopped
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
+from giaann_dask.text.tokens import Part
 from giaann_dask.text.vocabulary import BlockMapping, BlockSummary, Vocabulary, summarise
 
 if TYPE_CHECKING:
@@ -118,14 +120,12 @@ class BlockStatistics:
     last_trained: int
 
 
-@dataclass(frozen=True, eq=False)
-class StreamedBlock:
-    """Block that has been merged and is being encoded on the cluster.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MergedBlock:
+    """Block that has been merged into the dictionaries.
 
     Attributes
     ----------
-    encoded, statistics : Future
-        An `EncodedBlock` and its `BlockStatistics`.
     mapping : BlockMapping
         Identifiers of its symbols; empty for a range whose corpus identifiers are reused.
     growth : tuple of (ndarray, ndarray)
@@ -133,22 +133,11 @@ class StreamedBlock:
         summary, whose strings would take much memory until the block is committed.
     ledger : tuple of LedgerUpdate
         What to record in the ledger once the block is counted.
-    characters : int
-        Size of its text.
-    read : int
-        Characters of the inputs up to its end, including skipped text.
-    surfaces : tuple of str
-        Words of its nouns, in the order of their numbers; empty without `StreamOptions.words`.
     """
 
-    encoded: Future
-    statistics: Future
     mapping: BlockMapping
     growth: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
     ledger: tuple[LedgerUpdate, ...]
-    characters: int
-    read: int = 0
-    surfaces: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -159,6 +148,45 @@ class StreamedBlock:
         """Return the sizes of the dictionaries after a sequence of the block."""
         concepts, features = self.growth
         return int(concepts[sequence + 1]), int(features[sequence + 1])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StreamedBlock(MergedBlock):
+    """Block that is being encoded on the cluster.
+
+    Attributes
+    ----------
+    encoded, statistics : Future
+        An `EncodedBlock` and its `BlockStatistics`.
+    characters : int
+        Size of its text.
+    read : int
+        Characters of the inputs up to its end, including skipped text.
+    surfaces : tuple of str
+        Words of its nouns, in the order of their numbers; empty without `StreamOptions.words`.
+    """
+
+    encoded: Future
+    statistics: Future
+    characters: int
+    read: int = 0
+    surfaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BlockHere(MergedBlock):
+    """Block that was encoded in this process.
+
+    Attributes
+    ----------
+    encoded : EncodedBlock
+        The block.
+    statistics : BlockStatistics
+        Its counts.
+    """
+
+    encoded: EncodedBlock
+    statistics: BlockStatistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -384,6 +412,33 @@ class EncodingStream:
         before = self._sentences[1] if self._sentences[0] == first[0] else 0
         self._sentences = (last[0], last[1] + (before if first[0] == last[0] else 0))
         return before
+
+
+def encode_here(group: UnitGroup, vocabulary: Vocabulary, sources: SourceOptions) -> BlockHere:
+    """Encode parts of text in this process, without a cluster, and extend a vocabulary with them.
+
+    Parameters
+    ----------
+    group : UnitGroup
+        Parts, of which nothing was counted before.
+    vocabulary : Vocabulary
+        Dictionaries to extend; changed.
+    sources : SourceOptions
+        Options of reading and tagging.
+    """
+    parts = [unit.content for unit in group.units if isinstance(unit.content, Part)]
+    lexicon = sources.tokenizer or sources.ever_pos
+    tagged = tag_contents(parts, group.skips, sources.tagger, lexicon, sources.filter)
+    summary, earlier = summarise(tagged), (len(vocabulary.concepts), len(vocabulary.features))
+    mapping = vocabulary.extend(summary)
+    encoded = encode_block(tagged, mapping, sources.specification)
+    return BlockHere(
+        mapping=mapping,
+        growth=summary.growth(mapping, earlier),
+        ledger=group.ledger_updates(summary.part_sequences, mapping.sequences, sources),
+        encoded=encoded,
+        statistics=count_block(encoded),
+    )
 
 
 def count_block(block: EncodedBlock) -> BlockStatistics:

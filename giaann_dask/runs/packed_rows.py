@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
@@ -35,7 +36,7 @@ Segments: TypeAlias = npt.NDArray[np.uint32]
 _Frame: TypeAlias = tuple[str, int, int]
 
 
-def read_sources(read: ReadEntries) -> Integers:
+def read_sources(read: ReadEntries | RowReader) -> Integers:
     """Return the source neurons of a run, ascending; int64, shape ``(rows,)``.
 
     Raises
@@ -43,16 +44,20 @@ def read_sources(read: ReadEntries) -> Integers:
     StoreDamagedError
         As `RowReader`.
     """
-    return RowReader(read).sources()
+    return _reader_of(read).sources()
 
 
-def read_rows(read: ReadEntries, wanted: Integers) -> tuple[Integers, Integers, Integers, Segments]:
+def _reader_of(read: ReadEntries | RowReader) -> RowReader:
+    return read if isinstance(read, RowReader) else RowReader(read)
+
+
+def read_rows(read: ReadEntries | RowReader, wanted: Integers) -> tuple[Integers, Integers, Integers, Segments]:
     """Return the rows of a run that belong to some source neurons, without their strengths.
 
     Parameters
     ----------
-    read : callable
-        Reads entries of the run.
+    read : callable or RowReader
+        Reads entries of the run, or its rows.
     wanted : ndarray
         Source neurons, ascending; int64.
 
@@ -70,7 +75,7 @@ def read_rows(read: ReadEntries, wanted: Integers) -> tuple[Integers, Integers, 
     StoreDamagedError
         As `RowReader`.
     """
-    reader = RowReader(read)
+    reader = _reader_of(read)
     source, row_targets = reader.rows()
     rows = np.flatnonzero(among(source, wanted))
     begins = pointer_of(row_targets)[rows]
@@ -269,6 +274,22 @@ class RowReader:
         while self.kept_bytes > _KEPT_BYTES:
             self.kept_bytes -= self._frames.popitem(last=False)[1].nbytes
         return found
+
+
+class KeptRowReader(RowReader):
+    """Reader that keeps the source neurons, too, for many questions about one run."""
+
+    @cached_property
+    def _kept_rows(self) -> tuple[Integers, Integers]:
+        return super().rows()
+
+    def rows(self) -> tuple[Integers, Integers]:
+        """Return what `RowReader.rows` reads."""
+        return self._kept_rows
+
+    def sources(self) -> Integers:
+        """Return the source neurons alone."""
+        return self._kept_rows[0]
 
 
 def _place(values: npt.NDArray[Any], wanted: int) -> int:

@@ -25,7 +25,7 @@ from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.runs.merging import block_edges
 from giaann_dask.runs.packed_arrays import ReadEntries, require_intact
-from giaann_dask.runs.packed_rows import among, read_rows, read_sources
+from giaann_dask.runs.packed_rows import RowReader, among, read_rows, read_sources
 from giaann_dask.runs.packing import BlockReader, PackedRun, unpack_rows, unpack_targets
 from giaann_dask.runs.run import Run, fold_smallest, pointer_of, readable, require_fits, rows_between
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets, bit_position, block_of_run, count_bits
@@ -383,15 +383,16 @@ def count_union(runs: Sequence[PackedRun]) -> int:
     return _connections(_united(map(_table, filled))) if len(filled) > 1 else sum(map(len, filled))
 
 
-def count_added(runs: Sequence[PackedRun], stored: Sequence[ReadEntries]) -> int:
+def count_added(runs: Sequence[PackedRun], stored: Sequence[ReadEntries | RowReader]) -> int:
     """Return the number of distinct connections of some runs that no stored run has.
 
     Parameters
     ----------
     runs : sequence of PackedRun
         Any number of them.
-    stored : sequence of callable
-        Read entries of the others. Only chunks are read that have targets of the source neurons of `runs`.
+    stored : sequence of callable or RowReader
+        Read entries of the others, or their rows. Only chunks are read that have targets of the source neurons of
+        `runs`.
 
     Returns
     -------
@@ -413,7 +414,7 @@ def count_added(runs: Sequence[PackedRun], stored: Sequence[ReadEntries]) -> int
     return _connections(_unite(added, there)) - _connections(there)
 
 
-def count_added_neurons(runs: Sequence[PackedRun], stored: Sequence[ReadEntries]) -> int:
+def count_added_neurons(runs: Sequence[PackedRun], stored: Sequence[ReadEntries | RowReader]) -> int:
     """Return the number of distinct source neurons of some runs that no stored run has, see `count_added`."""
     neurons = np.sort(np.concatenate([np.zeros(0, np.int64), *(unpack_rows(run)[0] for run in runs)]))
     new = np.append(neurons[1:] != neurons[:-1], True)[: len(neurons)]

@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -31,8 +32,16 @@ from giaann_dask.algebra.removal import digest_of_documents, forget_documents, p
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import as_sources, sources_of
 from giaann_dask.api.training import train
+from giaann_dask.cluster.persistence import is_published
 from giaann_dask.encoding.sources import SourceOptions
-from giaann_dask.errors import EmptyInputError, GiaannError, OptionError, StoreWriteError
+from giaann_dask.errors import (
+    EmptyInputError,
+    GiaannError,
+    OptionError,
+    StoreDamagedError,
+    StoreMissingError,
+    StoreWriteError,
+)
 from giaann_dask.models.exporting import digest_of
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.serving.models import SharedClient
@@ -46,10 +55,17 @@ from giaann_dask.serving.requests import (
     wrong_field,
 )
 from giaann_dask.serving.serving_options import Limits
+from giaann_dask.spec import Specification
 from giaann_dask.store.beside import DOCUMENTS
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.tokenizer import SubwordTokenizer
+from giaann_dask.training.small_changes import SmallChanges
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _FIELDS = {"id", "text", "metadata"}
 _MOST_CHARACTERS_OF_ID = 200
@@ -262,6 +278,7 @@ class DocumentWriter:
         self.table = DocumentTable(path)
         self._path, self._clients, self._renew, self._keep_texts = path, clients, renew, keep_texts
         self._lock = threading.Lock()
+        self._changes = SmallChanges(path)
         # What a response does not wait for: purges, and the digests of certificates.
         self._later = ThreadPoolExecutor(1, "later", _lower_priority)
         self._digested: set[tuple[str, str]] = set()
@@ -315,8 +332,7 @@ class DocumentWriter:
             If they cannot be trained; then none of them is stored.
         """
         with self._lock:
-            reader = self._head()
-            documents = [self._document(reader, *each) for each in texts]
+            documents = [self._document(*each) for each in texts]
             stored = [self.table.find(each.id) for each in documents]
             for document, present in zip(documents, stored, strict=True):
                 if present is not None and present.parts != document.parts:
@@ -331,14 +347,28 @@ class DocumentWriter:
         try:
             inputs: list[Source] = [source for each in documents for source in as_sources([texts[each.id]])]
             with self._clients.use() as client:
-                train(inputs, self._path, client=client, progress=False)
+                reader = self._add_few(client, inputs)
+                if reader is None:
+                    train(inputs, self._path, client=client, progress=False)
         except BaseException:
             held = self._held()
             self.table.remove([each.id for each in documents if not held.issuperset(each.parts)])
             raise
         self.table.put(documents, "stored")
-        self._renew(self._head())
+        self._renew(reader or self._head())
         self._changed = time.monotonic()
+
+    def _add_few(self, client: Client, inputs: Sequence[Source]) -> CommitReader | None:
+        """Add a small text without the cluster, unless its workers keep the network; return the commit."""
+        with self._changes.store.lock():
+            if is_published(client, str(self._path)):
+                return None
+            try:
+                return self._changes.add(inputs, self._options(inputs))
+            except (StoreDamagedError, StoreMissingError):
+                # What was opened earlier may have been removed since.
+                self._changes.forget()
+                return None
 
     def remove(self, document: Document, text: str, *, purge: bool) -> dict[str, Any] | None:
         """Subtract a document, and predict without it; return the certificate.
@@ -373,7 +403,7 @@ class DocumentWriter:
 
     def _subtract(self, document: Document, text: str, *, purge: bool = False) -> dict[str, Any]:
         store = NetworkStore(self._path)
-        inputs, options = self._sources(store.open(store.head()), text)
+        inputs, options = self._sources(text)
         try:
             with self._clients.use() as client:
                 report = forget_documents(client, store, inputs, options, digest=False)
@@ -423,7 +453,7 @@ class DocumentWriter:
         try:
             reader = self._head()
             with self._clients.use() as client:
-                digest = digest_of_documents(client, reader, *self._sources(reader, text))
+                digest = digest_of_documents(client, reader, *self._sources(text))
         except GiaannError as error:
             _LOG.warning("the certificate of document %r has no digest of its own: %s", name, error)
             return
@@ -460,29 +490,39 @@ class DocumentWriter:
 
     def is_text_of(self, document: Document, text: str) -> bool:
         """Return whether a text is that of a stored document."""
-        return self._parts(self._head(), text) == document.parts
+        return self._parts(text) == document.parts
 
     def texts(self) -> list[Source]:
         """Return the texts that are kept, in which tracing looks for training sentences."""
         kept = [each.text for each in self.table.in_state("stored") if each.text is not None]
         return [source for text in kept for source in as_sources([text])]
 
-    def _document(self, reader: CommitReader, name: str, text: str, metadata: dict[str, Any]) -> Document:
-        parts = self._parts(reader, text)
+    def _document(self, name: str, text: str, metadata: dict[str, Any]) -> Document:
+        parts = self._parts(text)
         if not parts:
             raise EmptyInputError(f"document {name!r} is empty", "some sentences")
         kept = text if self._keep_texts else None
         return Document(id=name, parts=parts, characters=len(text), text=kept, metadata=metadata)
 
-    def _parts(self, reader: CommitReader, text: str) -> tuple[str, ...]:
+    def _parts(self, text: str) -> tuple[str, ...]:
         """Return the identities of a text's parts in the ledger."""
-        return tuple(sorted(identities_of(*self._sources(reader, text)) or ()))
+        return tuple(sorted(identities_of(*self._sources(text)) or ()))
 
-    @staticmethod
-    def _sources(reader: CommitReader, text: str) -> tuple[Sequence[Source], SourceOptions]:
+    def _sources(self, text: str) -> tuple[Sequence[Source], SourceOptions]:
         """Return a text as an input, and how it is read."""
-        inputs, lexicon = as_sources([text]), reader.tokenizer() or reader.ever_pos()
-        return inputs, sources_of(reader.manifest().specification, TextOptions().fitting(inputs), lexicon)
+        inputs = as_sources([text])
+        return inputs, self._options(inputs)
+
+    def _options(self, inputs: Sequence[Source]) -> SourceOptions:
+        """Return how inputs are read."""
+        specification, lexicon = self._rules
+        return sources_of(specification, TextOptions().fitting(inputs), lexicon)
+
+    @cached_property
+    def _rules(self) -> tuple[Specification, EverPos | SubwordTokenizer]:
+        """The specification of the network, and what it divides text by, which no commit changes."""
+        reader = self._head()
+        return reader.manifest().specification, reader.tokenizer() or reader.ever_pos()
 
     def _held(self) -> set[str]:
         """Return the identities of the parts of text that the network holds."""

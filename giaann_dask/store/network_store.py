@@ -9,7 +9,7 @@ which a lock enforces (`locking`); in object stores (`places`) a commit is a con
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ import zarr
 from giaann_dask.errors import OptionError, StoreConflictError, StoreDamagedError, StoreExistsError, StoreMissingError
 from giaann_dask.local_files import is_there
 from giaann_dask.object_urls import is_object_store
+from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.storage import absolute_place, checksum_of, reading, writing
 from giaann_dask.store.commits import (
     CommitContent,
@@ -34,7 +35,7 @@ from giaann_dask.store.icechunk_library import icechunk, manifest_sizes, use_ice
 from giaann_dask.store.locking import WriteLock, locked, require_text
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.places import StorePlace, remembering
-from giaann_dask.store.run_io import CountingStore, WrittenObjects, fork_session, merge_written
+from giaann_dask.store.run_io import CountingStore, WrittenObjects, fork_session, groups_of, merge_written, write_groups
 from giaann_dask.store.unfinished import BEGUN, BRANCH, CLOCKS_DIFFER, is_blank, is_vacant, made_apart, restart
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.tokenizer import SubwordTokenizer
@@ -520,6 +521,16 @@ class NetworkStore:
             counted = CountingStore(session.store)
             write_content(zarr.open_group(counted, mode="a"), before, content)
         self.written = self.written.plus(counted.written)
+
+    def write_runs(self, session: icechunk.Session, runs: Mapping[str, PackedRegionRun]) -> None:
+        """Write runs, by identity, into the session of the next commit, in this process.
+
+        Raises
+        ------
+        StoreWriteError
+            If the disk is full; the last commit stays as it was.
+        """
+        self.written = self.written.plus(write_groups(session.store, groups_of(runs)))
 
     def commit(
         self,

@@ -203,13 +203,15 @@ def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
 
 def write_runs(fork: bytes, runs: Mapping[str, PackedRegionRun]) -> bytes:
     """Write runs, by identity, through a fork; see `write_tables`."""
-    return write_tables(
-        fork,
-        {
-            f"runs/{identity}": {name: table for name, table in packed._asdict().items() if table is not None}
-            for identity, packed in runs.items()
-        },
-    )
+    return write_tables(fork, groups_of(runs))
+
+
+def groups_of(runs: Mapping[str, PackedRegionRun]) -> dict[str, dict[str, PackedRun]]:
+    """Return the tables of runs by the path of their group in the store, given the runs by identity."""
+    return {
+        f"runs/{identity}": {name: table for name, table in packed._asdict().items() if table is not None}
+        for identity, packed in runs.items()
+    }
 
 
 def write_tables(fork: bytes, groups: Mapping[str, Mapping[str, PackedRun]]) -> bytes:
@@ -234,15 +236,22 @@ def write_tables(fork: bytes, groups: Mapping[str, Mapping[str, PackedRun]]) -> 
     StoreUnsharedError
         If this process does not see the folder that the session is of; then nothing is written.
     """
-    opened, chunks = open_fork(fork), []
+    opened = open_fork(fork)
+    written = write_groups(opened.store, groups)
+    return PackedFork(pickle.dumps((pack_written(opened), written)))
+
+
+def write_groups(store: Any, groups: Mapping[str, Mapping[str, PackedRun]]) -> WrittenObjects:
+    """Write groups of tables into the store of a session; see `write_tables`."""
+    chunks: list[int] = []
     for path, tables in groups.items():
         entries = {f"{name}/{key}": value for name, table in tables.items() for key, value in table.entries.items()}
         with writing("the network"):
             # A group of its own, so that it can be listed and deleted as one.
-            sync(opened.store.set(f"{path}/zarr.json", Buffer.from_bytes(_GROUP)))
-            write_entries(opened.store, f"{path}/", entries)
+            sync(store.set(f"{path}/zarr.json", Buffer.from_bytes(_GROUP)))
+            write_entries(store, f"{path}/", entries)
         chunks += [len(value) for name, value in entries.items() if is_object(name, len(value))]
-    return PackedFork(pickle.dumps((pack_written(opened), WrittenObjects(len(chunks), sum(chunks)))))
+    return WrittenObjects(len(chunks), sum(chunks))
 
 
 def write_entries(store: Any, prefix: str, entries: Mapping[str, bytes]) -> None:

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Client, Future
@@ -28,6 +28,7 @@ from giaann_dask.cluster import result, results, task_key, wait_all
 from giaann_dask.cluster.persistence import is_published, publish_runs, unpublish_runs
 from giaann_dask.cluster.regions import RunPlace, open_run, run_key, run_places
 from giaann_dask.cluster.worker_services import remove_service
+from giaann_dask.encoding.stream import BlockStatistics, MergedBlock
 from giaann_dask.events import RegionMeasured
 from giaann_dask.models import model_of
 from giaann_dask.models.base import DerivedTables
@@ -39,7 +40,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitContent, CommitReader, StoredRepeats
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.store.origins import Origins
+from giaann_dask.store.origins import Origins, SequenceRange
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
@@ -92,6 +93,44 @@ class CommitContents:
             rewritten=self.rewritten,
             origins=self.origins,
         )
+
+    def counted(self, block: MergedBlock, counts: BlockStatistics, *, misses: bool = False) -> CommitContents:
+        """Return the contents after one more block, whose parts are recorded in the ledger and in the origins.
+
+        Parameters
+        ----------
+        block : MergedBlock
+            The next one.
+        counts : BlockStatistics
+            Of its sequences.
+        misses : bool
+            Whether it was trained only to the tokens that the network missed.
+        """
+        by_status = tuple(a + b for a, b in zip(self.manifest.by_status, counts.by_status, strict=True))
+        changes: dict[str, Any] = {}
+        if counts.last_trained >= 0:
+            saved_concepts, saved_features = block.sizes_after(counts.last_trained)
+            changes = {
+                "saved_concepts": saved_concepts,
+                "saved_features": saved_features,
+                "last_trained": block.mapping.first_sequence + counts.last_trained,
+            }
+        manifest = replace(
+            self.manifest,
+            by_status=by_status,
+            tokens=self.manifest.tokens + counts.trained_tokens,
+            concepts=block.sizes[0],
+            features=block.sizes[1],
+            trained_on_misses=self.manifest.trained_on_misses or misses,
+            **changes,
+        )
+        for update in block.ledger:
+            part = len(self.ledger.entries) if update.position is None else update.position
+            self.ledger.record(update.position, update.entry)
+            if self.origins is not None:
+                counted = SequenceRange(part, update.skip, update.entry.sequences - update.skip)
+                self.origins.record(counted, update.place)
+        return replace(self, manifest=manifest)
 
 
 class _Attempt(NamedTuple):
@@ -222,7 +261,8 @@ def commit_regions(
     countings = submit_counts(regions, kept, sizes, place) if last else []
     derived = model_of(contents.manifest.specification).derived(contents.manifest.specification) if last else None
     repeats = []
-    if derived is not None and _derives_tables(contents.manifest, kept, sizes, stored.repeated_connections):
+    connections = [(run.region, sizes[run.identity].connections) for run in kept]
+    if derived is not None and derives_tables(contents.manifest, connections, stored.repeated_connections):
         repeats = _write_derived(regions, derived, (fork, name), kept, placement)
     counts = counts_of(countings)
     measured = [(run, sizes[run.identity]) for run in kept]
@@ -323,8 +363,7 @@ def _manifest(
     """
     runs_of = Counter(run.region for run, _ in runs)
     totals = list(counts.values()) if last else [size for _, size in runs]
-    # What is trained later may be small: runs of a few sentences are not added to one of a library by their number.
-    ranks = [max(run.rank, (size.connections // _RANKED).bit_length()) if last else run.rank for run, size in runs]
+    ranks = [rank_of(size.connections, run.rank) if last else run.rank for run, size in runs]
     return replace(
         manifest,
         runs=tuple(
@@ -340,19 +379,32 @@ def _manifest(
     )
 
 
-def _derives_tables(
-    manifest: Manifest, runs: Sequence[RunReference], sizes: Mapping[str, RunSize], before: int
-) -> bool:
+def rank_of(connections: int, rank: int = 0) -> int:
+    """Return the rank of a run that a last commit stores, given its connections, and at least what it has.
+
+    What is trained later may be small: runs of a few sentences are not added to one of a library by their number.
+    """
+    return max(rank, (connections // _RANKED).bit_length())
+
+
+def derives_tables(manifest: Manifest, runs: Iterable[tuple[int, int]], before: int) -> bool:
     """Return whether a commit stores tables that its model derives; commits without them are opened as a whole.
 
-    `before` is the number of connections when they were last written.
+    Parameters
+    ----------
+    manifest : Manifest
+        Of the commit.
+    runs : iterable of (int, int)
+        Region and connections of each run.
+    before : int
+        Connections when tables were last written.
     """
     # Of what pruning leaves, all counts are not known.
     if manifest.pruned_below:
         return False
-    connections = sum(sizes[run.identity].connections for run in runs)
-    few = 0 < len({run.region for run in runs}) <= _REPEATING_REGIONS
-    return few and abs(connections - before) >= _REPEATING_SHARE * connections
+    regions, sizes = zip(*runs, strict=True) if (runs := list(runs)) else ((), ())
+    few = 0 < len({*regions}) <= _REPEATING_REGIONS
+    return few and abs(sum(sizes) - before) >= _REPEATING_SHARE * sum(sizes)
 
 
 def _write_derived(

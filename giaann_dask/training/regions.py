@@ -32,6 +32,7 @@ from giaann_dask.training.run_references import (
     Runs,
     Snapshot,
     StoredRuns,
+    rounds_of,
 )
 from giaann_dask.training.training_options import Exchange, choose_exchange
 from giaann_dask.training.training_report import RoundReport
@@ -501,7 +502,7 @@ class Regions:
 
 def _reference_to(run: StoredRun, read: Callable[[], Future]) -> RunReference:
     """Return a reference to a stored run."""
-    first, last = (int(number) for number in run.identity.partition(".")[2].split("-"))
+    first, last = rounds_of(run.identity)
     size = RunSize(run.neurons, run.connections, run.nbytes, run.index_bytes)
     return RunReference(run.region, first, last, run.rank, size, read=read, packed=True)
 

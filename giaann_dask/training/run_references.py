@@ -164,6 +164,18 @@ def run_identity(region: int, first_round: int, last_round: int) -> str:
     return f"{region:05d}.{first_round:08d}-{last_round:08d}"
 
 
+def rounds_of(identity: str) -> tuple[int, int]:
+    """Return the first and the last round of a run, given its name in the store.
+
+    Examples
+    --------
+    >>> rounds_of(run_identity(3, 5, 7))
+    (5, 7)
+    """
+    first, last = identity.partition(".")[2].split("-")
+    return int(first), int(last)
+
+
 def sizes_of(runs: Sequence[RunReference]) -> list[RunSize]:
     """Return the sizes of runs, and wait for those that are not known yet."""
     pending = {run.size.measured.key: run.size.measured for run in runs if isinstance(run.size, PendingSize)}

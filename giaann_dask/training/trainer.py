@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import Event
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from distributed import Client
 from distributed.spans import span
@@ -22,7 +22,7 @@ from giaann_dask.cluster import Roles, driver_allocator, results, roles_of, trim
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
 from giaann_dask.cluster.stages import SUM, StageClock
 from giaann_dask.encoding.sources import SourceOptions, estimate_characters
-from giaann_dask.encoding.stream import JOINED, BlockStatistics, EncodingStream, StreamedBlock, StreamOptions
+from giaann_dask.encoding.stream import JOINED, EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import (
     EmptyInputError,
     GiaannError,
@@ -35,7 +35,6 @@ from giaann_dask.models import model_of
 from giaann_dask.models.base import ErrorMask
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.store.origins import SequenceRange
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.training.committing import CommitContents, commit_regions, load_regions, stored_regions
 from giaann_dask.training.region_budgets import BudgetPolicy
@@ -345,7 +344,7 @@ class Trainer:
         self._figures.add_round(report)
         if done.blocks:
             for block, counts in zip(done.blocks, statistics, strict=True):
-                self._count(block, counts)
+                self._contents = self._contents.counted(block, counts, misses=self._mask is not None)
             self._schedule.uncommitted += 1
         self._budgets.apply()
         # A round's report is made of all its increments.
@@ -393,34 +392,6 @@ class Trainer:
         self._target.place.retire_blind(roles.every)
         self._moves.note_workers(roles.every)
         return roles
-
-    def _count(self, block: StreamedBlock, counts: BlockStatistics) -> None:
-        contents, manifest = self._contents, self._contents.manifest
-        by_status = tuple(a + b for a, b in zip(manifest.by_status, counts.by_status, strict=True))
-        changes: dict[str, Any] = {}
-        if counts.last_trained >= 0:
-            saved_concepts, saved_features = block.sizes_after(counts.last_trained)
-            changes = {
-                "saved_concepts": saved_concepts,
-                "saved_features": saved_features,
-                "last_trained": block.mapping.first_sequence + counts.last_trained,
-            }
-        manifest = replace(
-            manifest,
-            by_status=by_status,
-            tokens=manifest.tokens + counts.trained_tokens,
-            concepts=block.sizes[0],
-            features=block.sizes[1],
-            trained_on_misses=manifest.trained_on_misses or self._mask is not None,
-            **changes,
-        )
-        self._contents = replace(contents, manifest=manifest)
-        for update in block.ledger:
-            part = len(contents.ledger.entries) if update.position is None else update.position
-            contents.ledger.record(update.position, update.entry)
-            if contents.origins is not None:
-                counted = SequenceRange(part, update.skip, update.entry.sequences - update.skip)
-                contents.origins.record(counted, update.place)
 
     def _commit_runs(self, snapshot: Snapshot, last: bool = False) -> None:
         """Commit a snapshot; rounds in flight continue meanwhile."""

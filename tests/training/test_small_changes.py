@@ -1,0 +1,75 @@
+"""Small texts are added to a network by the process that keeps it open, as training adds them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.api.text_options import TextOptions
+from giaann_dask.api.texts import as_sources, commit_sources
+from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.training.small_changes import SmallChanges
+
+_KINDS: tuple[dict[str, object], ...] = (
+    {"profile": "v1"},
+    {"profile": "v2", "trace": True, "placement": "balanced"},
+    {"profile": "contexts", "trace": True},
+)
+
+
+def add(changes: SmallChanges, text: str) -> bool:
+    inputs = as_sources([text])
+    with changes.store.lock():
+        reader = changes.opened().reader
+        return changes.add(inputs, commit_sources(reader, TextOptions().fitting(inputs))) is not None
+
+
+@pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: str(kind["profile"]))
+def test_small_texts_make_the_commits_of_training(tmp_path: Path, kind: dict[str, object]) -> None:
+    texts = [write_village(tmp_path / f"{number}.txt", 6, number).read_text() for number in range(7)]
+    with gd.connect(workers=0) as client:
+        gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "here", client=client, **kind)
+        shutil.copytree(tmp_path / "here", tmp_path / "there")
+        changes = SmallChanges(tmp_path / "here")
+        for number, text in enumerate(texts):
+            # Another process may commit between two changes.
+            if number == 4 or not add(changes, text):
+                gd.train([text], tmp_path / "here", client=client)
+            gd.train([text], tmp_path / "there", client=client)
+        found, expected = gd.open(tmp_path / "here"), gd.open(tmp_path / "there")
+        assert found.digest() == expected.digest()
+        for name in ("neurons", "connections", "exact", "by_status", "tokens", "last_trained", "rounds"):
+            assert getattr(found.manifest, name) == getattr(expected.manifest, name), name
+        assert len(found.manifest.runs) <= 4 * len(found.manifest.runs_by_region()), "runs are added up"
+        assert (
+            gd.forget(found, [texts[2]], client=client).digest == gd.forget(expected, [texts[2]], client=client).digest
+        )
+
+
+def test_what_is_held_and_what_is_long_is_left_to_training(tmp_path: Path) -> None:
+    text = write_village(tmp_path / "text.txt", 60, 9)
+    with gd.connect(workers=0) as client:
+        gd.train(text, tmp_path / "net", client=client)
+    changes = SmallChanges(tmp_path / "net")
+    head = changes.opened().reader.commit
+    assert not add(changes, text.read_text() * 100), "a long text"
+    assert not add(changes, "Yes."), "no sentence to train"
+    assert changes.opened().reader.commit == head
+    assert add(changes, write_village(tmp_path / "more.txt", 6, 1).read_text())
+    assert not add(changes, (tmp_path / "more.txt").read_text()), "a text that it holds"
+
+
+def test_what_a_small_text_costs_in_requests(tmp_path: Path) -> None:
+    """No more than two objects of an array of a run, and a few of the commit."""
+    with gd.connect(workers=0) as client:
+        gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "net", client=client)
+    changes = SmallChanges(tmp_path / "net")
+    assert add(changes, "The fisherman sold a lantern to the captain. The captain hung the lantern on the old ship.")
+    store = NetworkStore(tmp_path / "net")
+    new = [run for run in store.open(store.head()).manifest().runs if not run.identity.endswith("-00000000")]
+    assert 1 <= len(new) <= 4
+    assert changes.store.written.requests <= 18 * len(new) + 20
