@@ -224,6 +224,10 @@ def cluster(
         # In short intervals, so that signals are handled, or until ``cluster stop`` is run.
         while started.scheduler.status.name == "running" and not stop.wait(0.5):
             pass
+        if not stop.is_set():
+            # Closing would ask it to end, and wait 30 seconds for it to answer.
+            started.sync(started.scheduler.finished)
+            started.shutdown_scheduler = False
     if scheduler_file is not None:
         scheduler_file.unlink(missing_ok=True)
 

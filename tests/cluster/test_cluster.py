@@ -174,7 +174,9 @@ def test_a_cluster_from_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.json"
     arguments = [sys.executable, "-m", "giaann_dask", "cluster", "--storage", "1", "--compute", "1"]
     arguments += ["--scheduler-file", str(file), "--json"]
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # It ends without a connection to the scheduler that has ended.
+    patient = {**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "300s"}
+    process = subprocess.Popen(arguments, env=patient, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         until(lambda: file.exists() or process.poll() is not None)
         with gd.connect(options=ClusterOptions(scheduler_file=str(file))) as client:
