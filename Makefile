@@ -13,8 +13,13 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 CONSTRAINTS ?= constraints.txt
 INSTALL := $(PIP) --constraint $(CONSTRAINTS)
 # Test files that run at the same time; most of their time is spent waiting for processes.
-JOBS ?= 3
+JOBS ?= 4
 
+# What the site is made of, and the page that tells when it was made.
+SITE_SOURCES = $(shell find docs giaann_dask notebooks mkdocs.yml pyproject.toml *.md -name __pycache__ -prune -o -type f -print)
+SITE := build/docs/index.html
+
+.DELETE_ON_ERROR:
 .PHONY: demo test test-all rewritten check lint types extras second-python run-notebooks notebooks site docs memory-check bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
 
 # uv resolves and installs in 12 s what takes pip 95 s. torch is left to pip, which also looks where the machine's
@@ -87,11 +92,12 @@ memory-check: $(READY)
 		tests/runs tests/increments tests/text tests/encoding tests/inference tests/training tests/test_gpu.py
 
 # In build/docs: python -m http.server --directory build/docs
-site: $(READY)
+site: $(SITE)
+$(SITE): $(READY) $(SITE_SOURCES)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Code blocks of pages and examples of docstrings, by one process: another would spend as long on imports as on its half.
-docs: $(COMPILED) site
+docs: $(COMPILED) $(SITE)
 	$(BIN)/pytest --doctest-modules giaann_dask docs
 
 bench: $(READY)
