@@ -86,7 +86,7 @@ _storage_option = section("Storage")(
 )
 
 
-class _Path(click.ParamType[Path]):
+class _LocalPath(click.ParamType[Path]):
     """Place that a function makes of a name."""
 
     name = "path"
@@ -118,9 +118,9 @@ class _AppendedFile(click.File):
         return super().convert(local_name(value) if isinstance(value, str | os.PathLike) else value, param, ctx)
 
 
-FILE_PATH = _Path(local_path)
+FILE_PATH = _LocalPath(local_path)
 APPENDED_FILE = _AppendedFile()
-NETWORK_PATH, WRITTEN_PATH = _Path(network_path), _Path(_written_path)
+NETWORK_PATH, WRITTEN_PATH = _LocalPath(network_path), _LocalPath(_written_path)
 NETWORK = click.argument("network", type=NETWORK_PATH)
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", callback=as_files)
 

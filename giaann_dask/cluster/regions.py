@@ -275,12 +275,12 @@ def held_runs(client: Client, reader: CommitReader) -> dict[int, list[Future]]:
     return _submit_parts(client, opened) if keys and all(found.get(key) for key in keys) else {}
 
 
-def _submit_parts(client: Client, opened: Mapping[int, Sequence[_Part]], **where: Any) -> dict[int, list[Future]]:
+def _submit_parts(client: Client, opened: Mapping[int, Sequence[_RunSum]], **where: Any) -> dict[int, list[Future]]:
     """Submit the tasks that open the parts of each region, and those that these are added up from."""
     register()
     submitter = TaskSubmitter(client)
 
-    def task_of(part: _Part) -> tuple[Any, ...]:
+    def task_of(part: _RunSum) -> tuple[Any, ...]:
         if not part.summed:
             return part.key, open_run, *part.place
         return part.key, sum_runs, *(submitter.pass_on(*task_of(each), **where) for each in part.summed)
@@ -291,11 +291,11 @@ def _submit_parts(client: Client, opened: Mapping[int, Sequence[_Part]], **where
         }
 
 
-def _opened(client: Client, reader: CommitReader) -> dict[int, list[_Part]]:
+def _opened(client: Client, reader: CommitReader) -> dict[int, list[_RunSum]]:
     """Return what to open of each live region: its runs, or the sums of some that workers have."""
     ranks = {run.identity: run.rank for run in reader.manifest().runs}
     planned = {
-        region: _as_added_up([_Part(key, ranks[place.identity], place) for key, place in runs.items()])
+        region: _as_added_up([_RunSum(key, ranks[place.identity], place) for key, place in runs.items()])
         for region, runs in run_places(reader)
     }
     sums = [part.key for parts in planned.values() for part in parts if part.summed]
@@ -306,7 +306,7 @@ def _opened(client: Client, reader: CommitReader) -> dict[int, list[_Part]]:
     }
 
 
-class _Part(NamedTuple):
+class _RunSum(NamedTuple):
     """Run of a region, or the sum of some.
 
     Attributes
@@ -317,28 +317,28 @@ class _Part(NamedTuple):
         It sums up about ``2 ** rank`` rounds.
     place : RunPlace
         Of the run; of a sum, of its first run.
-    summed : tuple of _Part
+    summed : tuple of _RunSum
         What it is the sum of; none for a run.
     """
 
     key: str
     rank: int
     place: RunPlace
-    summed: tuple[_Part, ...] = ()
+    summed: tuple[_RunSum, ...] = ()
 
-    def runs(self) -> tuple[_Part, ...]:
+    def runs(self) -> tuple[_RunSum, ...]:
         """Return the runs that it adds up."""
         return tuple(run for part in self.summed for run in part.runs()) if self.summed else (self,)
 
 
-def _as_added_up(runs: Sequence[_Part]) -> tuple[_Part, ...]:
+def _as_added_up(runs: Sequence[_RunSum]) -> tuple[_RunSum, ...]:
     """Return stored runs of a region as a training adds them up."""
-    parts: tuple[_Part, ...] = ()
+    parts: tuple[_RunSum, ...] = ()
     for run in runs:
         plan = plan_compaction(parts, run, STORED_TOGETHER)
         together = plan.merged
         if len(together) > 1:
-            together = (_Part(sum_key([part.key for part in together]), plan.rank, together[0].place, together),)
+            together = (_RunSum(sum_key([part.key for part in together]), plan.rank, together[0].place, together),)
         parts = (*plan.kept, *together)
     return parts
 

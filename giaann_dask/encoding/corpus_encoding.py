@@ -149,7 +149,7 @@ class _Piece(NamedTuple):
     numbers: npt.NDArray[np.int32] | None = None
 
 
-class _Cut(NamedTuple):
+class _ChunkRange(NamedTuple):
     """Range of an array that begins with a chunk, and the pieces of blocks that it consists of."""
 
     start: int
@@ -170,7 +170,7 @@ class _Axis:
         self._start = 0
         self._pieces: list[_Piece] = []
 
-    def add(self, block: _Piece) -> _Cut | None:
+    def add(self, block: _Piece) -> _ChunkRange | None:
         """Add a whole block; return the chunks that are complete with it, if there are any."""
         before = self.length
         self.length += block.high
@@ -179,13 +179,13 @@ class _Axis:
             self._pieces.append(block)
             return None
         head = end - before
-        cut = _Cut(self._start, [*self._pieces, block._replace(high=head)])
+        cut = _ChunkRange(self._start, [*self._pieces, block._replace(high=head)])
         self._start, self._pieces = end, [block._replace(low=head)] if end < self.length else []
         return cut
 
-    def rest(self) -> _Cut:
+    def rest(self) -> _ChunkRange:
         """Return the range after the last complete chunk."""
-        return _Cut(self._start, self._pieces)
+        return _ChunkRange(self._start, self._pieces)
 
 
 class _Chunks:
@@ -242,10 +242,10 @@ class _Chunks:
         self._written += results(list(self._writing))
         return self._written
 
-    def _submit_tokens(self, cut: _Cut) -> None:
+    def _submit_tokens(self, cut: _ChunkRange) -> None:
         self._submit("tokens", write_tokens, cut, [piece.numbers for piece in cut.pieces])
 
-    def _submit(self, name: str, function: Callable[..., WrittenChunks], cut: _Cut, argument: Any) -> None:
+    def _submit(self, name: str, function: Callable[..., WrittenChunks], cut: _ChunkRange, argument: Any) -> None:
         present = query_scheduler(self._client, "ncores")
         self._place.retire_blind(set(present))
         while len(self._writing) > len(present):

@@ -88,7 +88,7 @@ class PairSums:
             yield TargetBlock(self.source[first:end], sets, self.bits)
 
 
-class _Layout(NamedTuple):
+class _KeyBits(NamedTuple):
     """Widths of (row, target, branch, segment, gain) in an entry, lowest last; a gain is the index of an increment."""
 
     targets: int
@@ -97,7 +97,7 @@ class _Layout(NamedTuple):
     gains: int
 
     @classmethod
-    def of(cls, rule: PairRule, neurons: int) -> _Layout:
+    def of(cls, rule: PairRule, neurons: int) -> _KeyBits:
         """Return the widths for so many targets; what is left of 63 bits is for rows."""
         segments = (rule.columns + rule.features - 1).bit_length()
         return cls(width(neurons), rule.target_shift - rule.branch_shift, segments, len(rule.increments).bit_length())
@@ -153,7 +153,7 @@ def sum_pairs_on(device: torch.device, tables: Sequence[PairTable]) -> PairSums:
     rule = tables[0].rule
     source = distinct([table.source for table in tables])
     neurons = distinct([table.neurons for table in tables])
-    layout = _Layout.of(rule, len(neurons))
+    layout = _KeyBits.of(rule, len(neurons))
     rows = [np.searchsorted(source, table.source) for table in tables]
     targets = [np.searchsorted(neurons, table.neurons).astype(np.int32) for table in tables]
     begins = np.zeros(len(source) + 1, np.int64)
@@ -196,7 +196,7 @@ def _between(
 
 
 def _sum_piece(
-    device: torch.device, pairs: _Pairs, rows: int, layout: _Layout, rule: PairRule
+    device: torch.device, pairs: _Pairs, rows: int, layout: _KeyBits, rule: PairRule
 ) -> tuple[list[npt.NDArray[Any]], int]:
     """Sum the pairs of some rows; return what is downloaded (see `PairSums`), and the largest strength."""
     # The last one is that of entries that add nothing, see `_entries`.
@@ -234,7 +234,7 @@ def _sum_piece(
     return found, int(largest)
 
 
-def _entries(there: Sequence[torch.Tensor], count: int, layout: _Layout, rule: PairRule) -> torch.Tensor:
+def _entries(there: Sequence[torch.Tensor], count: int, layout: _KeyBits, rule: PairRule) -> torch.Tensor:
     """Return two entries for every pair, as int64, unsorted: one of its column segment and one of its feature segment.
 
     A pair that is out of reach of one of them, never of both, has another entry of the other one that adds nothing.

@@ -168,13 +168,13 @@ def join_pairs(tables: Sequence[PairTable]) -> PairTable:
     """
     if len(tables) == 1:
         return tables[0]
-    gathered = _Gathered(tables)
+    gathered = _JoinedRows(tables)
     keys = np.empty(int(gathered.pointer[-1]), key_type(tables[0].rule, len(gathered.neurons)))
     gathered.gather(0, len(gathered.source), np.zeros(len(gathered.source), np.int64), keys)
     return PairTable(tables[0].rule, gathered.source, gathered.pointer, gathered.neurons, keys)
 
 
-class _Gathered:
+class _JoinedRows:
     """The rows of several tables side by side, with common numbers of targets.
 
     Attributes
@@ -225,7 +225,7 @@ def sum_pairs(tables: Sequence[PairTable]) -> Iterator[TargetBlock]:
     StrengthOverflowError
         If a sum does not fit into 64 bits.
     """
-    rule, gathered = tables[0].rule, _Gathered(tables)
+    rule, gathered = tables[0].rule, _JoinedRows(tables)
     targets = rule.target_shift + width(len(gathered.neurons))
     wide = targets + _SOURCES_BITS > 32
     room = (64 if wide else 32) - targets

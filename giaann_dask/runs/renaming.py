@@ -266,7 +266,7 @@ def rename_parts(
     StoreDamagedError
         If the run does not decode, or has neurons without names.
     """
-    given = _Rows(packed)
+    given = _PackedRows(packed)
     source = given.source if renaming is None else renaming.neurons(given.source)
     region = regions_of(source)
     rows = np.lexsort((source, region))
@@ -275,7 +275,9 @@ def rename_parts(
         yield number, _renamed_blocks(given, own, source, renaming)
 
 
-def _renamed_blocks(given: _Rows, rows: Integers, source: Integers, renaming: Renaming | None) -> Iterator[TargetBlock]:
+def _renamed_blocks(
+    given: _PackedRows, rows: Integers, source: Integers, renaming: Renaming | None
+) -> Iterator[TargetBlock]:
     """Yield some rows of a run with new sources, in blocks."""
     ends, begin = np.cumsum(given.row_targets[rows]), 0
     while begin < len(rows):
@@ -302,7 +304,7 @@ def _rename_sets(sets: TargetSets, renaming: Renaming) -> TargetSets:
     )
 
 
-class _Rows:
+class _PackedRows:
     """Rows of a packed run, which can be taken in any order."""
 
     def __init__(self, packed: PackedRun) -> None:

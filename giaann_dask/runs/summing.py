@@ -47,7 +47,7 @@ _TABLE = nb.types.Tuple((_ARRAY, _ARRAY, _ARRAY, _MASKS))
 _UNION = nb.types.Tuple((nb.int64[::1], nb.int64[::1], nb.int64[::1], nb.uint32[::1]))
 
 
-class _Rows(Protocol):
+class _RowStream(Protocol):
     """Rows of a run that are read one block after the other."""
 
     @property
@@ -106,7 +106,7 @@ def sum_in_blocks(runs: Sequence[PackedRun | Run], less: Sequence[PackedRun | Ru
     if not parts:
         yield block_of_run(Run.empty())
         return
-    inputs: list[_Rows] = [
+    inputs: list[_RowStream] = [
         BlockReader(each) if isinstance(each, PackedRun) else _DecodedRows(each) for each, _ in parts
     ]
     signs = np.array([sign for _, sign in parts], np.int64)

@@ -24,7 +24,7 @@ _LONGEST_ADVICE_S = 60.0
 _CLOSE_S = 5.0
 
 
-class _Job:
+class _QueuedPrompt:
     """One prompt in the queue or in the engine."""
 
     def __init__(self, ticket: Ticket, model: ServedModel, index: int, prompt: str, options: CompletionOptions) -> None:
@@ -40,7 +40,7 @@ class Ticket:
     def __init__(
         self, queue: RequestQueue, model: ServedModel, prompts: Sequence[tuple[str, CompletionOptions]]
     ) -> None:
-        self.jobs = [_Job(self, model, index, *prompt) for index, prompt in enumerate(prompts)]
+        self.jobs = [_QueuedPrompt(self, model, index, *prompt) for index, prompt in enumerate(prompts)]
         self._queue, self._model = queue, model
         self._events: asyncio.Queue[tuple[int, PromptEvent | Exception]] = asyncio.Queue()
 
@@ -91,8 +91,8 @@ class RequestQueue:
     def __init__(self, options: QueueOptions, observe: Callable[[float], None] | None = None) -> None:
         self.options, self._observe = options, observe
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[_Job] = deque()
-        self._running: set[_Job] = set()
+        self._waiting: deque[_QueuedPrompt] = deque()
+        self._running: set[_QueuedPrompt] = set()
         self._mean_s = 1.0
 
     @property
@@ -134,7 +134,7 @@ class RequestQueue:
         self._fill()
         return ticket
 
-    def remove(self, job: _Job) -> None:
+    def remove(self, job: _QueuedPrompt) -> None:
         """Remove a waiting job, or end its generation after the current step."""
         if job.generation is not None:
             job.generation.cancel()
@@ -163,7 +163,7 @@ class RequestQueue:
             job.started = time.monotonic()
             job.generation = job.model.start(job.prompt, job.options, partial(self._report, job))
 
-    def _expire(self, job: _Job) -> None:
+    def _expire(self, job: _QueuedPrompt) -> None:
         with suppress(ValueError):
             self._waiting.remove(job)
             message = f"no slot was free for {self.options.wait_s:g} seconds"
@@ -173,13 +173,13 @@ class RequestQueue:
         """Return the seconds until a slot will probably be free, for Retry-After."""
         return min((self.waiting + 1) / self.options.slots * self._mean_s, _LONGEST_ADVICE_S)
 
-    def _report(self, job: _Job, event: PromptEvent | Exception | None) -> None:
+    def _report(self, job: _QueuedPrompt, event: PromptEvent | Exception | None) -> None:
         """Deliver an event of a generation to the event loop, from any thread."""
         # The loop is closed where the server has stopped without waiting for this generation.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._receive, job, event)
 
-    def _receive(self, job: _Job, event: PromptEvent | Exception | None) -> None:
+    def _receive(self, job: _QueuedPrompt, event: PromptEvent | Exception | None) -> None:
         if event is not None:
             job.ticket.put(job.index, event)
             return

@@ -203,7 +203,7 @@ def connection_limit(connections: int) -> int:
     return room
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """A server that leaves signals to its caller."""
 
     @contextlib.contextmanager
@@ -289,7 +289,7 @@ def serve(
         if ready is not None:
             ready()
 
-    asyncio.run(_serve(_Server(config), bound, stop, announce))
+    asyncio.run(_serve(_UvicornServer(config), bound, stop, announce))
 
 
 def _timeouts(options: ServingOptions) -> dict[Phase, float]:

@@ -67,7 +67,7 @@ class CopyReport:
 
 
 @dataclass(frozen=True)
-class _Entries:
+class _BackupEntries:
     """The entries of a store: a digest of each, and their bytes in all."""
 
     digests: dict[str, bytes]
@@ -178,7 +178,7 @@ def _expire_copies(target: icechunk.Repository, keep: int) -> None:
     target.garbage_collect(datetime.now(UTC) + CLOCKS_DIFFER)
 
 
-def _write(read: icechunk.Session, session: icechunk.Session) -> tuple[_Entries, int]:
+def _write(read: icechunk.Session, session: icechunk.Session) -> tuple[_BackupEntries, int]:
     """Make the entries of a session those of another; return them, and how many were not there."""
     wanted = set(sync(_keys(read.store)))
     there = set(sync(_keys(session.store)))
@@ -202,10 +202,10 @@ def _write(read: icechunk.Session, session: icechunk.Session) -> tuple[_Entries,
         nbytes += sum(map(len, values.values()))
     for key in sorted(there - wanted):
         sync(session.store.delete(key))
-    return _Entries(digests, nbytes), written
+    return _BackupEntries(digests, nbytes), written
 
 
-def _verify(session: icechunk.Session, entries: _Entries, place: StorePlace) -> tuple[int, int, int]:
+def _verify(session: icechunk.Session, entries: _BackupEntries, place: StorePlace) -> tuple[int, int, int]:
     """Compare a stored copy with the source and decode its runs; return runs, regions and connections.
 
     Raises

@@ -217,7 +217,7 @@ class _FolderLock:
             self._file.truncate(0)
 
 
-class _Found(NamedTuple):
+class _StoredLease(NamedTuple):
     """Content of a lease object, and the version of the object."""
 
     owner: str
@@ -328,7 +328,7 @@ class Lease:
             _LOG.warning("the lease of network %s by %s had ended and was taken over", self.path, found.owner)
         return taken
 
-    def _held(self, found: _Found | None) -> StoreWriteError:
+    def _held(self, found: _StoredLease | None) -> StoreWriteError:
         owner = "another process" if found is None else found.owner
         return StoreWriteError(
             f"{self.path} is being written by {owner}",
@@ -414,7 +414,7 @@ class _LeaseObject:
         """Remove the object."""
         self._objects.delete(self._key)
 
-    def read(self) -> _Found | None:
+    def read(self) -> _StoredLease | None:
         """Return the content of the object, None where there is none."""
         with answering():
             try:
@@ -428,7 +428,7 @@ class _LeaseObject:
         except (ValueError, KeyError, TypeError):
             # Written by no process of this package: it never ends by itself.
             found = "an unknown process", "", float("inf")
-        return _Found(*found, {"e_tag": meta["e_tag"], "version": meta["version"]})
+        return _StoredLease(*found, {"e_tag": meta["e_tag"], "version": meta["version"]})
 
 
 @contextmanager

@@ -116,7 +116,7 @@ class BlockBuilder:
 
     def _add_sequences(self, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> None:
         """Add the tokens of counted sequences, given by their ranges of tokens."""
-        tokens = _Tokens.merged(text, begin, end, self._options)
+        tokens = _MergedTokens.merged(text, begin, end, self._options)
         flags = tokens.words.results(self._flag_rule).astype(np.uint8)
         noun = ((flags & NOUN) != 0)[tokens.kind]
         per_sequence = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(noun)])[tokens.offsets])
@@ -131,7 +131,7 @@ class BlockBuilder:
         self._add_tokens(tokens.words, flags, tokens.kind[used], np.cumsum(length))
 
     def _add_tokens(
-        self, words: _Words, flags: npt.NDArray[np.uint8], kind: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+        self, words: _WordTable, flags: npt.NDArray[np.uint8], kind: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
     ) -> None:
         """Add symbols and flags; the first probable token of a gap without delimiter is flagged."""
         order, kind = _in_order_of_appearance(kind, len(words))
@@ -197,7 +197,7 @@ class RawBlockBuilder(BlockBuilder):
         return replace(block, flags=flags, surface=block.symbol, surfaces=block.features)
 
 
-class _Words:
+class _WordTable:
     """Distinct words of a part after noun merging, in order of appearance.
 
     Parameters
@@ -245,12 +245,12 @@ class _Words:
         return [name(values[number]) if number < first else function(merged[number - first]) for number in numbers]
 
 
-class _Tokens(NamedTuple):
+class _MergedTokens(NamedTuple):
     """Tokens of sequences after noun merging.
 
     Attributes
     ----------
-    words : _Words
+    words : _WordTable
         Distinct ones.
     kind : ndarray
         Index of each token in `words`; int64.
@@ -258,14 +258,14 @@ class _Tokens(NamedTuple):
         Sequence q has the tokens ``offsets[q]:offsets[q + 1]``; int64.
     """
 
-    words: _Words
+    words: _WordTable
     kind: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
 
     @classmethod
     def merged(
         cls, text: TaggedText, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], options: FilterOptions
-    ) -> _Tokens:
+    ) -> _MergedTokens:
         """Return the tokens of the sequences with the given ranges, with runs of nouns merged."""
         marks = text.entries.results(_dash_marks if options.merge_dashes else _hyphen_marks)
         merge: Any = _merge
@@ -283,7 +283,7 @@ class _Tokens(NamedTuple):
                 found.append(_merged_noun(words, marks[entries].tolist(), options.canonical))
             number[at] = runs[key]
         numbers, kind = _in_order_of_appearance(number, known + len(found))
-        return cls(_Words(text.entries, found, numbers, known), kind, offsets)
+        return cls(_WordTable(text.entries, found, numbers, known), kind, offsets)
 
 
 def _merged_noun(words: Sequence[TaggedWord], marks: Sequence[int], marked: bool) -> TaggedWord:

@@ -17,7 +17,7 @@ from support.summed_increments import connect_summed
 from support.tagged_tokens import EVER, OPTIONS
 
 from giaann_dask.keys import unpack_neuron, unpack_target
-from giaann_dask.models.columns.connections import Tokens, gather_batch, pair_rule, tabulate_pairs
+from giaann_dask.models.columns.connections import BatchTokens, gather_batch, pair_rule, tabulate_pairs
 from giaann_dask.runs.device_sums import sum_pairs_on
 from giaann_dask.runs.merging import merge_runs, plan_compaction
 from giaann_dask.runs.pair_tables import key_type
@@ -166,7 +166,9 @@ def test_processor_and_device_sum_the_same_pairs(
     neurons, target = np.unique(batch.neuron, return_inverse=True)
     region = Placement(specification.regions).regions_of(neurons)
     by_region = np.argsort(region, kind="stable")
-    tokens = Tokens(np.argsort(by_region)[target], target + others, batch.branch, batch.occurrence, batch.remaining)
+    tokens = BatchTokens(
+        np.argsort(by_region)[target], target + others, batch.branch, batch.occurrence, batch.remaining
+    )
     ordered = (neurons[by_region], region[by_region])
     numbered = (tokens, np.concatenate([np.arange(-others, 0), neurons]), ordered, specification)
     for table in tabulate_pairs(*numbered).values():

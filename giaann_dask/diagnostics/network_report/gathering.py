@@ -286,7 +286,7 @@ class RegionSize(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Gathered:
+class ReportData:
     """Contents of a network report without its drawings and its accuracy.
 
     Attributes
@@ -319,7 +319,7 @@ class Gathered:
     receivers: tuple[Hub, ...]
 
 
-def gather(store: NetworkStore, reader: CommitReader, client: Client | None = None) -> Gathered:
+def gather(store: NetworkStore, reader: CommitReader, client: Client | None = None) -> ReportData:
     """Collect the contents of a report on a commit.
 
     Parameters
@@ -345,7 +345,7 @@ def gather(store: NetworkStore, reader: CommitReader, client: Client | None = No
     columns = manifest.specification.traits.columns
     history = [name for name, _ in store.commits()]
     history = history[history.index(reader.commit) :] if reader.commit in history else [reader.commit]
-    return Gathered(
+    return ReportData(
         manifest=manifest,
         commit=reader.commit,
         growth=tuple(store.open(name).manifest() for name in reversed(_evenly_spaced(history))),

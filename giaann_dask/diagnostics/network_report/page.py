@@ -24,9 +24,9 @@ from giaann_dask.diagnostics.network_report.gathering import (
     STRENGTH_EDGES,
     Degrees,
     Figures,
-    Gathered,
     Hub,
     RegionSize,
+    ReportData,
     gather,
 )
 from giaann_dask.diagnostics.pictures.density import Density, plot_density
@@ -107,7 +107,7 @@ class NetworkReport:
     ----------
     title : str
         Of the page.
-    gathered : Gathered
+    gathered : ReportData
         What was counted.
     evaluation : EvaluationReport or None
         Accuracy, where inputs were given.
@@ -116,7 +116,7 @@ class NetworkReport:
     """
 
     title: str
-    gathered: Gathered
+    gathered: ReportData
     evaluation: EvaluationReport | None
     html: str
 
@@ -187,7 +187,7 @@ def report_network(
     return NetworkReport(title, gathered, evaluation, page)
 
 
-def _cards(reader: CommitReader, gathered: Gathered) -> dict[str, str]:
+def _cards(reader: CommitReader, gathered: ReportData) -> dict[str, str]:
     """Return the sizes, those that the network does not have empty."""
     manifest = gathered.manifest
     return {
@@ -204,7 +204,7 @@ def _cards(reader: CommitReader, gathered: Gathered) -> dict[str, str]:
     }
 
 
-def _sections(reader: CommitReader, gathered: Gathered, evaluated: bool) -> Iterator[Section]:
+def _sections(reader: CommitReader, gathered: ReportData, evaluated: bool) -> Iterator[Section]:
     """Yield the sections that apply to the network."""
     specification, figures = gathered.manifest.specification, gathered.figures
     words = not specification.traits.columns
@@ -237,7 +237,7 @@ def _sections(reader: CommitReader, gathered: Gathered, evaluated: bool) -> Iter
         yield from _drawings(reader, gathered)
 
 
-def _growth(gathered: Gathered) -> Section:
+def _growth(gathered: ReportData) -> Section:
     # A network begins with a commit of nothing.
     growth = [manifest for manifest in gathered.growth if manifest.sequences] or gathered.growth
     told, drawings = "All of it was counted in one commit; growth shows from the second one on.", []
@@ -252,7 +252,7 @@ def _growth(gathered: Gathered) -> Section:
     return Section(name="growth", title="Growth", text=told, drawings=drawings, heads=heads, rows=rows)
 
 
-def _hubs(gathered: Gathered) -> Section:
+def _hubs(gathered: ReportData) -> Section:
     words = not gathered.manifest.specification.traits.columns
     weight = "counts" if words else "strength"
     tables = [
@@ -270,7 +270,7 @@ def _hubs(gathered: Gathered) -> Section:
     return Section(name="hubs", title="Hubs", text=told, quiet=True, hubs=[each for each in tables if each.hubs])
 
 
-def _regions(gathered: Gathered) -> Section:
+def _regions(gathered: ReportData) -> Section:
     regions, total = gathered.regions, max(sum(r.connections for r in gathered.regions), 1)
     largest = max((region.connections for region in regions), default=0)
     share, times = 100 * largest / total, largest * len(regions) / total
@@ -282,7 +282,7 @@ def _regions(gathered: Gathered) -> Section:
     return Section(name="regions", title="Regions", drawings=[Drawing("", sizes, told)])
 
 
-def _drawings(reader: CommitReader, gathered: Gathered) -> Iterator[Section]:
+def _drawings(reader: CommitReader, gathered: ReportData) -> Iterator[Section]:
     assert gathered.figures is not None
     told = "Each cell is a square of neighbouring columns; the scale of connections is logarithmic."
     picture = draw_density_pictures(gathered.figures, reader.manifest().concepts)

@@ -47,7 +47,7 @@ Scores = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Path:
+class _BeamPath:
     """Tokens that could follow, and the state from which they are continued.
 
     `token` tells the times of the last of `neurons`, `source` is the one before it, and `state` is the one in which it
@@ -101,7 +101,7 @@ class _BeamSearch(SequenceSession[Any, Any]):
         """Rules by which the mode of a step rejects candidates."""
         return CandidateSelection.reference()
 
-    def _settled(self, path: _Path) -> Any:
+    def _settled(self, path: _BeamPath) -> Any:
         """Return a copy of the state of a path after the end of its last step."""
         return path.state.copy()
 
@@ -115,16 +115,16 @@ class _BeamSearch(SequenceSession[Any, Any]):
         """Do one step; where a token is generated, choose it by looking ahead."""
         if not token.seed and token.target is None and self.beam.searches:
             decoding = replace(
-                decoding, choose=lambda _, found: self._search(_Path(0.0, (), state, source, token), found)
+                decoding, choose=lambda _, found: self._search(_BeamPath(0.0, (), state, source, token), found)
             )
         return super()._advance(state, source, token, decoding)  # type: ignore[safe-super]
 
-    def _search(self, root: _Path, found: Candidates) -> int:
+    def _search(self, root: _BeamPath, found: Candidates) -> int:
         """Return the place of the first neuron of the best path, of the best candidate where all are rejected."""
         paths = self._continued(root, root.source, found)
-        ended: list[_Path] = []
+        ended: list[_BeamPath] = []
         for _ in range(self.beam.depth - 1):
-            longer: list[_Path] = []
+            longer: list[_BeamPath] = []
             for path in paths:
                 following = self._following(path)
                 longer += following
@@ -140,13 +140,13 @@ class _BeamSearch(SequenceSession[Any, Any]):
         first = min(ended, key=lambda path: path.rank(self.flags.order)).neurons[0]
         return int(np.searchsorted(found.neuron, first))
 
-    def _following(self, path: _Path) -> list[_Path]:
+    def _following(self, path: _BeamPath) -> list[_BeamPath]:
         """Return the paths that go on with a path by one token."""
         last, times = path.neurons[-1], path.token.times
         concepts = times.column_time + (feature_of(last) == 0)
         times = TokenTimes(feature_time=times.feature_time + 1, column_time=concepts, open_noun=True)
         token = replace(path.token, times=times, source_column=concepts)
-        longer: list[_Path] = []
+        longer: list[_BeamPath] = []
 
         def look(_: int, found: Candidates) -> int:
             longer.extend(self._continued(replace(path, state=self._kept(state), token=token), last, found))
@@ -157,7 +157,7 @@ class _BeamSearch(SequenceSession[Any, Any]):
         super()._advance(state, last, token, DecodingStrategy(feed="prediction", choose=look))  # type: ignore[safe-super]
         return longer
 
-    def _continued(self, path: _Path, source: int, found: Candidates) -> list[_Path]:
+    def _continued(self, path: _BeamPath, source: int, found: Candidates) -> list[_BeamPath]:
         """Return a path with each of the best candidates of its next step, the mode allowing."""
         number = path.token.number
         if self.beam.prefer:
@@ -250,7 +250,7 @@ class BeamV2Session(_BeamSearch, V2Session):
         selection: CandidateSelection = self.options.selection
         return selection
 
-    def _settled(self, path: _Path) -> Any:
+    def _settled(self, path: _BeamPath) -> Any:
         state, times = path.state.copy(), path.token.times
         clock = Clock(times.feature_time, times.column_time, path.token.source_column, times.open_noun)
         state.settle(path.source, path.neurons[-1], clock)

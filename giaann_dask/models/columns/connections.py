@@ -144,7 +144,9 @@ def connect_batch(
     rank = np.empty_like(by_region)
     rank[by_region] = np.arange(len(by_region))
     source, ordered = rank[local], (neurons[by_region], region[by_region])
-    tokens = Tokens(source, local, batch.branch, batch.occurrence, batch.remaining, batch.token_class, batch.train_mask)
+    tokens = BatchTokens(
+        source, local, batch.branch, batch.occurrence, batch.remaining, batch.token_class, batch.train_mask
+    )
     pairs = tabulate_pairs(tokens, neurons, ordered, specification)
     own = OwnTokens(source, batch.branch, batch.occurrence, batch.position)
     strengths = count_own(own, ordered, specification)
@@ -268,7 +270,7 @@ def pair_rule(specification: Specification) -> PairRule:
     )
 
 
-class Tokens(NamedTuple):
+class BatchTokens(NamedTuple):
     """The tokens of a batch (see `giaann_dask.models.columns.connections.SequenceBatch`).
 
     Attributes
@@ -315,13 +317,13 @@ class _Walked(NamedTuple):
 
 
 def tabulate_pairs(
-    tokens: Tokens, neurons: Integers, ordered: tuple[Integers, Integers], specification: Specification
+    tokens: BatchTokens, neurons: Integers, ordered: tuple[Integers, Integers], specification: Specification
 ) -> dict[int, PairTable]:
     """Return all ordered pairs of tokens, by region.
 
     Parameters
     ----------
-    tokens : Tokens
+    tokens : BatchTokens
         Of whole sequences, one after the other.
     neurons : ndarray of int64
         Neuron key of each target number, ascending.
@@ -349,7 +351,7 @@ def tabulate_pairs(
 
 
 def _keys_by_source(
-    tokens: Tokens, rule: PairRule, numbers: tuple[int, int], specification: Specification
+    tokens: BatchTokens, rule: PairRule, numbers: tuple[int, int], specification: Specification
 ) -> tuple[Keys, Integers]:
     """Return the keys of all pairs, source after source, and where each source's keys begin.
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class _Tokens(NamedTuple):
+class _SequenceTokens(NamedTuple):
     """The tokens of a sequence, int64 tensors of one device; columns and features are numbers within the sequence."""
 
     column: Tensor
@@ -37,7 +37,7 @@ class _Tokens(NamedTuple):
     token_class: Tensor
 
 
-class _Entries(NamedTuple):
+class _DenseEntries(NamedTuple):
     """Amounts to add to entries of a dense tensor, with the place of each on every axis in the published order."""
 
     places: tuple[Tensor, ...]
@@ -97,7 +97,7 @@ def _tokens_of(
     specification: Specification,
     names: tuple[Integers, Integers],
     device: torch.device | None,
-) -> _Tokens:
+) -> _SequenceTokens:
     column, feature = unpack_neuron(batch.neuron)
     scaled = bool(specification.pos_factors)
     arrays = (
@@ -105,10 +105,10 @@ def _tokens_of(
         *(batch.branch, batch.occurrence, batch.position),
         token_classes(blocks, specification) if scaled else np.zeros(len(column), np.int64),
     )
-    return _Tokens(*(torch.from_numpy(array).to(device or "cpu") for array in arrays))
+    return _SequenceTokens(*(torch.from_numpy(array).to(device or "cpu") for array in arrays))
 
 
-def _pair_entries(tokens: _Tokens, batch: SequenceBatch, specification: Specification) -> _Entries:
+def _pair_entries(tokens: _SequenceTokens, batch: SequenceBatch, specification: Specification) -> _DenseEntries:
     """Return what every ordered pair of tokens adds, to a column segment and a feature segment."""
     count, device = len(tokens.column), tokens.column.device
     source, target = torch.triu_indices(count, count, offset=specification.least_distance, device=device)
@@ -133,10 +133,10 @@ def _pair_entries(tokens: _Tokens, batch: SequenceBatch, specification: Specific
     segment, source, target = segment[kept], source.repeat(2)[kept], target.repeat(2)[kept]
     branch = _node(tokens.branch[target], segment, specification)
     neurons = (tokens.column[source], tokens.feature[source], tokens.column[target], tokens.feature[target])
-    return _Entries((branch, segment, *neurons), amount.repeat(2)[kept])
+    return _DenseEntries((branch, segment, *neurons), amount.repeat(2)[kept])
 
 
-def _own_entries(tokens: _Tokens, specification: Specification) -> _Entries:
+def _own_entries(tokens: _SequenceTokens, specification: Specification) -> _DenseEntries:
     """Return what every token adds to segments of its own neuron (`giaann_dask.models.columns.connections`)."""
     columns, device = specification.column_segments, tokens.column.device
     if specification.own_strengths == "tokens":
@@ -148,7 +148,7 @@ def _own_entries(tokens: _Tokens, specification: Specification) -> _Entries:
         place = torch.where(every < columns, every, every - columns)
         token, segment = (place <= reached).nonzero(as_tuple=True)
     branch = _node(tokens.branch[token], segment, specification)
-    return _Entries((branch, segment, tokens.column[token], tokens.feature[token]), torch.ones_like(token))
+    return _DenseEntries((branch, segment, tokens.column[token], tokens.feature[token]), torch.ones_like(token))
 
 
 def _node(branch: Tensor, segment: Tensor, specification: Specification) -> Tensor:
@@ -159,7 +159,7 @@ def _node(branch: Tensor, segment: Tensor, specification: Specification) -> Tens
     return branch >> torch.where(segment < columns, segment, segment - columns)
 
 
-def _run(entries: _Entries, shape: tuple[int, ...], names: tuple[Integers, Integers]) -> Run:
+def _run(entries: _DenseEntries, shape: tuple[int, ...], names: tuple[Integers, Integers]) -> Run:
     """Add entries to a dense tensor, and return those that were reached as a run."""
     device = entries.amount.device
     dense = torch.zeros(shape, dtype=torch.int64, device=device)

@@ -345,7 +345,7 @@ def _opened_from_store(path: str, commit: str) -> ColumnsPredictor:
 
 
 @dataclass(eq=False)
-class _Text:
+class _PromptText:
     """A prepared prompt, and its steps once it is in a batch."""
 
     sequence: PreparedSequence
@@ -384,7 +384,7 @@ class ColumnBatch:
             device=prompt_device(options.device),
             client=opened.client,
         )
-        self._texts: dict[int, _Text] = {}
+        self._texts: dict[int, _PromptText] = {}
 
     def __len__(self) -> int:
         """Return the number of prompts in the batch."""
@@ -399,16 +399,16 @@ class ColumnBatch:
         """Divide a prompt into columns; see `ContinuationBatch.prepare`."""
         prepared, vocabulary = self._opened.prepare(prompt, self._tagger)
         flags = changed_flags(self._opened.flags_for(self._rules), prepared.change)
-        text = _Text(prepared.sequence, options, vocabulary, flags)
+        text = _PromptText(prepared.sequence, options, vocabulary, flags)
         return PreparedText(prepared.words, partial(self._enter, text), partial(self._with_columns, text))
 
-    def _enter(self, text: _Text) -> int:
+    def _enter(self, text: _PromptText) -> int:
         number = self._batch.enter(Prompt(sequence=text.sequence, flags=text.flags, tokens=text.options.max_tokens))
         self._texts[number] = text
         self._opened.observer(PromptsAdvanced(entered=1))
         return number
 
-    def _with_columns(self, text: _Text, state: StateOptions) -> Generator[TokenEvent | None, None, None]:
+    def _with_columns(self, text: _PromptText, state: StateOptions) -> Generator[TokenEvent | None, None, None]:
         """Continue a prompt with the whole activation, or beyond its budget with the strongest columns."""
         observe = self._opened.observer
         network = self._opened.specification, self._opened.rows, text.flags
@@ -450,7 +450,7 @@ class ColumnBatch:
             self._batch.leave(number)
             self._opened.observer(PromptsAdvanced(left=1))
 
-    def _token(self, text: _Text, trace: StepTrace) -> GeneratedToken | None:
+    def _token(self, text: _PromptText, trace: StepTrace) -> GeneratedToken | None:
         """Return the prediction of a step, in words."""
         if trace.result.predicted is None or trace.candidates is None:
             return None
@@ -463,7 +463,7 @@ class ColumnBatch:
         return in_words(trace.result, best_candidates(trace, text.options.runners_up), reasons, text.vocabulary)
 
 
-def _active_columns(trace: StepTrace, count: int, text: _Text) -> tuple[ActiveColumn, ...]:
+def _active_columns(trace: StepTrace, count: int, text: _PromptText) -> tuple[ActiveColumn, ...]:
     """Return the concept columns with the largest activation after a step, ties in the order of the network."""
     state = trace.state
     active = trace.active_columns if state is None else ActiveColumns.of(state)

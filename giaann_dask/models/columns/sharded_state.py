@@ -515,7 +515,7 @@ class _DividedState:
         return self.sharded.entries(self.held)
 
 
-class _ColumnState(_DividedState):
+class _ShardedColumns(_DividedState):
     """See `giaann_dask.models.columns.v1.session.ColumnState`."""
 
     def burst(self, neuron: int) -> None:
@@ -547,7 +547,7 @@ class _ColumnState(_DividedState):
         )
 
 
-class _AdvancingState(_DividedState):
+class _ShardedAdvancing(_DividedState):
     """See `giaann_dask.models.columns.v2.session.AdvancingState`."""
 
     def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
@@ -610,10 +610,10 @@ class _Sharded(SequenceSession[Any, Any]):
 class ShardedSession(_Sharded, Session):
     """Advances one sequence of profile ``v1`` at a time; the parameters are those of `_Sharded`."""
 
-    _divided = _ColumnState
+    _divided = _ShardedColumns
 
 
 class ShardedV2Session(_Sharded, V2Session):
     """Advances one sequence of profile ``v2`` at a time; the parameters are those of `_Sharded`."""
 
-    _divided = _AdvancingState
+    _divided = _ShardedAdvancing

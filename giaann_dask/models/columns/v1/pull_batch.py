@@ -134,7 +134,7 @@ class _Results(Sequence[StepResult]):
 
 
 @dataclass(eq=False)
-class _ActiveSequence:
+class _PulledSequence:
     """A sequence in progress."""
 
     number: int
@@ -188,7 +188,7 @@ class PullBatch:
 
             self._device_steps = DeviceSteps(self._rules, rows, traced=traced)
         self._slots = empty_slots(self.batch.slots, 32)
-        self._active: dict[int, _ActiveSequence] = {}
+        self._active: dict[int, _PulledSequence] = {}
         # By slot: number in the batch and in the text, and the step after the last.
         self._number, self._sequence, self._end = np.zeros((3, self.batch.slots), np.int64)
         self._free = list(range(self.batch.slots))[::-1]
@@ -216,7 +216,7 @@ class PullBatch:
         if not self._free:
             raise OptionError("a sequence enters a full batch", "a free slot", "step until one has finished")
         slot = self._free.pop()
-        self._active[slot] = _ActiveSequence(self._entered, prompt)
+        self._active[slot] = _PulledSequence(self._entered, prompt)
         self._number[slot], self._sequence[slot] = self._entered, prompt.sequence.number
         self._entering.append(slot)
         if prompt.flags.order is not self._order:
