@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -81,6 +81,22 @@ def read_rows(read: ReadEntries | RowReader, wanted: Integers) -> tuple[Integers
     begins = pointer_of(row_targets)[rows]
     *fields, segments = reader.values_at(TARGET_ARRAYS, join_ranges(begins, row_targets[rows]))
     return source[rows], pointer_of(row_targets[rows]), target_key(*fields), segments.astype(np.uint32)
+
+
+def row_bounds(readers: Sequence[RowReader], size: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of source neurons, ends not included, whose rows have about so many targets in some runs together.
+
+    One row at least. All rows of the runs are in some range.
+    """
+    rows = [each.rows() for each in readers]
+    none = np.zeros(0, np.int64)
+    source, counts = (np.concatenate(each) for each in zip((none, none), *rows, strict=True))
+    if not len(source):
+        return
+    order = np.argsort(source, kind="stable")
+    targets = np.cumsum(counts[order])
+    first = np.searchsorted(targets, np.arange(0, targets[-1], size))
+    yield from pairwise([*np.unique(source[order[first]]).tolist(), int(source.max()) + 1])
 
 
 class RowReader:

@@ -231,6 +231,22 @@ def rows_between(run: Run, begin: int, end: int) -> Run:
     return Run(run.source[begin:end], pointer, run.target[first:last], run.strength[first:last])
 
 
+def cut_rows(run: Run, size: int) -> Iterator[Run]:
+    """Yield the connections of a run in parts of at most so many, as views; rows may be cut.
+
+    Examples
+    --------
+    >>> run = Run(np.array([5, 7]), np.array([0, 2, 3]), np.array([1, 3, 4]), np.array([1, 1, 1], np.int32))
+    >>> [(part.source.tolist(), part.target.tolist()) for part in cut_rows(run, 1)]
+    [([5], [1]), ([5], [3]), ([7], [4])]
+    """
+    for low in range(0, len(run), size):
+        high = min(low + size, len(run))
+        first, last = (int(row) - 1 for row in np.searchsorted(run.pointer, [low + 1, high]))
+        pointer = np.clip(run.pointer[first : last + 2], low, high) - low
+        yield Run(run.source[first : last + 1], pointer, run.target[low:high], run.strength[low:high])
+
+
 def select_connections(run: Run, kept: npt.NDArray[np.bool_]) -> Run:
     """Return some connections of a run, without the rows that have none of them.
 

@@ -25,7 +25,7 @@ from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.keys import Integers
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_arrays import require_intact
-from giaann_dask.runs.packed_rows import RowReader
+from giaann_dask.runs.packed_rows import row_bounds
 from giaann_dask.runs.renaming import Renaming, rename_run, rename_sources
 from giaann_dask.runs.run import Run, select_rows
 from giaann_dask.storage import reading
@@ -118,17 +118,6 @@ class OrderedConnections:
             yield block.pop()
 
 
-def runs_together(reader: CommitReader) -> dict[int, list[StoredRun]]:
-    """Return the runs of the regions that have any, together those of regions that have rows in common.
-
-    So every row is whole. They are named by the first region of each group, in order.
-    """
-    by_region = reader.manifest().runs_by_region()
-    groups = reader.placement().groups() if by_region else ()
-    found = {group[0]: [run for region in group for run in by_region.get(region, ())] for group in groups}
-    return {region: runs for region, runs in found.items() if runs}
-
-
 def read_runs(reader: CommitReader, runs: Sequence[StoredRun]) -> Run:
     """Return the connections of some runs as one run."""
     return merge_runs([reader.connections(run.identity) for run in runs])
@@ -162,22 +151,10 @@ def read_blocks(
     """
     with reading(f"network {reader.path}"):
         readers = [reader.rows(run.identity, table) for run in runs]
-        for low, high in pairwise(_block_bounds(readers, size)):
+        for low, high in row_bounds(readers, size):
             yield merge_runs([each.between(low, high) for each in readers])
             for each in readers:
                 each.release()
-
-
-def _block_bounds(readers: Sequence[RowReader], size: int) -> list[int]:
-    """Return source neurons where blocks begin that have about so many targets, and the end of the last one."""
-    rows = [each.rows() for each in readers]
-    source, counts = (np.concatenate([np.zeros(0, np.int64), *each]) for each in zip(*rows, strict=True))
-    if not len(source):
-        return []
-    order = np.argsort(source, kind="stable")
-    targets = np.cumsum(counts[order])
-    first = np.searchsorted(targets, np.arange(0, targets[-1], size))
-    return [*np.unique(source[order[first]]).tolist(), int(source.max()) + 1]
 
 
 @contextmanager

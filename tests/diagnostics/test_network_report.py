@@ -30,7 +30,7 @@ from giaann_dask.diagnostics.network_report.gathering import (
 from giaann_dask.diagnostics.network_report.page import as_svg, short_count
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import pack_neuron, pack_target
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.run import Run, cut_rows
 from giaann_dask.spec import Specification
 from giaann_dask.store.export import read_whole
 from giaann_dask.store.network_store import NetworkStore
@@ -85,7 +85,7 @@ def made_up(connections: list[tuple[int, int, int, int]]) -> Run:
 def values(figures: Figures | None) -> dict[str, Any]:
     assert figures is not None
     shown = {name: getattr(figures, name) for name in figures.__slots__}
-    for name in ("senders", "receivers"):
+    for name in ("senders", "receivers", "divided"):
         shown[name] = [getattr(shown[name], part).tolist() for part in ("neuron", "connections", "strength")]
     return {name: np.asarray(value).tolist() for name, value in shown.items()}
 
@@ -103,6 +103,20 @@ def test_regions_add_up_to_the_whole(connections: list[tuple[int, int, int, int]
     for name in found:
         assert found[name] == (pytest.approx(expected[name]) if name == "strength_sum" else expected[name]), name
     assert add_figures([]) is None
+
+
+@given(st.lists(st.tuples(columns, columns, st.integers(0, 7), st.integers(1, 1 << 24)), min_size=1, max_size=30))
+def test_parts_of_rows_add_up_to_the_whole(connections: list[tuple[int, int, int, int]]) -> None:
+    whole = made_up(connections)
+    expected = values(add_figures([count_connections(whole, Specification(), COLUMNS)]))
+    for size in (1, 4):
+        parts = list(cut_rows(whole, size))
+        assert max(map(len, parts)) <= size
+        found = values(
+            add_figures(count_connections(part, Specification(), COLUMNS, whole.source.tolist()) for part in parts)
+        )
+        for name in found:
+            assert found[name] == (pytest.approx(expected[name]) if "strength" in name else expected[name]), name
 
 
 def test_what_is_counted() -> None:

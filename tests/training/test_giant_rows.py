@@ -19,7 +19,8 @@ from support.stored_networks import reader_of
 import giaann_dask as gd
 from giaann_dask.algebra import pruning
 from giaann_dask.cluster.regions import region_holders
-from giaann_dask.diagnostics.network_report.gathering import gather
+from giaann_dask.diagnostics.network_report import gathering
+from giaann_dask.diagnostics.network_report.gathering import Figures, gather
 from giaann_dask.events import Event, RoundIntegrated
 from giaann_dask.keys import unpack_neuron
 from giaann_dask.models.contexts.specification import CHAIN_NAMES
@@ -79,8 +80,8 @@ def largest_rows(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str)
     """Return a list that gets the largest row of every block that a function of a module returns or is given."""
     sizes, original = list[int](), getattr(module, name)
 
-    def spy(*arguments: Any) -> Any:
-        found = original(*arguments)
+    def spy(*arguments: Any, **keywords: Any) -> Any:
+        found = original(*arguments, **keywords)
         if isinstance(found, Run):
             sizes.append(int(np.diff(arguments[0].pointer).max(initial=0)))
             return found
@@ -154,12 +155,36 @@ def test_pruned_networks_are_the_same(
     assert pruned[0].digest() == pruned[1].digest()
 
 
+def test_figures_of_reports_are_the_same(networks: Pair, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    count = gathering.count_connections
+
+    def count_few(run: Run, *arguments: Any) -> Figures:
+        counted.append(run.target.nbytes)
+        return count(run, *arguments)
+
+    monkeypatch.setattr(gathering, "count_connections", count_few)
+    blocks = largest_rows(monkeypatch, gathering, "read_blocks")
+    found, most = [], []
+    for reader, together in zip(networks.readers(), (1 << 19, 16), strict=True):
+        monkeypatch.setattr(gathering, "_COUNTED", together)
+        counted.clear()
+        blocks.clear()
+        figures = gather(NetworkStore(reader.path), reader, client).figures
+        assert figures is not None
+        most.append((max(counted), max(blocks)))
+        senders = figures.senders.neuron.tolist(), figures.senders.connections.tolist()
+        received = figures.receivers.neuron.tolist(), figures.receivers.connections.tolist()
+        others = figures.by_strength, figures.by_segment, figures.by_branch, figures.density, *figures.out_degrees
+        found.append((*senders, *received, *(each.tolist() for each in others), figures.inside))
+    assert found[0] == found[1]
+    assert most[1][0] <= 8 * 16 < most[0][0], "some connections are counted at a time"
+    assert most[1][1] < most[0][1], "no row is read as a whole"
+
+
 @pytest.mark.slow
 def test_what_is_made_of_whole_rows_is_the_same(networks: Pair, client: Client, tmp_path: Path) -> None:
     plain, divided = networks.readers()
-    figures = [gather(NetworkStore(reader.path), reader, client).figures for reader in (plain, divided)]
-    assert all(each is not None for each in figures)
-    assert figures[0].out_degrees.degree.tolist() == figures[1].out_degrees.degree.tolist()  # type: ignore[union-attr]
     if plain.manifest().specification.traits.columns:
         column = unpack_neuron(next(iter(divided.placement().divided())))[0]
         name = plain.saved_vocabulary().concepts[int(column)]

@@ -1,14 +1,15 @@
 """Collect the contents of a report: figures region by region, growth, regions, hubs by name.
 
 Figures are degrees, strengths, segments, columns and the strongest neurons, in arrays whose size depends on the number
-of neurons and not of connections. They are counted in this process, one region decoded at a time, or by one task a
-region on a cluster, and summed over regions.
+of neurons and not of connections. They are counted in this process, or by one task a region on a cluster, of which some
+rows are decoded at a time, and of these some connections are counted. So no row is needed as a whole: what is counted
+of a part of a row is added to the other parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,12 +22,12 @@ from giaann_dask.diagnostics.pictures.density import count_cells
 from giaann_dask.keys import Integers, unpack_neuron, unpack_target, word_key
 from giaann_dask.models import model_of
 from giaann_dask.models.columns.predictor import word_and_column
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.run import Run, cut_rows
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.store.ordered_connections import read_runs, runs_together
+from giaann_dask.store.ordered_connections import read_blocks
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ STRENGTH_EDGES = 2.0 ** (np.arange(-60, 121) / 2)
 DENSITY_CELLS = 300
 # Neurons that each region proposes as hubs.
 _HUBS = 40
+# Connections that are counted in one go, about, which take some 90 bytes each.
+_COUNTED = 1 << 19
 
 
 class Degrees(NamedTuple):
@@ -108,10 +111,13 @@ class NeuronSums:
             np.concatenate([one.strength, *(part.strength for part in more)]),
         )
 
+    def select(self, chosen: npt.NDArray[np.bool_] | Integers) -> NeuronSums:
+        """Return some of the neurons."""
+        return NeuronSums(self.neuron[chosen], self.connections[chosen], self.strength[chosen])
+
     def strongest(self, count: int) -> NeuronSums:
         """Return the neurons with the largest sums of strengths, the strongest first."""
-        at = np.lexsort((self.neuron, -self.strength))[:count]
-        return NeuronSums(self.neuron[at], self.connections[at], self.strength[at])
+        return self.select(np.lexsort((self.neuron, -self.strength))[:count])
 
 
 @register_arrays
@@ -126,6 +132,8 @@ class Figures:
     senders, receivers : NeuronSums
         The strongest neurons by what they send, and all by what they receive. In profile ``contexts`` a
         receiver is a word.
+    divided : NeuronSums
+        What the neurons send of which these are a part of the connections; they are not among the others that send.
     by_strength : ndarray
         Connections by the bins of `STRENGTH_EDGES`, int64.
     strength_sum : float
@@ -145,6 +153,7 @@ class Figures:
     out_neurons: Integers
     senders: NeuronSums
     receivers: NeuronSums
+    divided: NeuronSums
     by_strength: Integers
     strength_sum: float
     by_segment: Integers
@@ -175,25 +184,31 @@ class Figures:
         return float(STRENGTH_EDGES[1 + int(np.searchsorted(total, share * total[-1]))]) if total[-1] else 0.0
 
 
-def count_connections(run: Run, specification: Specification, columns: int) -> Figures:
-    """Count the connections of a region.
+def count_connections(
+    run: Run, specification: Specification, columns: int, divided: Integers | Sequence[int] = ()
+) -> Figures:
+    """Count connections.
 
     Parameters
     ----------
     run : Run
-        All connections of the region: sources of one region are in no other one.
+        Some connections of a network.
     specification : Specification
         Of the network.
     columns : int
         Number of concept columns, 0 in models of words.
+    divided : sequence of int
+        Sources of which other connections are counted elsewhere.
     """
     degree = np.diff(run.pointer)
     strength = specification.strengths(run.strength).astype(np.float64)
     segment, target, branch = unpack_target(run.target)
     # Counts that others imply, as those of a context in longer ones, lead to no word.
     words = segment != model_of(specification).implied_segment
-    out, neurons = Degrees.of(degree)
     row_strength = np.add.reduceat(strength, run.pointer[:-1]) if len(run.source) else np.zeros(0)
+    whole = ~np.isin(run.source, divided)
+    rows = NeuronSums(run.source, degree, row_strength)
+    out, neurons = Degrees.of(degree[whole])
     bins = np.clip(np.searchsorted(STRENGTH_EDGES, strength, side="right") - 1, 0, len(STRENGTH_EDGES) - 2)
     source = np.repeat(unpack_neuron(run.source)[0], degree) if columns else np.zeros(0, np.int64)
     aim = unpack_neuron(target)[0] if columns else np.zeros(0, np.int64)
@@ -201,8 +216,9 @@ def count_connections(run: Run, specification: Specification, columns: int) -> F
     return Figures(
         out_degree=out,
         out_neurons=neurons,
-        senders=NeuronSums(run.source, degree, row_strength).strongest(_HUBS),
+        senders=rows.select(whole).strongest(_HUBS),
         receivers=NeuronSums.of(target[words], np.ones(len(target), np.int64)[words], strength[words]),
+        divided=rows.select(~whole),
         by_strength=np.bincount(bins, minlength=len(STRENGTH_EDGES) - 1),
         strength_sum=float(strength.sum()),
         by_segment=np.bincount(segment, minlength=specification.segments),
@@ -215,21 +231,44 @@ def count_connections(run: Run, specification: Specification, columns: int) -> F
 
 
 def add_figures(parts: Iterable[Figures]) -> Figures | None:
-    """Add up the figures of regions; None of none."""
+    """Add up the figures of all connections of a network, so that all rows are whole; None of none."""
+    total = _sum(parts)
+    if total is None or not len(total.divided.neuron):
+        return total
+    degrees = Degrees.of(total.divided.connections)
+    out, neurons = _joined_degrees(total.out_degrees, degrees)
+    return replace(
+        total,
+        out_degree=out,
+        out_neurons=neurons,
+        senders=NeuronSums.joined((total.senders, total.divided)).strongest(_HUBS),
+        divided=total.divided.select(np.zeros(0, np.int64)),
+    )
+
+
+def _sum(parts: Iterable[Figures]) -> Figures | None:
+    """Add up the figures of some connections; None of none."""
     total: Figures | None = None
     for part in parts:
         total = part if total is None else _add(total, part)
     return total
 
 
+def _joined_degrees(one: Degrees, other: Degrees) -> Degrees:
+    """Add up the neurons by degree."""
+    degree, where = np.unique(np.concatenate([one.degree, other.degree]), return_inverse=True)
+    neurons = np.bincount(where, np.concatenate([one.neurons, other.neurons]), len(degree))
+    return Degrees(degree, neurons.astype(np.int64))
+
+
 def _add(one: Figures, other: Figures) -> Figures:
-    out = np.concatenate([one.out_degree, other.out_degree]), np.concatenate([one.out_neurons, other.out_neurons])
-    degree, where = np.unique(out[0], return_inverse=True)
+    degree, neurons = _joined_degrees(one.out_degrees, other.out_degrees)
     return Figures(
         out_degree=degree,
-        out_neurons=np.bincount(where, out[1], len(degree)).astype(np.int64),
+        out_neurons=neurons,
         senders=NeuronSums.joined((one.senders, other.senders)).strongest(_HUBS),
         receivers=NeuronSums.joined((one.receivers, other.receivers)),
+        divided=NeuronSums.joined((one.divided, other.divided)),
         by_strength=one.by_strength + other.by_strength,
         strength_sum=one.strength_sum + other.strength_sum,
         by_segment=_padded(one.by_segment, other.by_segment),
@@ -359,18 +398,29 @@ def gather(store: NetworkStore, reader: CommitReader, client: Client | None = No
 
 
 def count_region(path: str, commit: str, region: int) -> Figures:
-    """Count the connections of a region, or of a group of regions that have rows in common, as a task."""
+    """Count the connections of a region, as a task."""
     return _count(open_commit(path, commit), region)
 
 
 def _count(reader: CommitReader, region: int) -> Figures:
-    specification = reader.manifest().specification
-    columns = reader.manifest().concepts if specification.traits.columns else 0
-    return count_connections(read_runs(reader, runs_together(reader)[region]), specification, columns)
+    """Count the connections of a region that has some; rows that other regions have parts of are left divided."""
+    manifest = reader.manifest()
+    columns = manifest.concepts if manifest.specification.traits.columns else 0
+    divided = np.array(sorted(reader.placement().divided()), np.int64)
+
+    def parts() -> Iterator[Figures]:
+        for block in read_blocks(reader, manifest.runs_by_region()[region], size=_COUNTED):
+            for part in cut_rows(block, _COUNTED):
+                # Its first and its last row may go on in the next part.
+                cut = part.source[[0, -1]] if len(part) < len(block) else ()
+                yield count_connections(part, manifest.specification, columns, np.append(divided, cut))
+
+    # Neurons may have strengths and no connections.
+    return _sum(parts()) or count_connections(Run.empty(), manifest.specification, columns)
 
 
 def _parts(reader: CommitReader, client: Client | None) -> Iterator[Figures]:
-    live = list(runs_together(reader))
+    live = [region for region, runs in reader.manifest().runs_by_region().items() if runs]
     if client is None:
         yield from (_count(reader, region) for region in live)
         return
