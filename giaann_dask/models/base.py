@@ -23,7 +23,7 @@ from giaann_dask.models.generation_options import BatchOptions, GenerationOption
 from giaann_dask.models.results import ConnectionKey, EvaluationReport, GeneratedToken, ScoredWord
 from giaann_dask.models.totals import Totals
 from giaann_dask.registry import ModelTraits
-from giaann_dask.runs.packing import PackedRegionRun
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.runs.pair_tables import PairRegionRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import Postings
@@ -310,13 +310,21 @@ class UsedNames(NamedTuple):
 class DerivedTables(Protocol):
     """Rules of tables that need all counts: collected from each region for all others, then joined by region.
 
-    A region stands for its group here (`Placement.groups_of`), so that all rows are whole.
+    A region stands for its group here (`Placement.groups_of`), whose regions have rows in common.
     """
 
-    def collect(self, counts: Run, placement: Placement) -> Any:
-        """Return what the counts of a region say, for this region and others (a task)."""
+    def collect(self, regions: Sequence[Callable[[], Iterable[Run]]], placement: Placement) -> Any:
+        """Return what the counts of a region say, for this region and others (a task).
 
-    def join(self, region: int, parts: Sequence[Any], own: Any) -> tuple[Run, Integers] | None:
+        Parameters
+        ----------
+        regions : sequence of callable
+            Of the group; each returns the counts of a region in blocks of rows, and may be called several times.
+        placement : Placement
+            Where counts belong.
+        """
+
+    def join(self, region: int, parts: Sequence[Any], own: Any) -> tuple[PackedRun, Integers] | None:
         """Return the table of a region with figures of it (a task); None where counts contradict each other.
 
         Parameters

@@ -430,6 +430,7 @@ def _write_derived(
             tasks.collect_derived,
             derived,
             placement,
+            [run.region for run in runs],
             *(run.argument for run in runs),
         )
         for region, runs in by_region.items()

@@ -10,9 +10,9 @@ tasks about one run take runs of tables as well, and there is a task about whole
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -28,7 +28,7 @@ from giaann_dask.models import model_of
 from giaann_dask.models.base import DerivedTables
 from giaann_dask.runs.device_sums import PairSums, sum_pairs_on
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack, pack_targets, unpack, unpack_rows
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack_targets, unpack, unpack_rows
 from giaann_dask.runs.pair_tables import PairRegionRun, PairTable, join_pairs, pair_run, sum_pairs
 from giaann_dask.runs.placement import (
     Placement,
@@ -504,9 +504,31 @@ def write_stored(fork: bytes, identity: str, attempt: str, packed: PackedRegionR
 
 
 @takes_runs
-def collect_derived(derived: DerivedTables, placement: Placement, *runs: PackedRegionRun) -> Any:
-    """Return what the counts of a region say, for the derived tables of all regions."""
-    return derived.collect(merge_runs([run.connections for run in runs]), placement)
+def collect_derived(
+    derived: DerivedTables, placement: Placement, regions: Sequence[int], *runs: PackedRegionRun
+) -> Any:
+    """Return what the counts of a region say, for the derived tables of all regions.
+
+    Parameters
+    ----------
+    derived : DerivedTables
+        Rules of the tables.
+    placement : Placement
+        Where counts belong.
+    regions : sequence of int
+        Region of each run; those of several have rows in common.
+    *runs : PackedRegionRun
+        Which are never decoded as a whole.
+    """
+    tables: dict[int, list[PackedRun]] = {}
+    for region, run in zip(regions, runs, strict=True):
+        tables.setdefault(region, []).append(run.connections)
+    return derived.collect([partial(_decoded_blocks, its) for its in tables.values()], placement)
+
+
+def _decoded_blocks(tables: Sequence[PackedRun]) -> Iterator[Run]:
+    """Yield the sum of the connections of runs in blocks of rows."""
+    return (run_of_blocks([block]) for block in sum_in_blocks(tables))
 
 
 def write_derived(
@@ -517,7 +539,7 @@ def write_derived(
     if joined is None:
         return None
     with naming_worker():
-        return write_tables(fork, {path: {REPEATS: pack(joined[0])}}), joined[1]
+        return write_tables(fork, {path: {REPEATS: joined[0]}}), joined[1]
 
 
 def open_columns(path: str, commit: str) -> Placement:

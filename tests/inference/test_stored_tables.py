@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,8 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.keys import SEGMENT_SHIFT
-from giaann_dask.models.contexts import predictor, table_files
+from giaann_dask.keys import SEGMENT_SHIFT, Integers, unpack_target
+from giaann_dask.models.contexts import predictor, stored_tables, table_files
 from giaann_dask.models.contexts.context_rows import RowCollector, count_longer
 from giaann_dask.models.contexts.kernel import Evidence
 from giaann_dask.models.contexts.kinds import CHAIN, count_kinds
@@ -22,13 +23,15 @@ from giaann_dask.models.contexts.stored_tables import StoredTables, join_repeats
 from giaann_dask.models.contexts.table_files import CommitTables, build_tables, place_of, read_tables
 from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.models.results import GeneratedToken
+from giaann_dask.models.words.counting import EXTENDS
 from giaann_dask.models.words.predictor import opened_from_rows, sentences_of
 from giaann_dask.models.words.stream import NONE, TokenStream
 from giaann_dask.predict.generation import generate
 from giaann_dask.rows import stored
-from giaann_dask.runs.packing import PackedRun
-from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import divide_rows
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packing import PackedRun, unpack
+from giaann_dask.runs.placement import Placement, split_run
+from giaann_dask.runs.run import Run, divide_rows, row_blocks, rows_between
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import StoredEntries
@@ -114,16 +117,62 @@ def test_tables_are_not_taken_from_other_content_of_that_identity(
     assert np.array_equal(read_tables(*place_of(reader)).counts.bits, honest.counts.bits)
 
 
-def test_sums_of_regions_are_those_of_all_counts() -> None:
+def cut(run: Run, size: int) -> list[Run]:
+    """Some rows at a time."""
+    return [rows_between(run, *rows) for rows in row_blocks(run.pointer, size)]
+
+
+def require_same_in_parts(
+    placement: Placement,
+    regions: dict[int, Run],
+    whole: list[tuple[PackedRun, Integers]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Compare with tables that are made of a few rows at a time, of which one row is divided among two regions."""
+    every = merge_runs([*regions.values()])
+    segment, neuron, _ = unpack_target(every.target)
+    # The largest row of a context that extends another one.
+    lengths = np.diff(every.pointer) * np.logical_or.reduceat(segment == EXTENDS, every.pointer[:-1])
+    at = int(np.argmax(lengths))
+    largest, targets = int(every.source[at]), neuron[every.pointer[at] : every.pointer[at + 1]]
+    own, middle = int(placement.region_of(largest)), int(np.median(targets))
+    halves = [split_run(regions[own], largest, upper, middle) for upper in (False, True)]
+    split = placement.split(own, largest, middle)
+    low, high = split.divided()[largest]
+    group = {**{number: [run] for number, run in regions.items() if number != own}, low: halves}
+    held = []
+    merge = stored_tables.merge_runs
+
+    def merge_few(runs: list[Run]) -> Run:
+        held.append(sum(run.target.nbytes for run in runs))
+        return merge(runs)
+
+    monkeypatch.setattr(stored_tables, "merge_runs", merge_few)
+    monkeypatch.setattr(stored_tables, "_TOGETHER", 20)
+    parts = {number: region_repeats([partial(cut, run, 20) for run in runs], split) for number, runs in group.items()}
+    joined = [join_repeats(number, [*parts.values()], part) for number, part in parts.items()]
+    assert high not in parts
+    found = [each for each in joined if each is not None]
+    assert len(found) == 4
+    assert sum(small for _, small in found).tolist() == sum(small for _, small in whole).tolist()
+    repeats, expected = (merge([unpack(packed) for packed, _ in tables]) for tables in (found, whole))
+    for name in ("source", "pointer", "target", "strength"):
+        assert getattr(repeats, name).tolist() == getattr(expected, name).tolist(), name
+    # Counts and repeats of a block, and what waits to be packed: no more than a row of each beyond the limit.
+    assert 0 < max(held) <= 16 * (20 + int(np.diff(every.pointer).max())) < every.target.nbytes / 10
+
+
+def test_sums_of_regions_are_those_of_all_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     sentences = [[f"w{n}" for n in rng.zipf(1.6, rng.integers(1, 9)) if n < 30] for _ in range(300)]
     stream = TokenStream.from_documents([[sentence for sentence in sentences if sentence]])
     run, placement = count_kinds(stream), Placement(4)
     regions = placement.regions_of(run.source)
     divided = divide_rows(run, regions)
-    parts = [region_repeats(divided[region], placement) for region in range(4)]
+    parts = [region_repeats([partial(cut, divided[region], 1 << 20)], placement) for region in range(4)]
     joined = [each for region in range(4) if (each := join_repeats(region, parts, parts[region])) is not None]
     assert len(joined) == 4
+    require_same_in_parts(placement, divided, joined, monkeypatch)
     collector = RowCollector(stream.words)
     collector.add(run)
     places = np.arange(len(collector.word_keys), dtype=np.int32)
@@ -146,7 +195,7 @@ def test_counts_that_contradict_each_other_have_no_sums() -> None:
         # A word more often after a longer context than after the shorter one, or less often after that.
         strength[changed] += 5 if kind[changed][0] == 3 else -1
         forged = replace(run, strength=strength)
-        part = region_repeats(forged, placement)
+        part = region_repeats([partial(cut, forged, 1 << 20)], placement)
         assert join_repeats(0, [part], part) is None
         collector = RowCollector(stream.words)
         collector.add(forged)

@@ -4,8 +4,8 @@ Smoothing counts a word after a context once for each longer context that it fol
 the longer contexts of a row are spread over all regions. But what a word was counted after a context beyond that are
 its *repeats*: ``count - 1`` for each longer context. These add up over regions, and most are 0. So the counts of each
 region give repeats of shorter contexts (`region_repeats`), each region adds up those of its own contexts
-(`join_repeats`), and a commit stores them. A context that reaches the beginning of its sentence has no longer ones, so
-no repeats, and keeps its counts.
+(`join_repeats`), and a commit stores them. Both take some rows at a time, and keep what they find packed. A context
+that reaches the beginning of its sentence has no longer ones, so no repeats, and keeps its counts.
 
 A row of counts and a row of repeats give what `giaann_dask.models.contexts.tables` gives for a context from all rows at
 once, bit by bit. So the first answer of a network costs its words, the source keys of its runs, and the chunks that its
@@ -15,8 +15,9 @@ contexts lie in.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -35,53 +36,114 @@ from giaann_dask.models.words.stream import EVERYWHERE, NONE, TokenStream, find_
 from giaann_dask.rows.source import RowSource
 from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packed_rows import RowReader
+from giaann_dask.runs.packed_rows import RowReader, row_bounds
+from giaann_dask.runs.packing import PackedRun, pack, pack_blocks
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.run import Run, divide_rows, narrow_strength
+from giaann_dask.runs.run import Run, divide_rows, narrow_strength, select_rows
 from giaann_dask.spec import BRANCH_BITS
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
 
+# Counts that are decoded, and repeats that wait to be packed, at a time, about.
+_TOGETHER = 1 << 18
 # Contexts that are read at a time: reading waits for the store, and decoding releases the GIL.
 _THREADS = 8
 
 
 class RegionRepeats(NamedTuple):
-    """Repeats and small counts of one region.
+    """Repeats and small counts of one region, or of regions that have rows in common.
 
     Attributes
     ----------
-    repeats : dict of int to Run
+    repeats : dict of int to tuple of PackedRun
         Repeats that its contexts cause, by the region of the shorter context; targets as in the counts.
-    often : Run
+    often : tuple of PackedRun
         Its own counts of two and more that longer contexts may divide: those of the chain but for the longest.
     small : ndarray
         How many counts of 1 to `SMALL_COUNTS` each kind of the chain has that is not in `often`; int64, shape
         ``(CHAIN, SMALL_COUNTS)``.
     """
 
-    repeats: dict[int, Run]
-    often: Run
+    repeats: dict[int, tuple[PackedRun, ...]]
+    often: tuple[PackedRun, ...]
     small: Integers
 
 
-def region_repeats(counts: Run, placement: Placement) -> RegionRepeats:
-    """Return the repeats that the counts of a region cause.
+def region_repeats(regions: Sequence[Callable[[], Iterable[Run]]], placement: Placement) -> RegionRepeats:
+    """Return the repeats that the counts of a region cause, or those of regions that have rows in common.
 
     Parameters
     ----------
-    counts : Run
-        All counts of the region, merged.
+    regions : sequence of callable
+        Each returns the counts of a region in blocks of rows; called twice where there are several.
     placement : Placement
         Assigns contexts to regions.
     """
-    collect: Any = _collect
-    small, repeated, own = collect(counts.source, counts.pointer, counts.target, counts.strength.astype(np.int64))
-    repeats = _to_run(*repeated)
-    return RegionRepeats(divide_rows(repeats, placement.groups_of(repeats.source)), _to_run(*own), small)
+    extended = _first_extended(regions, placement) if len(regions) > 1 else {}
+    small = np.zeros((CHAIN, SMALL_COUNTS), np.int64)
+    found = _PackedParts()
+    often: list[PackedRun] = []
+    for blocks in regions:
+        own = _PackedParts()
+        for block in blocks():
+            # Where other regions have parts of a row, one of these may say which context it extends.
+            known = np.array([extended.get(source, NONE) for source in block.source.tolist()], np.int64)
+            collect: Any = _collect
+            strength = block.strength.astype(np.int64)
+            more, repeated, kept = collect(block.source, block.pointer, block.target, strength, known)
+            small += more
+            repeats = _to_run(*repeated)
+            found.add(divide_rows(repeats, placement.groups_of(repeats.source)))
+            own.add({0: _to_run(*kept)})
+        often += own.packed().get(0, ())
+    return RegionRepeats(found.packed(), tuple(often), small)
 
 
-def join_repeats(region: int, parts: Sequence[RegionRepeats], own: RegionRepeats) -> tuple[Run, Integers] | None:
+def _first_extended(regions: Sequence[Callable[[], Iterable[Run]]], placement: Placement) -> dict[int, int]:
+    """Return the first shorter context that each context extends whose row is divided among regions."""
+    divided = np.array(sorted(placement.divided()), np.int64)
+    found: dict[int, int] = {}
+    for blocks in regions:
+        for block in blocks():
+            row = select_rows(block, np.flatnonzero(np.isin(block.source, divided)))
+            segment, shorter, _ = unpack_target(row.target)
+            source = np.repeat(row.source, np.diff(row.pointer))
+            extends = segment == EXTENDS
+            for key, context in zip(source[extends].tolist(), shorter[extends].tolist(), strict=True):
+                found[key] = min(found.get(key, context), context)
+    return found
+
+
+class _PackedParts:
+    """Runs that are packed as soon as they have enough connections, by a number."""
+
+    def __init__(self) -> None:
+        self._runs: defaultdict[int, list[Run]] = defaultdict(list)
+        self._packed: defaultdict[int, list[PackedRun]] = defaultdict(list)
+        self._held = 0
+
+    def add(self, runs: Mapping[int, Run]) -> None:
+        """Add runs by number."""
+        for number, run in runs.items():
+            if len(run):
+                self._runs[number].append(run)
+                self._held += len(run)
+        if self._held >= _TOGETHER:
+            self._pack()
+
+    def packed(self) -> dict[int, tuple[PackedRun, ...]]:
+        """Return the packed runs of each number; those of one number add up."""
+        self._pack()
+        return {number: tuple(runs) for number, runs in self._packed.items()}
+
+    def _pack(self) -> None:
+        for number, runs in self._runs.items():
+            self._packed[number].append(pack(merge_runs(runs)))
+        self._runs.clear()
+        self._held = 0
+
+
+def join_repeats(region: int, parts: Sequence[RegionRepeats], own: RegionRepeats) -> tuple[PackedRun, Integers] | None:
     """Add up the repeats of the contexts of a region.
 
     Parameters
@@ -95,41 +157,52 @@ def join_repeats(region: int, parts: Sequence[RegionRepeats], own: RegionRepeats
 
     Returns
     -------
-    repeats : Run
+    repeats : PackedRun
         Repeats of its contexts; strengths are positive.
     small : ndarray
         How many words have 1 to `SMALL_COUNTS` continuations, by kind of the chain, as `RegionRepeats.small`.
 
     None where a word has more repeats than counts, as two contexts have one key by chance, or counts were forged.
     """
-    repeats = merge_runs([part.repeats[region] for part in parts if region in part.repeats])
-    gone = Run(repeats.source, repeats.pointer, repeats.target, -repeats.strength.astype(np.int64))
-    often = Run(own.often.source, own.often.pointer, own.often.target, own.often.strength.astype(np.int64))
-    left = merge_runs([often, gone]) if len(gone) else often
+    repeats = [RowReader(run.read) for part in parts for run in part.repeats.get(region, ())]
+    often = [RowReader(run.read) for run in own.often]
     small = own.small.copy()
-    kind, found = left.target >> SEGMENT_SHIFT, left.strength
-    if int(found[kind > 0].min(initial=1)) < 1:
-        return None
-    for length in range(CHAIN):
-        of_kind = found[(kind == length + 1) & (found <= SMALL_COUNTS)].astype(np.int64)
-        small[length] += np.bincount(np.maximum(of_kind, 0), minlength=SMALL_COUNTS + 1)[1:]
-    return repeats, small
+    joined = pack_blocks(_joined_blocks(repeats, often, small))
+    return None if int(small.min()) < 0 else (joined, small)
+
+
+def _joined_blocks(repeats: Sequence[RowReader], often: Sequence[RowReader], small: Integers) -> Iterator[Run]:
+    """Yield the sums of repeats in blocks of rows, and add to small counts; these become negative for None."""
+    yield Run.empty()
+    for low, high in row_bounds([*repeats, *often], _TOGETHER):
+        counts, more = (merge_runs([each.between(low, high) for each in readers]) for readers in (often, repeats))
+        counts = replace(counts, strength=counts.strength.astype(np.int64))
+        gone = replace(more, strength=-more.strength.astype(np.int64))
+        left = merge_runs([counts, gone]) if len(gone) else counts
+        kind, found = left.target >> SEGMENT_SHIFT, left.strength
+        if int(found[kind > 0].min(initial=1)) < 1:
+            small[:] = -1
+            return
+        for length in range(CHAIN):
+            of_kind = found[(kind == length + 1) & (found <= SMALL_COUNTS)].astype(np.int64)
+            small[length] += np.bincount(np.maximum(of_kind, 0), minlength=SMALL_COUNTS + 1)[1:]
+        yield more
 
 
 class ContinuationTables:
     """Rules by which a commit stores the repeats of its contexts; see `DerivedTables`."""
 
-    def collect(self, counts: Run, placement: Placement) -> RegionRepeats:
+    def collect(self, regions: Sequence[Callable[[], Iterable[Run]]], placement: Placement) -> RegionRepeats:
         """See `region_repeats`."""
-        return region_repeats(counts, placement)
+        return region_repeats(regions, placement)
 
-    def join(self, region: int, parts: Sequence[Any], own: Any) -> tuple[Run, Integers] | None:
+    def join(self, region: int, parts: Sequence[Any], own: Any) -> tuple[PackedRun, Integers] | None:
         """See `join_repeats`."""
         return join_repeats(region, parts, own)
 
 
 @jit
-def _collect(source, pointer, target, strength):  # type: ignore[no-untyped-def]
+def _collect(source, pointer, target, strength, known):  # type: ignore[no-untyped-def]
     """Return small counts, the repeats of shorter contexts, and the row's own counts that may be divided."""
     small = np.zeros((CHAIN, SMALL_COUNTS), np.int64)
     repeated = own = 0
@@ -142,9 +215,9 @@ def _collect(source, pointer, target, strength):  # type: ignore[no-untyped-def]
     owner, targets, often = np.empty(own, np.int64), np.empty(own, np.int64), np.empty(own, np.int64)
     repeated = own = 0
     for row in range(len(source)):
-        extended = np.int64(-1)
+        extended = np.int64(known[row])
         for entry in range(pointer[row + 1] - 1, pointer[row] - 1, -1):
-            if target[entry] >> SEGMENT_SHIFT != EXTENDS:
+            if known[row] >= 0 or target[entry] >> SEGMENT_SHIFT != EXTENDS:
                 break
             # The first of several, as where rows are counted at once.
             extended = (target[entry] >> BRANCH_BITS) & NEURON_MASK
