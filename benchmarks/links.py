@@ -6,6 +6,9 @@ setting is timed several times in turn on the same warm workers, so the ratios o
 compared, and their spread shows the noise. Storage and compute workers are apart, so every increment
 crosses two links.
 
+With ``--slow-mbit``, the link of the first host has another rate than all others, and a second table says which
+workers are judged slow, why, and in which round.
+
 Needs Linux, `unshare`, `ip` and `tc`, and the right to make namespaces (root, or user namespaces). All
 of it happens in namespaces of this run, which vanish with it, workers included, however it ends.
 """
@@ -34,6 +37,7 @@ from training import BOOKS, processor_seconds
 
 import giaann_dask as gd
 from giaann_dask.data import sample_text
+from giaann_dask.events import Event, Observer, RoundIntegrated, WorkerJudged, ignore
 from giaann_dask.training.training_options import SelectionOptions
 
 NETWORK = "10.77.0"
@@ -78,6 +82,12 @@ class Timing:
         User and system time of all processes.
     increment_bytes, messages, column_touches, shared_touches : int
         As in the training report.
+    slow_mbit : float
+        Rate of the link of the first host.
+    rounds : int
+        Rounds.
+    judged : tuple
+        Workers that were judged slow when they were first, as round, host and cause.
     """
 
     setting: Setting
@@ -89,6 +99,9 @@ class Timing:
     messages: int
     column_touches: int
     shared_touches: int
+    slow_mbit: float
+    rounds: int
+    judged: tuple[tuple[int, str, str], ...]
 
 
 class Links:
@@ -125,13 +138,14 @@ class Links:
         """Return the address of a host."""
         return f"{NETWORK}.{10 + self.names.index(name)}"
 
-    def throttle(self, mbit: float, delay_ms: float) -> bool:
+    def throttle(self, mbit: float, delay_ms: float, first_mbit: float) -> bool:
         """Set the rate of every link, both ways, and its delay; return whether delays are possible here."""
         delayed = True
         for number, name in enumerate(self.names):
+            rate = mbit if number else first_mbit
             for where in (("-n", name), ()):
                 device = "link0" if where else f"to-{number}"
-                bucket = ("tbf", "rate", f"{mbit}mbit", "burst", str(BURST), "latency", "500ms")
+                bucket = ("tbf", "rate", f"{rate}mbit", "burst", str(BURST), "latency", "500ms")
                 call("tc", *where, "qdisc", "replace", "dev", device, "root", "handle", "1:", *bucket)
                 delay = ("tc", *where, "qdisc", "replace", "dev", device, "parent", "1:1", "netem")
                 delayed = delayed and possible(*delay, "delay", f"{delay_ms}ms", "limit", "10000")
@@ -210,7 +224,9 @@ def start_workers(links: Links, folder: Path, per_host: int) -> Iterator[Client]
                 worker.wait(timeout=START_TIMEOUT_S)
 
 
-def train(client: Client, corpus: Path, network: Path, setting: Setting, sequences: int) -> gd.TrainingReport:
+def train(
+    client: Client, corpus: Path, network: Path, setting: Setting, sequences: int, observer: Observer = ignore
+) -> gd.TrainingReport:
     """Train a new network."""
     options = gd.TrainingOptions(
         batch_sequences=setting.batch_sequences,
@@ -221,7 +237,7 @@ def train(client: Client, corpus: Path, network: Path, setting: Setting, sequenc
         max_sequences=sequences,
         commit_seconds=RUN_TIMEOUT_S,
     )
-    report = gd.train(corpus, network, client=client, options=options).training_report
+    report = gd.train(corpus, network, client=client, options=options, observer=observer).training_report
     shutil.rmtree(network)
     return report
 
@@ -231,15 +247,28 @@ BLOCK_CHARACTERS = 65_536
 
 
 def time_setting(
-    client: Client, links: Links, corpus: Path, folder: Path, setting: Setting, mbit: float, sequences: int
+    client: Client,
+    links: Links,
+    corpus: Path,
+    folder: Path,
+    setting: Setting,
+    rates: tuple[float, float],
+    sequences: int,
 ) -> Timing:
-    """Train once and measure."""
+    """Train once and measure, given the rates of all links and of the first one."""
+    events: list[Event] = []
     before, sent = processor_seconds(client), links.sent_bytes()
-    report = train(client, corpus, folder / "network", setting, sequences)
+    report = train(client, corpus, folder / "network", setting, sequences, events.append)
     after = processor_seconds(client)
+    host_of = {f"tcp://{links.address(name)}": name for name in links.names}
+    judged: dict[str, tuple[int, str, str]] = {}
+    for event in events:
+        if isinstance(event, WorkerJudged) and event.cause:
+            host = host_of[event.worker.rpartition(":")[0]]
+            judged.setdefault(event.worker, (event.round, host, event.cause))
     return Timing(
         setting,
-        mbit,
+        rates[0],
         report.seconds,
         links.sent_bytes() - sent,
         sum(sum(after[name]) - sum(before[name]) for name in after),
@@ -247,7 +276,37 @@ def time_setting(
         report.messages,
         report.column_touches,
         report.shared_touches,
+        rates[1],
+        sum(isinstance(event, RoundIntegrated) for event in events),
+        tuple(judged.values()),
     )
+
+
+def show_judged(console: Console, timings: Sequence[Timing], first: str) -> None:
+    """Print how often the host with another link, and others, were judged slow."""
+    table = Table(title=f"workers that were judged slow; the link of {first} has another rate")
+    for name in ("rate", "rate of the first", "setting", "runs", "named", "as link", "in rounds", "of", "others named"):
+        table.add_column(name, justify="left" if name == "setting" else "right")
+    groups = dict.fromkeys((timing.mbit, timing.slow_mbit, timing.setting) for timing in timings)
+    for mbit, slow_mbit, setting in groups:
+        runs = [
+            timing
+            for timing in timings
+            if (timing.mbit, timing.slow_mbit, timing.setting) == (mbit, slow_mbit, setting)
+        ]
+        named = [[each for each in timing.judged if each[1] == first] for timing in runs]
+        table.add_row(
+            f"{mbit:g}",
+            f"{slow_mbit:g}",
+            setting.label,
+            str(len(runs)),
+            str(sum(map(bool, named))),
+            str(sum(any(cause == "link" for *_, cause in each) for each in named)),
+            " ".join(str(min(number for number, *_ in each) + 1) for each in named if each),
+            str(runs[0].rounds),
+            str(sum(each[1] != first for timing in runs for each in timing.judged)),
+        )
+    console.print(table)
 
 
 def show(console: Console, timings: Sequence[Timing], base: Setting) -> None:
@@ -300,6 +359,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--corpus", type=Path, help="read a corpus that was encoded before instead of text")
     parser.add_argument("--sequences", type=int, default=16_384, help="sequences of a training run")
     parser.add_argument("--mbit", type=float, nargs="+", default=[10, 50, 200], help="rates of the links")
+    parser.add_argument("--slow-mbit", type=float, nargs="*", default=[], help="rates of the first host's link")
     parser.add_argument("--delay-ms", type=float, default=1.0, help="delay of each link, each way")
     parser.add_argument("--storage", type=int, default=2, help="hosts of storage workers")
     parser.add_argument("--compute", type=int, default=2, help="hosts of compute workers")
@@ -338,16 +398,21 @@ def main() -> None:
     with start_workers(links, folder, arguments.per_host) as client:
         for setting in settings:
             train(client, corpus, folder / "network", setting, WARM_UP)
-        for mbit in arguments.mbit:
-            if not links.throttle(mbit, arguments.delay_ms):
+        for mbit, slow in product(arguments.mbit, arguments.slow_mbit or [0.0]):
+            rates = mbit, slow or mbit
+            if not links.throttle(mbit, arguments.delay_ms, rates[1]):
                 console.print("this kernel has no netem, so links have no delay of their own")
             for turn in range(arguments.repeats):
                 # Backwards every other time, so that a machine that gets slower favours none.
                 for setting in settings[:: -1 if turn % 2 else 1]:
-                    timing = time_setting(client, links, corpus, folder, setting, mbit, arguments.sequences)
+                    timing = time_setting(client, links, corpus, folder, setting, rates, arguments.sequences)
                     timings.append(timing)
-                    console.print(f"{mbit:g} Mbit/s, {setting.label}: {timing.seconds:.2f} s", highlight=False)
-    show(console, timings, settings[0])
+                    told = f"{mbit:g} Mbit/s, {setting.label}: {timing.seconds:.2f} s {timing.judged or ''}"
+                    console.print(told, highlight=False)
+    if arguments.slow_mbit:
+        show_judged(console, timings, names[0])
+    else:
+        show(console, timings, settings[0])
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([asdict(timing) for timing in timings], indent=2), encoding="utf-8")
 

@@ -37,8 +37,8 @@ _EVEN, _NEAR = (2 / 3, 3 / 2), (0.8, 1.25)
 _STAYING, _LEAST_WORKERS = 1 / 2, 2
 LEAST_SECONDS = 0.1
 """Time of counting until it is an observation, as times of small tasks vary most."""
-# Of a transfer, and links of a worker.
-_LEAST_BYTES, _LINKS = 1 << 20, 16
+# Bytes of a transfer that tells more than latency, of several until they are an observation, and links of a worker.
+_TRANSFER_BYTES, _LEAST_BYTES, _LINKS = 1 << 16, 1 << 18, 16
 
 
 class Work(NamedTuple):
@@ -79,7 +79,7 @@ class Work(NamedTuple):
 
 def received_work(sender: str, nbytes: float, seconds: float) -> Work:
     """Return the work of one transfer; a short one tells the latency of its link only."""
-    return Work(moved=nbytes, received={sender: (nbytes, seconds)} if nbytes >= _LEAST_BYTES else {})
+    return Work(moved=nbytes, received={sender: (nbytes, seconds)} if nbytes >= _TRANSFER_BYTES else {})
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class WorkerSpeeds:
         By address.
     counting, links : mapping of str to tuple of float
         Last seconds for a byte of increments, and for a received or sent byte, of each worker.
-    pending : mapping of str to Work
-        What is too little for an observation yet.
+    pending, transfers : mapping of str to Work
+        Counting, and what was received, that is too little for an observation yet.
     moved, counted : float
         Bytes received and counted by all workers so far.
     most : int
@@ -130,6 +130,7 @@ class WorkerSpeeds:
     counting: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     links: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     pending: Mapping[str, Work] = field(default_factory=dict)
+    transfers: Mapping[str, Work] = field(default_factory=dict)
     moved: float = 0.0
     counted: float = 0.0
     most: int = 0
@@ -160,12 +161,17 @@ class WorkerSpeeds:
         pending = {worker: self.pending.get(worker, Work()).plus(its) for worker, its in work.items()}
         ready = {worker: its for worker, its in pending.items() if its.nbytes and its.seconds >= LEAST_SECONDS}
         per_byte = {worker: its.seconds / its.nbytes for worker, its in ready.items()}
-        link = _seconds_per_byte(work)
+        transfers = {
+            worker: self.transfers.get(worker, Work()).plus(Work(received=its.received)) for worker, its in work.items()
+        }
+        enough, few = _parted(transfers)
+        link = _seconds_per_byte(enough)
         told = replace(
             self,
             counting=_with_last(self.counting, work, per_byte),
             links=_with_last(self.links, work, link),
             pending={worker: its._replace(received={}) for worker, its in pending.items() if worker not in ready},
+            transfers=few,
             moved=self.moved + sum(its.moved for its in work.values()),
             counted=self.counted + sum(its.nbytes for its in work.values()),
             most=max(self.most, len(work)),
@@ -248,6 +254,16 @@ class WorkerSpeeds:
 
     def _verdict(self, worker: str) -> Verdict:
         return self.verdicts.get(worker, Verdict())
+
+
+def _parted(transfers: Mapping[str, Work]) -> tuple[dict[str, Work], dict[str, Work]]:
+    """Return what workers have received from those that have sent enough for an observation, and from others."""
+    parted: tuple[dict[str, Work], dict[str, Work]] = ({}, {})
+    for worker, its in transfers.items():
+        for few, found in enumerate(parted):
+            of = {other: sent for other, sent in its.received.items() if (sent[0] < _LEAST_BYTES) == bool(few)}
+            found[worker] = Work(received=of)
+    return parted
 
 
 def _seconds_per_byte(work: Mapping[str, Work]) -> dict[str, float]:

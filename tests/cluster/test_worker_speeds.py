@@ -16,7 +16,15 @@ from support.worker_faults import Fault, Kind, detect, judged
 
 from giaann_dask.cluster import Roles, assign_regions
 from giaann_dask.cluster.roles import WorkerMemory, roles_among
-from giaann_dask.cluster.worker_speeds import LEAST_SHARE, REACTIONS, Reaction, Verdict, Work, WorkerSpeeds
+from giaann_dask.cluster.worker_speeds import (
+    LEAST_SHARE,
+    REACTIONS,
+    Reaction,
+    Verdict,
+    Work,
+    WorkerSpeeds,
+    received_work,
+)
 from giaann_dask.training.rounds import compose
 from giaann_dask.training.slow_workers import SlowWorkers
 
@@ -71,6 +79,38 @@ def test_injected_faults_are_found_within_a_few_rounds() -> None:
     assert found.recall == 1
     assert found.precision > 0.9
     assert max(found.rounds) <= 5
+
+
+@pytest.mark.parametrize(("nbytes", "most"), [(4 << 20, 5), (200 << 10, 10), (80 << 10, 20)])
+def test_a_slow_link_is_named_by_small_messages_as_well(nbytes: int, most: int) -> None:
+    """Small batches send little: of the first worker's links to all others each takes ten times as long for a byte."""
+    names, speeds, rounds = "abcd", WorkerSpeeds(), 0
+    while not speeds.slow() and rounds < 60:
+        work, rounds = {}, rounds + 1
+        for name in names:
+            received = Work()
+            for other in names.replace(name, ""):
+                seconds = nbytes * 1e-7 * (10 if "a" in (name, other) else 1)
+                received = received.plus(received_work(other, nbytes, seconds))
+            work[name] = Work(4.0 * nbytes, 4e-8 * nbytes).plus(received)
+        speeds = speeds.review(work)
+    assert {name: verdict.cause for name, verdict in speeds.slow().items()} == {"a": "link"}
+    assert rounds <= most
+    assert speeds.shares(list(names))["b"] == 1.0
+    assert speeds.shares(list(names)).get("a", 0.0) < 0.6
+
+
+def test_messages_that_tell_latency_alone_name_no_link() -> None:
+    speeds = WorkerSpeeds()
+    for _ in range(60):
+        work = {}
+        for name in "abcd":
+            received = Work()
+            for other in "abcd".replace(name, ""):
+                received = received.plus(received_work(other, 1 << 12, 0.1 if "a" in (name, other) else 0.001))
+            work[name] = received
+        speeds = speeds.review(work)
+    assert not speeds.slow()
 
 
 def test_a_worker_that_recovers_gets_its_share_again() -> None:
