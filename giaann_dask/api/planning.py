@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,17 +15,25 @@ from giaann_dask.api.cluster import ClientLike, use_client
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import Inputs, decide_text, read_inputs, sources_of
 from giaann_dask.api.training import train
-from giaann_dask.cluster import results, roles_of
+from giaann_dask.cluster import results
 from giaann_dask.cluster.memory_budget import PROCESS_BYTES
+from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.encoding.sources import estimate_characters
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError, StoreUnsharedError, require_option
 from giaann_dask.events import Committed, Event
 from giaann_dask.keywords import names_keywords
-from giaann_dask.planning.calibration import calibrate_cluster, describe_cluster, keep_rates, with_rates
+from giaann_dask.planning.calibration import (
+    calibrate_cluster,
+    describe_cluster,
+    forget_peak,
+    keep_rates,
+    peak_bytes,
+    with_rates,
+)
 from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.growth import measure_growth
-from giaann_dask.planning.hardware import Hardware
+from giaann_dask.planning.hardware import Hardware, Rates
 from giaann_dask.planning.scaling import ScalingReport, simulate_scaling
 from giaann_dask.planning.search import PlanTarget, TrainingPlan, search
 from giaann_dask.planning.simulation import SimulationOptions
@@ -46,8 +55,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 SAMPLE = 10_000
-# Sequences of the two trainings of a calibration, of which the last one is measured.
-_TRAINED = (500, 8000)
+# Sequences of the trainings of a calibration: one that loads what all need, some that are little more than a commit,
+# which tell what that takes and the memory of workers with next to no data, and one whose stages are measured.
+_TRAINED = (500, 50, 50, 50, 8000)
 # Numbers of workers, and rounds, of a simulation.
 SIZES = (10, 30, 100, 300, 1000, 3000, 10_000)
 _ROUNDS = 8
@@ -270,16 +280,17 @@ def _calibrate(
 def _measure_training(
     client: Client, folder: Path, inputs: Sequence[Source], sample: TextSample, text: TextOptions
 ) -> dict[str, float]:
-    """Return rates of a training, and how long its commit takes without packing and writing; a first one warms up."""
-    commits: list[Committed] = []
+    """Return rates of a training, how long a commit of next to nothing takes, and the memory of workers for it."""
+    last: dict[int, Committed] = {}
     reports: list[TrainingReport] = []
-    processes: list[int] = []
+    peaks: list[int] = []
 
     def observe(event: Event) -> None:
         if isinstance(event, Committed):
-            commits.append(event)
+            last[len(reports)] = event
 
     for number, sequences in enumerate(_TRAINED):
+        ask_workers(client, forget_peak)
         network = train(
             inputs,
             folder / str(number),
@@ -291,21 +302,22 @@ def _measure_training(
             progress=False,
         )
         reports.append(network.training_report)
-        # Of workers that have loaded all that training needs, and hold next to nothing.
-        processes.append(max(memory.process for memory in roles_of(client).memory.values()))
-    report, commit = reports[-1], commits[-1]
+        found = ask_workers(client, peak_bytes).values()
+        peaks.append(max((each for each in found if isinstance(each, int)), default=0))
+    report, commit = reports[-1], last[len(reports) - 1]
     spent = {name: stage.seconds for name, stage in report.stages.items()}
     packing = spent.get("pack", 0.0) + spent.get("compact", 0.0)
     writing = spent.get("commit", 0.0)
-    found = {
+    small = median(last[number].seconds for number in range(1, len(reports) - 1))
+    rates = {
         "text_per_s": report.trained / max(spent.get("tag", 0.0) + spent.get("encode", 0.0), 1e-3),
-        "process_bytes": processes[0] or PROCESS_BYTES,
-        "commit_s": max(commit.seconds - (packing + writing) / len(roles_of(client).storage), 0.05),
+        "process_bytes": max(peaks[1:-1]) or PROCESS_BYTES,
+        "commit_s": max(small - reports[1].regions * Rates().commit_region_s, 0.01),
     }
     if packing and writing:
-        found["packed_bytes_per_s"] = report.increment_bytes / packing
-        found["written_bytes_per_s"] = commit.nbytes / writing
-    return found
+        rates["packed_bytes_per_s"] = report.increment_bytes / packing
+        rates["written_bytes_per_s"] = commit.nbytes / writing
+    return rates
 
 
 @names_keywords
