@@ -308,11 +308,13 @@ def _measure_training(
     spent = {name: stage.seconds for name, stage in report.stages.items()}
     packing = spent.get("pack", 0.0) + spent.get("compact", 0.0)
     writing = spent.get("commit", 0.0)
-    small = median(last[number].seconds for number in range(1, len(reports) - 1))
+    small = range(1, len(reports) - 1)
+    commit_s = median(last[number].seconds for number in small)
     rates = {
         "text_per_s": report.trained / max(spent.get("tag", 0.0) + spent.get("encode", 0.0), 1e-3),
         "process_bytes": max(peaks[1:-1]) or PROCESS_BYTES,
-        "commit_s": max(small - reports[1].regions * Rates().commit_region_s, 0.01),
+        "start_s": max(median(reports[number].seconds - last[number].seconds for number in small), 0.01),
+        "commit_s": max(commit_s - reports[1].regions * Rates().commit_region_s, 0.01),
     }
     if packing and writing:
         rates["packed_bytes_per_s"] = report.increment_bytes / packing

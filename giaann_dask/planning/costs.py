@@ -294,11 +294,12 @@ class Costs:
         rate = limits[0].rate
         failures_s = 3600 / sum(kind.count / kind.hours_between_failures for kind in self.hardware.workers)
         interval = commit_interval(commit_s, failures_s)
-        training_s = self.sequences / rate
+        first = min(self._first_sequences(), self.sequences)
+        training_s = (self.sequences - first) / rate
         # A failure repeats half an interval on average. Commits are made while training goes on, and what the last one
-        # packs and writes is part of the work of the stages.
-        ending_s = self._fixed_commit_s(regions) + counting_s
-        seconds = training_s * (1 + interval / (2 * failures_s)) + ending_s
+        # packs and writes is part of the work of the stages, but for the first blocks.
+        ending_s = self._fixed_commit_s(regions) + self._packing_s(first, nbytes, regions) + counting_s
+        seconds = self.hardware.rates.start_s + training_s * (1 + interval / (2 * failures_s)) + ending_s
         others = [limit.rate for limit in limits if limit.name not in ("compute workers", "workers")]
         counting = sum(stages[name] for name in ("text", "count", "send", "tasks"))
         cores = self.hardware.compute_cores / self.hardware.compute_workers
@@ -323,6 +324,12 @@ class Costs:
             token_s=token_s,
             tokens_per_s=tokens_per_s,
         )
+
+    def _first_sequences(self) -> float:
+        """Return the sequences of the first block of each worker, which are trained while a training starts."""
+        blocks = sum(kind.processors for kind in self.hardware.computing())
+        sequence = self.growth.characters / self.growth.trained
+        return blocks * TrainingOptions().block_characters / sequence
 
     def _regions(self, configuration: TrainingConfiguration) -> int:
         """Return how many regions there are at the end: none is larger than a worker can add up."""
@@ -470,11 +477,15 @@ class Costs:
 
     def _commit_s(self, round_bytes: float, round_sequences: float, regions: int) -> float:
         """Return the seconds of a commit: what waits unpacked is packed and written."""
+        waiting = min(_TOGETHER - 1, max(self.sequences / round_sequences, 1)) * round_sequences
+        return self._fixed_commit_s(regions) + self._packing_s(waiting, round_bytes / round_sequences, regions)
+
+    def _packing_s(self, sequences: float, nbytes: float, regions: int) -> float:
+        """Return the seconds in which increments of sequences, of so many bytes each, are packed and written."""
         rates = self.hardware.rates
-        waiting = min(_TOGETHER - 1, max(self.sequences / round_sequences, 1))
-        packed = self.growth.packed_bytes.at(waiting * round_sequences)
-        work = waiting * round_bytes / rates.packed_bytes_per_s + packed / rates.written_bytes_per_s
-        return self._fixed_commit_s(regions) + work / min(self.hardware.storage_cores, regions)
+        packed = self.growth.packed_bytes.at(max(sequences, 1.0))
+        work = sequences * nbytes / rates.packed_bytes_per_s + packed / rates.written_bytes_per_s
+        return work / min(self.hardware.storage_cores, regions)
 
     def _fixed_commit_s(self, regions: int) -> float:
         """Return the seconds of a commit for which nothing is to be packed."""

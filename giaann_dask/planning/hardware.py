@@ -189,6 +189,8 @@ class Rates:
         Tasks that the scheduler handles in a second.
     task_s : float
         Seconds of a worker from one task without work to the next.
+    start_s : float
+        Seconds of a training of one block of text, its commit excepted.
     commit_s : float
         Seconds of a commit without regions.
     commit_region_s : float
@@ -220,6 +222,7 @@ class Rates:
     written_bytes_per_s: float = 20e6
     tasks_per_s: float = 900.0
     task_s: float = 9e-3
+    start_s: float = 0.9
     commit_s: float = 0.6
     commit_region_s: float = 0.01
     step_s: float = 3e-3
