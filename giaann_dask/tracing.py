@@ -254,6 +254,7 @@ class TraceIndex:
         require_index(reader)
         self._specification = reader.manifest().specification
         self._reader, self._placement = reader, reader.placement()
+        self._divided = self._placement.divided()
         self._runs: dict[int, list[str]] = {}
         for run in reader.manifest().runs:
             self._runs.setdefault(run.region, []).append(run.identity)
@@ -276,10 +277,10 @@ class TraceIndex:
         return found
 
     def _read(self, key: int) -> Postings:
-        region = int(self._placement.regions_of(np.array([key], np.int64))[0])
+        regions = self._divided.get(key) or (self._placement.region_of(key),)
         parts = []
         with reading(f"network {self._reader.path}"):
-            for identity in self._runs.get(region, ()):
+            for identity in (name for region in regions for name in self._runs.get(region, ())):
                 rows = self._rows.get(identity)
                 if rows is None:
                     rows = self._rows[identity] = self._reader.rows(identity, "postings")

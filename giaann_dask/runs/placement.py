@@ -3,12 +3,13 @@
 A placement is an immutable value, stored with each commit. Columns are assigned to the first regions by a hash or by
 a table (see `column_placement`). A region that has grown too large is split at a neuron key, so that a giant column
 is split by feature, and one of a single row at a target, so that a giant row is divided among several regions. Its
-connections are found in all of them; whatever else belongs to its neuron is in the first one, the neuron's own region.
+connections are found in all of them. So are the places of its neuron in the text, which have no targets: they are
+divided by their sequences. Its own strength is in the first one, the neuron's own region.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +35,11 @@ _SPLIT_TOGETHER = 1 << 16
 _LEAST_SHARE = 0.25
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+# Bits of a sequence's number that do not say which region has its postings.
+_GROUP_BITS = 10
+SEQUENCE_BITS = 40
+"""Lower bits of the neuron of a target that number the sequence of a posting (`giaann_dask.runs.postings`)."""
+SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 
 
 class Split(NamedTuple):
@@ -55,6 +61,35 @@ class Split(NamedTuple):
     target: int = 0
 
 
+class SequencePart(NamedTuple):
+    """Sequences of which a region has the postings of a divided row.
+
+    Attributes
+    ----------
+    bits, value : int
+        So many lower bits of the mixed number of a group of sequences have this value.
+
+    Examples
+    --------
+    >>> found = [SequencePart(1, value).has(np.array([5, 5 << 10, 6 << 10])).tolist() for value in (0, 1)]
+    >>> found[0] == [not each for each in found[1]]
+    True
+    """
+
+    bits: int = 0
+    value: int = 0
+
+    def halves(self) -> tuple[SequencePart, SequencePart]:
+        """Return both halves."""
+        return SequencePart(self.bits + 1, self.value), SequencePart(self.bits + 1, self.value | 1 << self.bits)
+
+    def has(self, sequence: Integers) -> npt.NDArray[np.bool_]:
+        """Return which of some sequences it has; those of a group together, so that differences stay small."""
+        mixed = ((sequence >> _GROUP_BITS).astype(np.uint64) * _MULTIPLIER) >> np.uint64(32)
+        found: npt.NDArray[np.bool_] = (mixed & np.uint64((1 << self.bits) - 1)) == self.value
+        return found
+
+
 class Cut(NamedTuple):
     """The end of a region within a row.
 
@@ -64,12 +99,15 @@ class Cut(NamedTuple):
         The region, and the one that has the rest of the row.
     pivot, target : int
         Where the second one begins; see `Split`.
+    part : SequencePart
+        Sequences of which the region has the postings of this row.
     """
 
     region: int
     following: int
     pivot: int
     target: int
+    part: SequencePart
 
 
 @register_arrays
@@ -184,12 +222,38 @@ class Placement:
 
     def cuts(self) -> list[Cut]:
         """Return the ends of regions within rows, in the order of these and of their targets."""
-        cuts = []
+        cuts, parts = [], self.sequence_parts()
         for leaves in _leaves(self.first_regions, self.splits):
             for at in np.flatnonzero(leaves.target).tolist():
                 region, following = leaves.regions[at : at + 2].tolist()
-                cuts.append(Cut(region, following, int(leaves.pivot[at]), int(leaves.target[at])))
+                pivot = int(leaves.pivot[at])
+                cuts.append(Cut(region, following, pivot, int(leaves.target[at]), parts[pivot][region]))
         return cuts
+
+    def sequence_parts(self) -> dict[int, dict[int, SequencePart]]:
+        """Return for each divided row, by neuron key, the sequences whose postings each of its regions has.
+
+        Networks of earlier versions have all of them in the first one, and get only new ones elsewhere.
+
+        Examples
+        --------
+        >>> Placement(1).split(0, 2, 9).sequence_parts()
+        {2: {1: SequencePart(bits=1, value=0), 2: SequencePart(bits=1, value=1)}}
+        """
+        rows: dict[int, dict[int, SequencePart]] = {}
+        for number, (region, pivot, target) in enumerate(self.splits):
+            low = self.first_regions + 2 * number
+            if target:
+                rows.setdefault(pivot, {}).setdefault(region, SequencePart())
+            for row, parts in rows.items():
+                part = parts.pop(region, None)
+                if part is None:
+                    continue
+                if target and row == pivot:
+                    parts[low], parts[low + 1] = part.halves()
+                else:
+                    parts[low + (row >= pivot)] = part
+        return rows
 
     def groups(self) -> list[tuple[int, ...]]:
         """Return the live regions, those together that have a row in common: within a group, all rows are whole.
@@ -339,8 +403,10 @@ def choose_target(targets: Integers) -> int | None:
     return int(ordered[middle]) if middle < len(ordered) else None
 
 
-def split_run(run: Run, pivot: int, upper: bool, target: int = 0) -> Run:
+def split_run(run: Run, pivot: int, upper: bool, target: int = 0, part: SequencePart | None = None) -> Run:
     """Return the part of a run below a neuron key, or below a target of its row, or the part from there on; no view.
+
+    Of the row of postings that is divided, the part below has the sequences of `part`.
 
     Examples
     --------
@@ -348,17 +414,30 @@ def split_run(run: Run, pivot: int, upper: bool, target: int = 0) -> Run:
     >>> split_run(run, 5, True).target
     array([1, 2])
     """
-    reached = (lambda row: unpack_target(run.target[row])[1] >= target) if target else None
+    goes_on = _goes_on(target, part)
+    reached = (lambda row: goes_on(unpack_target(run.target[row])[1])) if target else None
     source, pointer, kept = split_rows(run.source, run.pointer, pivot, upper, reached)
     return Run(source, pointer, run.target[kept], run.strength[kept])
 
 
-def split_packed(packed: PackedRun, pivot: int, upper: bool, target: int = 0, *, gaps: bool = False) -> PackedRun:
-    """Return what `split_run` returns, of a packed run, which is read in blocks of rows; of postings, with `gaps`."""
-    return pack_targets(_blocks_of_part(BlockReader(packed), pivot, upper, target), gaps=gaps)
+def _goes_on(target: int, part: SequencePart | None) -> Callable[[Integers], npt.NDArray[np.bool_]]:
+    """Return a function that says of neurons of targets whether they belong to the upper part of a divided row."""
+    if part is None:
+        return lambda neuron: np.greater_equal(neuron, target)
+    return lambda neuron: ~part.has(neuron & SEQUENCE_MASK)
 
 
-def _blocks_of_part(reader: BlockReader, pivot: int, upper: bool, target: int) -> Iterator[TargetBlock]:
+def split_packed(
+    packed: PackedRun, pivot: int, upper: bool, target: int = 0, part: SequencePart | None = None
+) -> PackedRun:
+    """Return what `split_run` returns, of a packed run, which is read in blocks of rows."""
+    reader = BlockReader(packed)
+    return pack_targets(_blocks_of_part(reader, pivot, upper, target, part), gaps=reader.gaps)
+
+
+def _blocks_of_part(
+    reader: BlockReader, pivot: int, upper: bool, target: int, part: SequencePart | None
+) -> Iterator[TargetBlock]:
     """Yield the rows of a part in blocks, at least one."""
     from giaann_dask.runs.target_sets import block_of_run, row_part
 
@@ -367,7 +446,7 @@ def _blocks_of_part(reader: BlockReader, pivot: int, upper: bool, target: int) -
         if not upper:
             yield block
     if at < after:
-        yield row_part(reader.take(1), target, upper)
+        yield row_part(reader.take(1), _goes_on(target, part), upper)
     if upper:
         yield from reader.blocks(_SPLIT_TOGETHER)
     if at == after and not (len(reader.source) - at if upper else at):

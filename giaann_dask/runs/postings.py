@@ -4,6 +4,7 @@ A posting is an entry of a `giaann_dask.runs.run.Run` whose source is a neuron (
 or of an ending), whose target is a sequence and a position in it, and whose strength holds what the increments of a
 pair of tokens depend on besides. Each place is there once, so that merging runs joins their postings, and splitting,
 packing and committing them works as for connections. They are packed with the differences of sequences (``gaps``).
+Where a row is divided among regions, its postings are divided by groups of sequences (`placement.SequencePart`).
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ import numpy.typing as npt
 
 from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.keys import Integers, pack_target, unpack_target
-from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.placement import SEQUENCE_BITS, SEQUENCE_MASK, Placement
 from giaann_dask.runs.run import Run, narrow_strength
 from giaann_dask.spec import MAXIMUM_BRANCHES, MAXIMUM_SEGMENTS, NEURON_BITS
 
 # Sequences are numbered by the lower bits of a target's neuron. A position takes the bits of the branch and of the
 # segment, and those of long sentences of profile contexts the other bits of the neuron.
-SEQUENCE_BITS = 40
-_SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 _POSITION_LOW = MAXIMUM_BRANCHES * MAXIMUM_SEGMENTS
 _MAXIMUM_POSITION = _POSITION_LOW << (NEURON_BITS - SEQUENCE_BITS)
 
@@ -70,10 +69,10 @@ def make_postings(source: Integers, places: Postings) -> Run:
     [[0, 3], [5, 200], [0, 7]]
     """
     most = int(places.position.max(initial=0)), int(places.sequence.max(initial=0))
-    if most[0] >= _MAXIMUM_POSITION or most[1] > _SEQUENCE_MASK:
+    if most[0] >= _MAXIMUM_POSITION or most[1] > SEQUENCE_MASK:
         raise StrengthOverflowError(
             f"a sequence of {most[0] + 1:,} tokens, or number {most[1]:,}",
-            f"at most {_MAXIMUM_POSITION:,} tokens, and {_SEQUENCE_MASK:,} sequences, in an indexed network",
+            f"at most {_MAXIMUM_POSITION:,} tokens, and {SEQUENCE_MASK:,} sequences, in an indexed network",
             "divide such text into sentences, or train without an index",
         )
     high, low = places.position // _POSITION_LOW, places.position % _POSITION_LOW
@@ -95,7 +94,7 @@ def read_postings(target: Integers, strength: npt.NDArray[np.signedinteger]) -> 
         Of the entries, as in the run.
     """
     segment, neuron, branch = unpack_target(target)
-    high, sequence = neuron >> SEQUENCE_BITS, neuron & _SEQUENCE_MASK
+    high, sequence = neuron >> SEQUENCE_BITS, neuron & SEQUENCE_MASK
     position = high * _POSITION_LOW + segment * MAXIMUM_BRANCHES + branch
     order = np.lexsort((position, sequence))
     return Postings(sequence[order], position[order], strength[order].astype(np.int64) - 1)
@@ -113,7 +112,7 @@ def renumber_postings(run: Run, numbers: SequenceNumbers) -> Run:
     """
     source = np.repeat(run.source, np.diff(run.pointer))
     segment, neuron, branch = unpack_target(run.target)
-    old, high = neuron & _SEQUENCE_MASK, neuron >> SEQUENCE_BITS
+    old, high = neuron & SEQUENCE_MASK, neuron >> SEQUENCE_BITS
     new = numbers.of(old)
     kept = new >= 0
     position = (high * _POSITION_LOW + segment * MAXIMUM_BRANCHES + branch)[kept]
@@ -123,7 +122,7 @@ def renumber_postings(run: Run, numbers: SequenceNumbers) -> Run:
 
 def last_sequence(run: Run) -> int:
     """Return the largest number of a sequence in postings, -1 where there are none."""
-    return int((unpack_target(run.target)[1] & _SEQUENCE_MASK).max(initial=-1))
+    return int((unpack_target(run.target)[1] & SEQUENCE_MASK).max(initial=-1))
 
 
 class SequenceNumbers(NamedTuple):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -119,10 +119,10 @@ def fill_run(blocks: Iterable[TargetBlock], rows: int, connections: int, bits: i
     return made
 
 
-def row_part(block: TargetBlock, target: int, upper: bool) -> TargetBlock:
-    """Return the targets of a block of one row whose neurons are below a key, or the others; no row without any."""
+def row_part(block: TargetBlock, goes_on: Callable[[Integers], npt.NDArray[np.bool_]], upper: bool) -> TargetBlock:
+    """Return the targets of a block of one row whose neurons go on, or the others; no row without any."""
     sets = block.sets
-    kept = (sets.key >> BRANCH_BITS >= target) == upper
+    kept = goes_on(sets.key >> BRANCH_BITS) == upper
     changes = np.repeat(kept, np.bitwise_count(sets.segments).astype(np.int64) - 1)
     part = sets.key[kept], sets.segments[kept], sets.strength[kept], sets.change[changes]
     rows = min(len(part[0]), 1)

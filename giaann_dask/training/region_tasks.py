@@ -19,6 +19,7 @@ from giaann_dask.cluster.regions import region_holders, sum_key
 from giaann_dask.cluster.stages import SUM
 from giaann_dask.cluster.submitting import Submitted, TaskSubmitter
 from giaann_dask.cluster.worker_services import install_service, remove_service
+from giaann_dask.runs.placement import SequencePart
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.training import exchange, tasks
 from giaann_dask.training.run_references import PendingSize, RunReference, Runs, inputs_of
@@ -318,8 +319,8 @@ class RegionTasks:
         sizes = self.submit("measure", tasks.measure_table, list(regions), future, key_of=(future.key, list(regions)))
         return [PendingSize(sizes, at) for at in range(len(regions))]
 
-    def part(self, run: RunReference, region: int, place: tuple[int, int, bool]) -> RunReference:
-        """Submit the task that cuts the part of a run for a new region, given neuron, target, and which part it is."""
+    def part(self, run: RunReference, region: int, place: tuple[int, int, bool, SequencePart]) -> RunReference:
+        """Submit the task that cuts the part of a run for a new region, given the other arguments of `tasks.split`."""
         future = self.submit("split", tasks.split, run.argument, *place, key_of=(run.key, place))
         size = self.measure(future)
         return replace(run, region=region, value=future, read=None, size=size, inputs=(), together=0)

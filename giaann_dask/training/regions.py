@@ -21,7 +21,7 @@ from giaann_dask.cluster import result
 from giaann_dask.cluster.devices import DeviceShare
 from giaann_dask.cluster.regions import STORED_TOGETHER
 from giaann_dask.runs.merging import plan_compaction
-from giaann_dask.runs.placement import Placement, Split
+from giaann_dask.runs.placement import Placement, SequencePart, Split
 from giaann_dask.runs.run import RunSize
 from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training.region_tasks import RegionTasks
@@ -495,8 +495,10 @@ class Regions:
         self.splits = (*self.splits, Split(region, pivot, target))
         _LOG.info("region %s was split into %s and %s", region, low, low + 1)
         runs = self.runs.pop(region)
+        parts = Placement(self._first_regions, splits=self.splits).sequence_parts()
+        below = parts[pivot][low] if target else SequencePart()
         for new, upper in ((low, False), (low + 1, True)):
-            self.runs.put(new, tuple(self.tasks.part(run, new, (pivot, target, upper)) for run in runs))
+            self.runs.put(new, tuple(self.tasks.part(run, new, (pivot, target, upper, below)) for run in runs))
         self.tasks.split(region, low)
 
 

@@ -32,6 +32,7 @@ from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack_targets, u
 from giaann_dask.runs.pair_tables import PairRegionRun, PairTable, join_pairs, pair_run, sum_pairs
 from giaann_dask.runs.placement import (
     Placement,
+    SequencePart,
     Split,
     choose_pivot,
     choose_target,
@@ -57,6 +58,7 @@ AnyRun: TypeAlias = Increment | PackedRegionRun
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 _Form = TypeVar("_Form", bound=AnyRun)
+_ALL = SequencePart()
 
 
 @register_arrays
@@ -224,7 +226,7 @@ def divide_at_targets(runs: dict[int, _Form], placement: Placement) -> dict[int,
         runs = dict(runs)
         whole = runs.pop(cut.region)
         for region, upper in ((cut.region, False), (cut.following, True)):
-            part = split(whole, cut.pivot, cut.target, upper)
+            part = split(whole, cut.pivot, cut.target, upper, cut.part)
             if not measure_run(part).empty:
                 runs[region] = cast(_Form, _add_alike(runs[region], part) if region in runs else part)
     return runs
@@ -418,11 +420,11 @@ def _targets(table: Run | PackedRun | PairTable) -> Integers:
 
 
 @takes_runs
-def split(run: AnyRun, pivot: int, target: int, upper: bool) -> AnyRun:
+def split(run: AnyRun, pivot: int, target: int, upper: bool, part: SequencePart = _ALL) -> AnyRun:
     """Return the part of a run below a neuron, or the part from it on, in the form of the run.
 
-    With a target other than 0, the connections of the neuron itself are divided there; all else of it is in the part
-    below.
+    With a target other than 0, the connections of the neuron itself are divided there, and its postings by sequences,
+    of which `part` are in the part below; all else of it is in the part below.
     """
     count_used([run])
     neuron = pivot + (target > 0)
@@ -430,18 +432,18 @@ def split(run: AnyRun, pivot: int, target: int, upper: bool) -> AnyRun:
         return PairRegionRun(
             run.connections.split(pivot, upper, target),
             split_run(run.neurons, neuron, upper),
-            None if run.postings is None else split_run(run.postings, neuron, upper),
+            None if run.postings is None else split_run(run.postings, pivot, upper, target, part),
         )
     if isinstance(run, PackedRegionRun):
         return PackedRegionRun(
             split_packed(run.connections, pivot, upper, target),
             split_packed(run.neurons, neuron, upper),
-            None if run.postings is None else split_packed(run.postings, neuron, upper, gaps=True),
+            None if run.postings is None else split_packed(run.postings, pivot, upper, target, part),
         )
     return RegionRun(
         split_run(run.connections, pivot, upper, target),
         split_run(run.neurons, neuron, upper),
-        None if run.postings is None else split_run(run.postings, neuron, upper),
+        None if run.postings is None else split_run(run.postings, pivot, upper, target, part),
     )
 
 

@@ -26,6 +26,7 @@ from giaann_dask.runs.placement import (
     split_packed,
     split_run,
 )
+from giaann_dask.runs.postings import Postings, make_postings, read_postings
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import PlacementKind
 from giaann_dask.training.tasks import AnyRun, decode, divide_at_targets
@@ -80,6 +81,12 @@ def tables_of(points: list[tuple[int, int]]) -> tuple[PairTable, Run]:
     return table, pair_run([table])
 
 
+def postings_of(neurons: np.ndarray, sequences: np.ndarray) -> Run:
+    """Places of neurons, of which each is in all of some sequences."""
+    sequence = np.tile(sequences, len(neurons))
+    return make_postings(np.repeat(neurons, len(sequences)), Postings(sequence, sequence % 7, sequence * 0))
+
+
 def connections_of(run: Run) -> list[tuple[int, ...]]:
     source = np.repeat(run.source, np.diff(run.pointer))
     return list(zip(source.tolist(), run.target.tolist(), run.strength.tolist(), strict=True))
@@ -114,18 +121,35 @@ def test_giant_rows_are_divided_by_target(data: st.DataObject, points: set[tuple
     for end in ends:
         own.setdefault(placement.region_of(end[0]), []).append(end)
     tables, run = {region: tables_of(its) for region, its in own.items()}, tables_of(ends)[1]
-    forms: tuple[Callable[[PairTable, Run], AnyRun], ...] = (
-        lambda _, its: RegionRun(its, its),
-        lambda _, its: PackedRegionRun(pack(its), pack(its), pack(its)),
-        lambda pairs, its: PairRegionRun(pairs, its),
+    # Each neuron is in so many sequences.
+    sequences = np.arange(40) << 10
+    postings = {region: postings_of(its.source, sequences) for region, (_, its) in tables.items()}
+    parts_of = placement.sequence_parts()
+    assert parts_of.keys() == placement.divided().keys()
+    forms: tuple[Callable[[PairTable, Run, Run], AnyRun], ...] = (
+        lambda _, its, places: RegionRun(its, its, places),
+        lambda _, its, places: PackedRegionRun(pack(its), pack(its), pack(places, gaps=True)),
+        lambda pairs, its, places: PairRegionRun(pairs, its, places),
     )
     for form in forms:
-        runs = {region: form(*both) for region, both in tables.items()}
+        runs = {region: form(*both, postings[region]) for region, both in tables.items()}
         divided = {region: decode(part) for region, part in divide_at_targets(runs, placement).items()}
         for region, part in divided.items():
             for source, target, _ in connections_of(part.connections):
                 assert naive_region(placement, source, target >> 7 & (1 << 51) - 1) == region
             assert set(placement.regions_of(part.neurons.source).tolist()) <= {region}, "all else is in its own region"
+            assert part.postings is not None
+            for source in part.postings.source.tolist():
+                row = part.postings.row(source)
+                assert row is not None
+                found = read_postings(row.target, row.strength).sequence
+                if source in parts_of:
+                    assert parts_of[source][region].has(found).all()
+                else:
+                    assert placement.region_of(source) == region
+        every = [part.postings for part in divided.values() if part.postings is not None]
+        assert connections_of(merge_runs(every)) == connections_of(postings_of(run.source, sequences))
+        assert sum(map(len, every)) == len(run.source) * len(sequences), "each once"
         for tables_of_one in zip(*(part[:2] for part in divided.values()), strict=True):
             assert connections_of(merge_runs(tables_of_one)) == connections_of(run)
             assert sum(map(len, tables_of_one)) == len(run), "each once"
@@ -173,7 +197,7 @@ def test_a_packed_run_is_split_as_a_decoded_one(
     pointer = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     run = Run(source, pointer, columns[1], columns[2])
     for upper in (False, True):
-        part = split_packed(pack(run, chunk, gaps=gaps), pivot, upper, target, gaps=gaps)
+        part = split_packed(pack(run, chunk, gaps=gaps), pivot, upper, target)
         expected = split_run(run, pivot, upper, target)
         assert part.entries == pack(expected if expected.rows else Run.empty(), gaps=gaps).entries
 

@@ -25,6 +25,8 @@ from giaann_dask.events import Event, RoundIntegrated
 from giaann_dask.keys import unpack_neuron
 from giaann_dask.models.contexts.specification import CHAIN_NAMES
 from giaann_dask.rows.protocol import RowOptions
+from giaann_dask.runs import placement
+from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.run import Run
 from giaann_dask.store import ordered_connections
 from giaann_dask.store.commits import CommitReader
@@ -67,12 +69,15 @@ def networks(request: pytest.FixtureRequest, client: Client, tmp_path_factory: p
     fewer = {"contexts": CHAIN_NAMES} if request.param == "contexts" else {}
     rules = gd.Specification(profile=request.param, regions=2, trace=True, **fewer)
     found = []
-    for name, nbytes in (("plain", 1 << 28), ("divided", SMALL[request.param])):
-        options = gd.TrainingOptions(region_bytes=nbytes)
-        # The second training counts for rows that the first one has divided.
-        for text in texts:
-            network = gd.train(text, folder / name, client=client, specification=rules, options=options)
-        found.append(network)
+    with pytest.MonkeyPatch.context() as patch:
+        # Postings are divided by sequences instead of groups of a thousand.
+        patch.setattr(placement, "_GROUP_BITS", 0)
+        for name, nbytes in (("plain", 1 << 28), ("divided", SMALL[request.param])):
+            options = gd.TrainingOptions(region_bytes=nbytes)
+            # The second training counts for rows that the first one has divided.
+            for text in texts:
+                network = gd.train(text, folder / name, client=client, specification=rules, options=options)
+            found.append(network)
     return Pair(*found, texts[1])
 
 
@@ -180,6 +185,29 @@ def test_figures_of_reports_are_the_same(networks: Pair, client: Client, monkeyp
     assert found[0] == found[1]
     assert most[1][0] <= 8 * 16 < most[0][0], "some connections are counted at a time"
     assert most[1][1] < most[0][1], "no row is read as a whole"
+
+
+def test_postings_of_a_row_are_divided_by_sequence(networks: Pair) -> None:
+    plain, divided = networks.readers()
+    held: list[dict[int, dict[int, int]]] = []
+    for reader in (plain, divided):
+        rows: dict[int, dict[int, int]] = {}
+        for run in reader.manifest().runs:
+            postings = reader.postings(run.identity)
+            places = Run.empty() if postings is None else unpack(postings)
+            for neuron, count in zip(places.source.tolist(), np.diff(places.pointer).tolist(), strict=True):
+                regions = rows.setdefault(neuron, {})
+                regions[run.region] = regions.get(run.region, 0) + count
+        held.append(rows)
+    whole, parts = ({neuron: sum(its.values()) for neuron, its in rows.items()} for rows in held)
+    assert whole == parts
+    rows = divided.placement().divided()
+    assert all(set(its) <= set(rows.get(neuron, its)) for neuron, its in held[1].items())
+    many = [neuron for neuron in rows if whole.get(neuron, 0) >= 24]
+    # The postings of models of words belong to words, whose rows are those of other neurons.
+    assert many or not divided.manifest().specification.traits.columns
+    # Of sequences in any order, halves are about halves: 24 and more are never on one side.
+    assert all(max(held[1][neuron].values()) < whole[neuron] for neuron in many)
 
 
 @pytest.mark.slow
