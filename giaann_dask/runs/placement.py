@@ -36,7 +36,7 @@ _LEAST_SHARE = 0.25
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 # Bits of a sequence's number that do not say which region has its postings.
-_GROUP_BITS = 10
+GROUP_BITS = 10
 SEQUENCE_BITS = 40
 """Lower bits of the neuron of a target that number the sequence of a posting (`giaann_dask.runs.postings`)."""
 SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
@@ -85,7 +85,7 @@ class SequencePart(NamedTuple):
 
     def has(self, sequence: Integers) -> npt.NDArray[np.bool_]:
         """Return which of some sequences it has; those of a group together, so that differences stay small."""
-        mixed = ((sequence >> _GROUP_BITS).astype(np.uint64) * _MULTIPLIER) >> np.uint64(32)
+        mixed = ((sequence >> GROUP_BITS).astype(np.uint64) * _MULTIPLIER) >> np.uint64(32)
         found: npt.NDArray[np.bool_] = (mixed & np.uint64((1 << self.bits) - 1)) == self.value
         return found
 

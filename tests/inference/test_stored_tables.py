@@ -148,7 +148,7 @@ def require_same_in_parts(
         return merge(runs)
 
     monkeypatch.setattr(stored_tables, "merge_runs", merge_few)
-    monkeypatch.setattr(stored_tables, "_TOGETHER", 20)
+    monkeypatch.setattr(stored_tables, "TOGETHER", 20)
     parts = {number: region_repeats([partial(cut, run, 20) for run in runs], split) for number, runs in group.items()}
     joined = [join_repeats(number, [*parts.values()], part) for number, part in parts.items()]
     assert high not in parts

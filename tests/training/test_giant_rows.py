@@ -71,7 +71,7 @@ def networks(request: pytest.FixtureRequest, client: Client, tmp_path_factory: p
     found = []
     with pytest.MonkeyPatch.context() as patch:
         # Postings are divided by sequences instead of groups of a thousand.
-        patch.setattr(placement, "_GROUP_BITS", 0)
+        patch.setattr(placement, "GROUP_BITS", 0)
         for name, nbytes in (("plain", 1 << 28), ("divided", SMALL[request.param])):
             options = gd.TrainingOptions(region_bytes=nbytes)
             # The second training counts for rows that the first one has divided.
@@ -172,7 +172,7 @@ def test_figures_of_reports_are_the_same(networks: Pair, client: Client, monkeyp
     blocks = largest_rows(monkeypatch, gathering, "read_blocks")
     found, most = [], []
     for reader, together in zip(networks.readers(), (1 << 19, 16), strict=True):
-        monkeypatch.setattr(gathering, "_COUNTED", together)
+        monkeypatch.setattr(gathering, "COUNTED", together)
         counted.clear()
         blocks.clear()
         figures = gather(NetworkStore(reader.path), reader, client).figures

@@ -46,7 +46,7 @@ DENSITY_CELLS = 300
 # Neurons that each region proposes as hubs.
 _HUBS = 40
 # Connections that are counted in one go, about, which take some 90 bytes each.
-_COUNTED = 1 << 19
+COUNTED = 1 << 19
 
 
 class Degrees(NamedTuple):
@@ -409,8 +409,8 @@ def _count(reader: CommitReader, region: int) -> Figures:
     divided = np.array(sorted(reader.placement().divided()), np.int64)
 
     def parts() -> Iterator[Figures]:
-        for block in read_blocks(reader, manifest.runs_by_region()[region], size=_COUNTED):
-            for part in cut_rows(block, _COUNTED):
+        for block in read_blocks(reader, manifest.runs_by_region()[region], size=COUNTED):
+            for part in cut_rows(block, COUNTED):
                 # Its first and its last row may go on in the next part.
                 cut = part.source[[0, -1]] if len(part) < len(block) else ()
                 yield count_connections(part, manifest.specification, columns, np.append(divided, cut))

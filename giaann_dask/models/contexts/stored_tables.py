@@ -45,7 +45,7 @@ from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
 
 # Counts that are decoded, and repeats that wait to be packed, at a time, about.
-_TOGETHER = 1 << 18
+TOGETHER = 1 << 18
 # Contexts that are read at a time: reading waits for the store, and decoding releases the GIL.
 _THREADS = 8
 
@@ -128,7 +128,7 @@ class _PackedParts:
             if len(run):
                 self._runs[number].append(run)
                 self._held += len(run)
-        if self._held >= _TOGETHER:
+        if self._held >= TOGETHER:
             self._pack()
 
     def packed(self) -> dict[int, tuple[PackedRun, ...]]:
@@ -174,7 +174,7 @@ def join_repeats(region: int, parts: Sequence[RegionRepeats], own: RegionRepeats
 def _joined_blocks(repeats: Sequence[RowReader], often: Sequence[RowReader], small: Integers) -> Iterator[Run]:
     """Yield the sums of repeats in blocks of rows, and add to small counts; these become negative for None."""
     yield Run.empty()
-    for low, high in row_bounds([*repeats, *often], _TOGETHER):
+    for low, high in row_bounds([*repeats, *often], TOGETHER):
         counts, more = (merge_runs([each.between(low, high) for each in readers]) for readers in (often, repeats))
         counts = replace(counts, strength=counts.strength.astype(np.int64))
         gone = replace(more, strength=-more.strength.astype(np.int64))
