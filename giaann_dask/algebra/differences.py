@@ -17,6 +17,7 @@ from giaann_dask.cluster import result
 from giaann_dask.cluster.regions import open_any_commit
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packed_rows import KeptRowReader
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack
 from giaann_dask.runs.postings import SequenceNumbers, last_sequence, renumber_postings
 from giaann_dask.runs.renaming import key_renaming
@@ -27,6 +28,7 @@ from giaann_dask.store.manifest import StoredRun
 from giaann_dask.training import tasks
 from giaann_dask.training.committing import known_counts, open_regions
 from giaann_dask.training.regions import LastRuns, Regions
+from giaann_dask.training.small_changes import RunCache
 from giaann_dask.training.tasks import Increment, RunTable
 
 # Connections of the latest runs of a region that counts are subtracted from in one task for all regions.
@@ -38,7 +40,7 @@ class Difference(NamedTuple):
 
     Attributes
     ----------
-    table : RunTable
+    runs : dict of int to PackedRegionRun
         The difference of the latest runs of each region where they hold the counts, unless nothing is left of it.
     kept : dict of int to int
         How many runs of these regions stay as they are.
@@ -48,7 +50,7 @@ class Difference(NamedTuple):
         What is to be subtracted from all runs of the other regions that it concerns.
     """
 
-    table: RunTable
+    runs: dict[int, PackedRegionRun]
     kept: dict[int, int]
     lost: dict[int, RunSize]
     rest: dict[int, PackedRegionRun]
@@ -122,8 +124,7 @@ def _counts_after(
     for region, (_, size) in known_counts(reader.manifest()).items():
         if region in last:
             names = frozenset(regions.identities_after(region, last[region]))
-            less = lost[region]
-            counts[region] = (names, RunSize(size.neurons - less.neurons, size.connections - less.connections))
+            counts[region] = (names, size.without(lost[region]))
     return counts
 
 
@@ -187,27 +188,37 @@ def subtract_recent(
     increments : mapping of int to RegionRun or PairRegionRun
         What is subtracted, by region.
     """
-    reader = open_any_commit(path, commit)
+    return subtract_from_latest(open_any_commit(path, commit), RunCache(), sequences, increments)
+
+
+def subtract_from_latest(
+    reader: CommitReader, opened: RunCache, sequences: SequenceNumbers | None, increments: Mapping[int, Increment]
+) -> Difference:
+    """Subtract increments as `subtract_recent` does, given a commit and what is open of its runs."""
     stored = reader.manifest().runs_by_region()
-    made = Difference(RunTable({}), {}, {}, {})
+    made = Difference({}, {}, {}, {})
     for region in sorted(stored if sequences is not None else increments):
         less = tasks.compact(*[increments[region]] if region in increments else [])
         runs = stored.get(region, [])
-        found = _of_latest(reader, runs, less, sequences)
+        found = _of_latest(reader, opened, runs, less, sequences)
         if found is None:
             made.rest[region] = less
             continue
         kept, run = found
         if run is not None and not tasks.measure_run(run).empty:
-            made.table.runs[region] = run
+            made.runs[region] = run
         if run is not None:
             made.kept[region] = kept
-            made.lost[region] = _lost(reader, runs[:kept], run, less)
+            made.lost[region] = _lost(reader, opened, runs[:kept], run, less)
     return made
 
 
 def _of_latest(
-    reader: CommitReader, runs: Sequence[StoredRun], less: PackedRegionRun, sequences: SequenceNumbers | None
+    reader: CommitReader,
+    opened: RunCache,
+    runs: Sequence[StoredRun],
+    less: PackedRegionRun,
+    sequences: SequenceNumbers | None,
 ) -> tuple[int, PackedRegionRun | None] | None:
     """Return how many runs of a region stay, and the difference of the others; None where all are to be read.
 
@@ -220,7 +231,7 @@ def _of_latest(
     for kept in reversed(range(len(runs))):
         if sum(run.connections for run in runs[kept:]) > _RECENT:
             break
-        whole.insert(0, reader.run(runs[kept].identity))
+        whole.insert(0, opened.run(reader, runs[kept].identity))
         if kept > latest:
             continue
         try:
@@ -241,24 +252,24 @@ def _first_renumbered(reader: CommitReader, runs: Sequence[StoredRun], sequences
     return len(runs)
 
 
-def _lost(reader: CommitReader, kept: Sequence[StoredRun], made: PackedRegionRun, less: PackedRegionRun) -> RunSize:
+def _lost(
+    reader: CommitReader, opened: RunCache, kept: Sequence[StoredRun], made: PackedRegionRun, less: PackedRegionRun
+) -> RunSize:
     """Return how many neurons and connections of what was subtracted no run of a region has any more."""
-    entries = [reader.entries(run.identity) for run in kept]
-    connections, neurons = (
-        [*(each[place].read for each in entries), table.read]
-        for place, table in enumerate((made.connections, made.neurons))
-    )
+    rows = [opened.rows(reader, run.identity) for run in kept]
+    connections = [*(its for its, _ in rows), KeptRowReader(made.connections.read)]
+    neurons = [*(its for _, its in rows), KeptRowReader(made.neurons.read)]
     return RunSize(count_added_neurons([less.neurons], neurons), count_added([less.connections], connections))
 
 
 def outcome_of(made: Difference) -> tuple[dict[int, int], dict[int, RunSize], list[int], list[int]]:
     """Return what the driver needs to know of differences: kept, lost, and the regions of the others (a task)."""
-    return made.kept, made.lost, list(made.table.runs), list(made.rest)
+    return made.kept, made.lost, list(made.runs), list(made.rest)
 
 
 def table_of(made: Difference) -> RunTable:
     """Return the differences of the latest runs (a task)."""
-    return made.table
+    return RunTable({**made.runs})
 
 
 def rest_of(made: Difference, region: int) -> PackedRegionRun:

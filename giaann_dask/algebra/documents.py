@@ -22,15 +22,16 @@ from distributed import Client, Future
 from giaann_dask.cluster import results, task_key
 from giaann_dask.cluster.submitting import Submitted
 from giaann_dask.encoding.sources import SourceOptions, is_rereadable, read_units, reading_of
-from giaann_dask.encoding.stream import EncodingStream, StreamOptions
+from giaann_dask.encoding.stream import BlockHere, EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError
-from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.placement import Placement, Split
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.text.inputs import Files, require_rereadable
 from giaann_dask.text.ledger import LedgerEntry
 from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training import tasks
 from giaann_dask.training.region_tasks import RegionTasks
 
@@ -189,15 +190,30 @@ class DocumentCounts:
         """Return the counts of documents that were trained apart."""
         return cls(manifest=network.manifest(), ledger=network.ledger(), network=network)
 
+    @classmethod
+    def of_block(cls, block: BlockHere, specification: Specification) -> DocumentCounts:
+        """Return the counts of documents that were encoded in this process."""
+        manifest = replace(
+            Manifest.new(specification), by_status=block.statistics.by_status, tokens=block.statistics.trained_tokens
+        )
+        return cls(manifest=manifest, ledger=[update.entry for update in block.ledger])
+
+    def increments_of(self, blocks: Sequence[EncodedBlock], placement: Placement) -> dict[int, tasks.Increment]:
+        """Return the increments by region of the documents, encoded in the numbers of the network that holds them."""
+        return tasks.count_batch(blocks, *self._rules(placement))
+
+    def _rules(self, placement: Placement) -> tuple[Placement, Specification, tuple[Split, ...]]:
+        """Return the arguments of the task that counts besides the blocks; of postings nothing is subtracted."""
+        specification = replace(self.manifest.specification, trace=False)
+        return replace(placement, splits=()), specification, placement.splits
+
     def submit_increments(self, regions: RegionTasks) -> Submitted:
         """Submit the task that counts the documents of `blocks`; its result is their increments by region."""
         assert self.placement is not None, "documents without a network of their own"
-        # Of postings nothing is subtracted.
-        rules: Specification = replace(self.manifest.specification, trace=False)
-        columns, splits = replace(self.placement, splits=()), self.placement.splits
-        key = task_key("count_batch", [block.key for block in self.blocks], columns, rules, splits)
-        arguments = ([*self.blocks], columns, rules, splits)
-        return regions.submitter.pass_on(key, tasks.count_batch, *arguments, **regions.roles.computing())
+        rules = self._rules(self.placement)
+        key = task_key("count_batch", [block.key for block in self.blocks], *rules)
+        where = regions.roles.computing()
+        return regions.submitter.pass_on(key, tasks.count_batch, [*self.blocks], *rules, **where)
 
 
 def are_few(documents: Documents) -> bool:

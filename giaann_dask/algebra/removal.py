@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client
 
-from giaann_dask.algebra.differences import subtract_counts
+from giaann_dask.algebra.differences import subtract_counts, subtract_from_latest
 from giaann_dask.algebra.documents import (
     DocumentCounts,
     are_few,
@@ -35,6 +35,7 @@ from giaann_dask.algebra.parts import add_parts, divide_parts
 from giaann_dask.cluster import attempt, results
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import RAW, SourceOptions
+from giaann_dask.encoding.stream import encode_here
 from giaann_dask.errors import OptionError, StoreDamagedError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers, word_key
@@ -52,12 +53,14 @@ from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.origins import Origins
 from giaann_dask.store.places import scratch_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.training.committing import CommitContents, commit_regions, open_regions
+from giaann_dask.training.committing import CommitContents, commit_regions, known_counts, open_regions
 from giaann_dask.training.regions import Regions
+from giaann_dask.training.small_changes import RegionChange, SmallChanges, small_parts
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.tasks import takes_runs
 from giaann_dask.training.trainer import Trainer
@@ -362,26 +365,78 @@ def _remove(
     else:
         before, parts = reader, find_parts(reader, ledger)
         commit = _subtract(client, store, reader, removed, parts, renumber=renumber)
-    after, gone, tokenizer = store.open(commit), removed.manifest, reader.tokenizer()
+    digest_removed = "" if removed.network is None else digest_of(removed.network)
+    return _report(before, store.open(commit), removed, named.sources, digest_removed)
+
+
+def _report(
+    before: CommitReader, after: CommitReader, removed: DocumentCounts, sources: SourceOptions, digest_removed: str = ""
+) -> RemovalReport:
+    """Return the certificate of a removal, given the commits before and after."""
+    gone, tokenizer = removed.manifest, before.tokenizer()
     return RemovalReport(
-        network=str(store.path),
+        network=str(before.path),
         commit_before=before.commit,
-        commit=commit,
+        commit=after.commit,
         specification={**gone.specification.without_regions(), "profile": gone.specification.profile},
-        ever_pos=reader.ever_pos().identity(),
+        ever_pos=sources.ever_pos.identity(),
         tokenizer="" if tokenizer is None else tokenizer.identity(),
-        tagger="" if named.sources.tagger == RAW else named.sources.tagger,
-        parts=tuple(sorted(entry.identity.hex() for entry in ledger)),
+        tagger="" if sources.tagger == RAW else sources.tagger,
+        parts=tuple(sorted(entry.identity.hex() for entry in removed.ledger)),
         sequences=gone.sequences,
         trained=gone.trained,
         tokens=gone.tokens,
         connections_before=before.manifest().connections,
         connections=after.manifest().connections,
         purged_commits=0,
-        digest_removed="" if removed.network is None else digest_of(removed.network),
+        digest_removed=digest_removed,
         digest="",
-        elsewhere=_read_from(before, {entry.identity for entry in ledger}),
+        elsewhere=_read_from(before, {entry.identity for entry in removed.ledger}),
     )
+
+
+def forget_few(changes: SmallChanges, inputs: Sequence[Source], sources: SourceOptions) -> RemovalReport | None:
+    """Subtract a small text from a network of columns that is kept open, without a cluster; hold the lock meanwhile.
+
+    Parameters
+    ----------
+    changes : SmallChanges
+        The network.
+    inputs, sources
+        See `forget_documents`.
+
+    Returns
+    -------
+    RemovalReport or None
+        The certificate without digests; None where `forget_documents` has to subtract it: a long text, one that the
+        network does not hold, or one that its latest runs do not hold.
+    """
+    opened, group = changes.opened(), small_parts(inputs, sources)
+    reader, contents = opened.reader, opened.contents
+    held = {entry.identity for entry in contents.ledger.entries}
+    if group is None or not opened.is_counted or not held.issuperset(unit.identity for unit in group.units):
+        return None
+    if not sources.specification.traits.columns:
+        # What other names occur, all runs say.
+        return None
+    reader.manifest().require_sum(reader.path)
+    block = encode_here(group, contents.vocabulary.copy(), sources)
+    removed = DocumentCounts.of_block(block, sources.specification)
+    parts, origins, sequences = find_parts(reader, removed.ledger), contents.origins, None
+    if origins is not None:
+        origins, sequences = origins.without(sorted(parts))
+    increments = removed.increments_of([block.encoded], opened.placement)
+    made = subtract_from_latest(reader, changes.runs, sequences, increments)
+    if made.rest:
+        return None
+    known = known_counts(reader.manifest())
+    after = {
+        region: RegionChange(kept, made.runs.get(region), known[region][1].without(made.lost[region]))
+        for region, kept in made.kept.items()
+    }
+    left = _contents_without(contents, removed, contents.vocabulary.copy(), parts, origins)
+    commit = changes.commit(replace(opened, contents=left), after)
+    return None if commit is None else _report(reader, commit, removed, sources)
 
 
 def _read_from(reader: CommitReader, identities: Collection[bytes]) -> tuple[str, ...]:
@@ -509,11 +564,23 @@ def _subtract(
         vocabulary = _select(vocabulary, *keeps)
     if renumber:
         regions = _summed(regions, reader.placement(), close_gaps(*keeps) if numbered else None)
-    less = Manifest.new(manifest.specification) if removed is None else removed.manifest
-    entries = [entry for part, entry in enumerate(reader.ledger()) if part not in parts]
-    counts = counts_without(manifest, less, vocabulary)
-    contents = CommitContents(counts, vocabulary, Ledger(entries), rewritten=True, origins=origins)
+    before = CommitContents(manifest, vocabulary, Ledger(reader.ledger()))
+    contents = _contents_without(before, removed, vocabulary, parts, origins)
     return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
+
+
+def _contents_without(
+    before: CommitContents,
+    removed: DocumentCounts | None,
+    vocabulary: Vocabulary,
+    parts: Collection[int],
+    origins: Origins | None,
+) -> CommitContents:
+    """Return the contents of a commit without documents, given the dictionaries and the origins that are left."""
+    less = Manifest.new(before.manifest.specification) if removed is None else removed.manifest
+    entries = [entry for part, entry in enumerate(before.ledger.entries) if part not in parts]
+    counts = counts_without(before.manifest, less, vocabulary)
+    return CommitContents(counts, vocabulary, Ledger(entries), rewritten=True, origins=origins)
 
 
 def _summed(regions: Regions, placement: Placement, renaming: Renaming | None) -> Regions:

@@ -116,6 +116,10 @@ class RunSize:
         """Whether nothing was added; in profile ``contexts`` neurons have no strengths of their own."""
         return not self.neurons and not self.connections and not self.index_bytes
 
+    def without(self, lost: RunSize) -> RunSize:
+        """Return the numbers that are left without some neurons and connections."""
+        return RunSize(self.neurons - lost.neurons, self.connections - lost.connections)
+
     @property
     def decoded_bytes(self) -> int:
         """Estimated bytes of the decoded form, which compaction needs."""

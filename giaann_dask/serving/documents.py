@@ -28,7 +28,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from giaann_dask.algebra.documents import identities_of
-from giaann_dask.algebra.removal import digest_of_documents, forget_documents, purge_network
+from giaann_dask.algebra.removal import digest_of_documents, forget_documents, forget_few, purge_network
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import as_sources, sources_of
 from giaann_dask.api.training import train
@@ -347,7 +347,7 @@ class DocumentWriter:
         try:
             inputs: list[Source] = [source for each in documents for source in as_sources([texts[each.id]])]
             with self._clients.use() as client:
-                reader = self._add_few(client, inputs)
+                reader = self._change_here(client, lambda: self._changes.add(inputs, self._options(inputs)))
                 if reader is None:
                     train(inputs, self._path, client=client, progress=False)
         except BaseException:
@@ -358,13 +358,14 @@ class DocumentWriter:
         self._renew(reader or self._head())
         self._changed = time.monotonic()
 
-    def _add_few(self, client: Client, inputs: Sequence[Source]) -> CommitReader | None:
-        """Add a small text without the cluster, unless its workers keep the network; return the commit."""
+    def _change_here(self, client: Client, change: Callable[[], Answer | None]) -> Answer | None:
+        """Return what a small change made without the cluster, None where it cannot be; see `SmallChanges`."""
         with self._changes.store.lock():
             if is_published(client, str(self._path)):
+                # Its workers keep the network for others, too.
                 return None
             try:
-                return self._changes.add(inputs, self._options(inputs))
+                return change()
             except (StoreDamagedError, StoreMissingError):
                 # What was opened earlier may have been removed since.
                 self._changes.forget()
@@ -406,7 +407,8 @@ class DocumentWriter:
         inputs, options = self._sources(text)
         try:
             with self._clients.use() as client:
-                report = forget_documents(client, store, inputs, options, digest=False)
+                report = self._change_here(client, lambda: forget_few(self._changes, inputs, options))
+                report = report or forget_documents(client, store, inputs, options, digest=False)
         except BaseException:
             if self._held().issuperset(document.parts):
                 self.table.put([document], "stored")

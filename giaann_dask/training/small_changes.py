@@ -173,8 +173,9 @@ class SmallChanges:
             The commit with it; None where training has to add it, or says why it cannot.
         """
         before = self.opened()
-        group = _new_parts(before, inputs, sources)
-        if group is None or not before.is_counted:
+        group = small_parts(inputs, sources)
+        held = {entry.identity for entry in before.contents.ledger.entries}
+        if group is None or not before.is_counted or held.intersection(unit.identity for unit in group.units):
             return None
         # Dictionaries, ledger and origins grow from here on.
         self._opened = None
@@ -248,15 +249,14 @@ class SmallChanges:
         return reader
 
 
-def _new_parts(before: OpenedCommit, inputs: Sequence[Source], sources: SourceOptions) -> UnitGroup | None:
-    """Return the parts of a small text; None of another text, or where the network holds some of it."""
+def small_parts(inputs: Sequence[Source], sources: SourceOptions) -> UnitGroup | None:
+    """Return the parts of a small text, as if none of them had been counted; None of another one."""
     require_rereadable(inputs, "a small change")
-    held = {entry.identity for entry in before.contents.ledger.entries}
     units: list[Unit] = []
     characters = 0
     for unit in read_units(inputs, sources):
         characters += unit.weight
-        if characters > _CHARACTERS or not isinstance(unit.content, Part) or unit.identity in held:
+        if characters > _CHARACTERS or not isinstance(unit.content, Part):
             return None
         units.append(unit)
     return UnitGroup(units, [0] * len(units), [None] * len(units), characters) if units else None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.village import write_village
 
 import giaann_dask as gd
+from giaann_dask.algebra.removal import RemovalReport, forget_few
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import as_sources, commit_sources
 from giaann_dask.store.network_store import NetworkStore
@@ -28,6 +30,12 @@ def add(changes: SmallChanges, text: str) -> bool:
         return changes.add(inputs, commit_sources(reader, TextOptions().fitting(inputs))) is not None
 
 
+def forget(changes: SmallChanges, text: str) -> RemovalReport | None:
+    inputs = as_sources([text])
+    with changes.store.lock():
+        return forget_few(changes, inputs, commit_sources(changes.opened().reader, TextOptions().fitting(inputs)))
+
+
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: str(kind["profile"]))
 def test_small_texts_make_the_commits_of_training(tmp_path: Path, kind: dict[str, object]) -> None:
     texts = [write_village(tmp_path / f"{number}.txt", 6, number).read_text() for number in range(7)]
@@ -45,9 +53,32 @@ def test_small_texts_make_the_commits_of_training(tmp_path: Path, kind: dict[str
         for name in ("neurons", "connections", "exact", "by_status", "tokens", "last_trained", "rounds"):
             assert getattr(found.manifest, name) == getattr(expected.manifest, name), name
         assert len(found.manifest.runs) <= 4 * len(found.manifest.runs_by_region()), "runs are added up"
-        assert (
-            gd.forget(found, [texts[2]], client=client).digest == gd.forget(expected, [texts[2]], client=client).digest
-        )
+        digests = [gd.forget(each, [texts[2]], client=client).digest for each in (found, expected)]
+        assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("kind", _KINDS[:2], ids=lambda kind: str(kind["profile"]))
+def test_small_texts_are_subtracted_as_others_are(tmp_path: Path, kind: dict[str, object]) -> None:
+    texts = [write_village(tmp_path / f"{number}.txt", 6, number).read_text() for number in range(6)]
+    with gd.connect(workers=0) as client:
+        gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "here", client=client, **kind)
+        changes = SmallChanges(tmp_path / "here")
+        before = gd.open(tmp_path / "here")
+        assert all(add(changes, text) for text in texts)
+        shutil.copytree(tmp_path / "here", tmp_path / "there")
+        expected = gd.forget(tmp_path / "there", [texts[2]], client=client)
+        found = forget(changes, texts[2])
+        assert found is not None
+        same = replace(expected, network=found.network, commit=found.commit, digest="", digest_removed="")
+        assert found == same
+        assert gd.open(tmp_path / "here").digest() == expected.digest
+        assert forget(changes, texts[2]) is None, "it is not held any more"
+        for text in (texts[0], *texts[3:], texts[1]):
+            assert forget(changes, text) is not None
+        after = gd.open(tmp_path / "here")
+        assert after.digest() == before.digest()
+        assert after.manifest.neurons == before.manifest.neurons
+        assert after.manifest.connections == before.manifest.connections
 
 
 def test_what_is_held_and_what_is_long_is_left_to_training(tmp_path: Path) -> None:
