@@ -135,7 +135,12 @@ def test_the_first_block_of_the_readme_prints_what_the_next_one_shows(run: Run) 
     blocks = fenced(README)
     (source,) = [block for language, block in blocks if language == "python"]
     shown = next(block for language, block in blocks if language == "text")
-    assert run("-c", source).strip() == shown
+    # Where Dask has given the tasks of a region to several workers, as one was busy, none has all of it.
+    printed, expected = (
+        re.sub(r"(in memory of +)(no worker|[12] workers?)\b", r"\1", each)
+        for each in (run("-c", source).strip(), shown)
+    )
+    assert printed == expected != shown
 
 
 def test_a_job(run: Run, tmp_path: Path) -> None:

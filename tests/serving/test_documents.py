@@ -228,9 +228,9 @@ def test_a_prompt_that_waited_names_the_commit_that_continues_it(network: Path, 
     reader = store.open(store.head())
 
     async def ask(models: Models, later: ModelSource) -> list[str]:
-        queue = RequestQueue(QueueOptions(slots=1))
+        queue = RequestQueue(QueueOptions(slots=1, wait_s=200))
         model = await models.acquire("net", 1.0)
-        asked = [("the captain", CompletionOptions(tokens=tokens)) for tokens in (300, 1)]
+        asked = [("the captain", CompletionOptions(tokens=tokens)) for tokens in (9, 1)]
         first, second = (queue.enter(model, [each]) for each in asked)
         models.renew(later)
         before = [first.commit, second.commit]
