@@ -18,6 +18,7 @@ from giaann_dask.api.training import train
 from giaann_dask.cluster import results
 from giaann_dask.cluster.memory_budget import PROCESS_BYTES
 from giaann_dask.cluster.waiting import ask_workers
+from giaann_dask.data import sample_text
 from giaann_dask.encoding.sources import estimate_characters
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import OptionError, StoreUnsharedError, require_option
@@ -28,6 +29,7 @@ from giaann_dask.planning.calibration import (
     describe_cluster,
     forget_peak,
     keep_rates,
+    measure_blocks,
     peak_bytes,
     with_rates,
 )
@@ -39,6 +41,7 @@ from giaann_dask.planning.search import PlanTarget, TrainingPlan, search
 from giaann_dask.planning.simulation import SimulationOptions
 from giaann_dask.planning.workloads import SequenceSample
 from giaann_dask.spec import Specification
+from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock
@@ -55,9 +58,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 SAMPLE = 10_000
-# Sequences of the trainings of a calibration: one that loads what all need, some that are little more than a commit,
-# which tell what that takes and the memory of workers with next to no data, and one whose stages are measured.
-_TRAINED = (500, 50, 50, 50, 8000)
+# Sequences of the trainings of a calibration: one loads what all need, one tells what workers take with next to no data
+# beside blocks of text, and one has its stages measured. Between, a text of a few sentences is trained so many times,
+# which is little more than a start and a commit.
+_TRAINED, _SMALL_TIMES = (500, 50, 8000), 3
 # Numbers of workers, and rounds, of a simulation.
 SIZES = (10, 30, 100, 300, 1000, 3000, 10_000)
 _ROUNDS = 8
@@ -85,6 +89,11 @@ class TextSample(NamedTuple):
     characters: int
     whole: bool
     driver_per_s: float
+
+    @property
+    def trained(self) -> int:
+        """Sequences that are trained."""
+        return sum(int((block.status == CANDIDATE).sum()) for block in self.blocks)
 
 
 @names_keywords
@@ -280,20 +289,20 @@ def _calibrate(
 def _measure_training(
     client: Client, folder: Path, inputs: Sequence[Source], sample: TextSample, text: TextOptions
 ) -> dict[str, float]:
-    """Return rates of a training, how long a commit of next to nothing takes, and the memory of workers for it."""
+    """Return rates of a training, how long one of next to nothing and its commit take, and the memory of workers."""
     last: dict[int, Committed] = {}
     reports: list[TrainingReport] = []
-    peaks: list[int] = []
 
     def observe(event: Event) -> None:
         if isinstance(event, Committed):
             last[len(reports)] = event
 
-    for number, sequences in enumerate(_TRAINED):
+    def measure(texts: Inputs, sequences: int | None) -> int:
+        """Train, and return the most memory that a worker took meanwhile."""
         ask_workers(client, forget_peak)
         network = train(
-            inputs,
-            folder / str(number),
+            texts,
+            folder / str(len(reports)),
             client=client,
             specification=sample.specification,
             text=text,
@@ -303,19 +312,30 @@ def _measure_training(
         )
         reports.append(network.training_report)
         found = ask_workers(client, peak_bytes).values()
-        peaks.append(max((each for each in found if isinstance(each, int)), default=0))
+        return max((each for each in found if isinstance(each, int)), default=0)
+
+    loading, few, many = _TRAINED
+    measure(inputs, loading)
+    for _ in range(_SMALL_TIMES):
+        measure(sample_text(), None)
+    process_bytes = measure(inputs, few)
+    measure(inputs, many)
     report, commit = reports[-1], last[len(reports) - 1]
     spent = {name: stage.seconds for name, stage in report.stages.items()}
     packing = spent.get("pack", 0.0) + spent.get("compact", 0.0)
     writing = spent.get("commit", 0.0)
-    small = range(1, len(reports) - 1)
+    small = range(1, 1 + _SMALL_TIMES)
     commit_s = median(last[number].seconds for number in small)
     rates = {
-        "text_per_s": report.trained / max(spent.get("tag", 0.0) + spent.get("encode", 0.0), 1e-3),
-        "process_bytes": max(peaks[1:-1]) or PROCESS_BYTES,
+        "process_bytes": process_bytes or PROCESS_BYTES,
         "start_s": max(median(reports[number].seconds - last[number].seconds for number in small), 0.01),
         "commit_s": max(commit_s - reports[1].regions * Rates().commit_region_s, 0.01),
     }
+    # More blocks are encoded than a limit of sequences needs.
+    block_s = measure_blocks(client)
+    if block_s:
+        sequences = TrainingOptions().block_characters * sample.trained / sample.characters
+        rates["text_per_s"] = sequences / block_s
     if packing and writing:
         rates["packed_bytes_per_s"] = report.increment_bytes / packing
         rates["written_bytes_per_s"] = commit.nbytes / writing

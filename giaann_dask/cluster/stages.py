@@ -6,7 +6,7 @@ A stage is all tasks whose keys have the same prefix. The scheduler adds up thei
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ class StageClock:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._before = _ask(client)
+        self._before = _ask(client, stage_seconds)
 
     def times(self) -> dict[str, StageTime]:
         """Return the times of the stages that have had tasks; none where the scheduler refuses to run code."""
-        now = _ask(self._client)
+        now = _ask(self._client, stage_seconds)
         spent = {name: now.get(name, 0.0) - self._before.get(name, 0.0) for name in STAGES}
         return {
             name: StageTime(round(seconds, 3), "device" if name in DEVICE_STAGES else "processor")
@@ -100,9 +100,14 @@ def time_rows(times: Mapping[str, StageTime], places: Sequence[Place] = PLACES) 
     return [(names[place], line) for place, line in found.items() if line]
 
 
-def _ask(client: Client) -> dict[str, float]:
+def task_averages(client: Client) -> dict[str, float]:
+    """Return about how long the last tasks of each stage have taken; none where the scheduler refuses to run code."""
+    return _ask(client, average_seconds)
+
+
+def _ask(client: Client, asked: Callable[..., dict[str, float]]) -> dict[str, float]:
     try:
-        seconds: dict[str, float] = client.sync(client._run_on_scheduler, stage_seconds, callback_timeout=_PATIENCE_S)
+        seconds: dict[str, float] = client.sync(client._run_on_scheduler, asked, callback_timeout=_PATIENCE_S)
     except Exception as error:
         # Whether the cluster is lost is found out by those who need it.
         _LOG.info("the scheduler does not say how long stages have taken: %s", error)
@@ -114,3 +119,10 @@ def stage_seconds(dask_scheduler: Scheduler | None = None) -> dict[str, float]:
     """Return the seconds of all tasks of each stage so far, in the process of a scheduler."""
     prefixes: Mapping[str, Any] = {} if dask_scheduler is None else dask_scheduler.task_prefixes
     return {name: prefixes[name].all_durations.get("compute", 0.0) for name in STAGES if name in prefixes}
+
+
+def average_seconds(dask_scheduler: Scheduler | None = None) -> dict[str, float]:
+    """Return the average seconds of the last tasks of each stage, in the process of a scheduler."""
+    prefixes: Mapping[str, Any] = {} if dask_scheduler is None else dask_scheduler.task_prefixes
+    found = {name: prefixes[name].duration_average for name in STAGES if name in prefixes}
+    return {name: seconds for name, seconds in found.items() if seconds > 0}

@@ -23,6 +23,7 @@ import numpy as np
 from giaann_dask.cluster import query_scheduler, result, roles_of, task_key, wait_all
 from giaann_dask.cluster.devices import describe_machine, read_measured, write_measured
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
+from giaann_dask.cluster.stages import task_averages
 from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.encoding.stream import first_sequences
 from giaann_dask.errors import GiaannError
@@ -176,6 +177,12 @@ def peak_bytes() -> int:
         found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
         return int(found[1]) << 10 if found else 0
     return 0
+
+
+def measure_blocks(client: Client) -> float:
+    """Return about how long the last blocks of text took to be tagged and encoded; 0 where that is not told."""
+    found = task_averages(client)
+    return found["tag"] + found.get("encode", 0.0) if "tag" in found else 0.0
 
 
 def make_message(nbytes: int, _turn: float) -> bytes:

@@ -299,7 +299,8 @@ class Costs:
         # A failure repeats half an interval on average. Commits are made while training goes on, and what the last one
         # packs and writes is part of the work of the stages, but for the first blocks.
         ending_s = self._fixed_commit_s(regions) + self._packing_s(first, nbytes, regions) + counting_s
-        seconds = self.hardware.rates.start_s + training_s * (1 + interval / (2 * failures_s)) + ending_s
+        starting_s = self.hardware.rates.start_s + self._first_block_s(first)
+        seconds = starting_s + training_s * (1 + interval / (2 * failures_s)) + ending_s
         others = [limit.rate for limit in limits if limit.name not in ("compute workers", "workers")]
         counting = sum(stages[name] for name in ("text", "count", "send", "tasks"))
         cores = self.hardware.compute_cores / self.hardware.compute_workers
@@ -330,6 +331,12 @@ class Costs:
         blocks = sum(kind.processors for kind in self.hardware.computing())
         sequence = self.growth.characters / self.growth.trained
         return blocks * TrainingOptions().block_characters / sequence
+
+    def _first_block_s(self, first: float) -> float:
+        """Return the seconds in which a core encodes the first block of text, and counts it."""
+        block = min(first, self._first_sequences() / sum(kind.processors for kind in self.hardware.computing()))
+        stages = self._stages(max(block, 1.0), 0.0, 1.0, 0.0)
+        return block * (stages["text"] + stages["count"])
 
     def _regions(self, configuration: TrainingConfiguration) -> int:
         """Return how many regions there are at the end: none is larger than a worker can add up."""

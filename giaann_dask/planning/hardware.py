@@ -190,7 +190,7 @@ class Rates:
     task_s : float
         Seconds of a worker from one task without work to the next.
     start_s : float
-        Seconds of a training of one block of text, its commit excepted.
+        Seconds of a training of a few sentences, its commit excepted.
     commit_s : float
         Seconds of a commit without regions.
     commit_region_s : float
@@ -222,7 +222,7 @@ class Rates:
     written_bytes_per_s: float = 20e6
     tasks_per_s: float = 900.0
     task_s: float = 9e-3
-    start_s: float = 0.9
+    start_s: float = 0.2
     commit_s: float = 0.6
     commit_region_s: float = 0.01
     step_s: float = 3e-3

@@ -117,6 +117,18 @@ def test_small_batches_cost_tasks_and_an_exchange_between_workers_saves_them(gro
     assert by_workers.tasks < by_tasks.tasks / 2
 
 
+def test_a_small_training_takes_its_start_its_first_block_and_its_commit(growth: Growth) -> None:
+    hardware = _hardware(rates=Rates(start_s=7.0, commit_s=5.0))
+    found = [_costs(growth, hardware, number).estimate(DEFAULT) for number in (1, 100, 10_000, 1e6, 1e7)]
+    regions = found[0].regions * hardware.rates.commit_region_s
+    assert found[0].seconds == pytest.approx(7.0 + 5.0 + regions, rel=0.01)
+    seconds = [estimate.seconds for estimate in found]
+    assert seconds == sorted(seconds)
+    # What is trained while the first blocks are encoded is not counted again.
+    last, before = found[-1], found[-2]
+    assert last.seconds - before.seconds == pytest.approx(1e7 / last.rate - 1e6 / before.rate, rel=0.1)
+
+
 def test_failures_decide_when_to_commit() -> None:
     assert commit_interval(10, 1e6) == pytest.approx((2 * 10 * 1e6) ** 0.5, rel=0.01)
     assert commit_interval(10, 4) == 4
