@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -42,6 +42,7 @@ _SMALL_REGION = 1 << 22
 # Decoded bytes of a connection.
 _DECODED = 12
 _TOKEN_BYTES = 40
+_LINKS = "links of tier "
 # A larger share of a worker's memory than this is not opened by each of them (`giaann_dask.rows.regions`).
 _OPENED_SHARE = 1 / 4
 # Regions times workers from which regions are not assigned one by one.
@@ -281,7 +282,9 @@ class Costs:
         commit_s = self._commit_s(round_sequences * nbytes, round_sequences, regions)
         counting_s = self._counting_s(round_sequences)
         shares = _tier_shares(self.hardware.workers, self.hardware.hosts_per_rack)
-        tier_bytes: dict[Tier, float] = {tier: nbytes * shares[tier] for tier in TIERS}
+        # Blocks of text move as well, to the workers that count them.
+        moved = nbytes + self._block_bytes()
+        tier_bytes: dict[Tier, float] = {tier: moved * shares[tier] for tier in TIERS}
         tier_bytes |= {"rack": COMPRESSED * tier_bytes["rack"], "site": COMPRESSED * tier_bytes["site"]}
         busiest = self._busiest_worker(configuration, regions)
         limits = [
@@ -295,7 +298,7 @@ class Costs:
         failures_s = 3600 / sum(kind.count / kind.hours_between_failures for kind in self.hardware.workers)
         interval = commit_interval(commit_s, failures_s)
         first = min(self._first_sequences(), self.sequences)
-        training_s = (self.sequences - first) / rate
+        training_s = self._training_s(limits, first, min(round_sequences, self.sequences))
         # A failure repeats half an interval on average. Commits are made while training goes on, and what the last one
         # packs and writes is part of the work of the stages, but for the first blocks.
         ending_s = self._fixed_commit_s(regions) + self._packing_s(first, nbytes, regions) + counting_s
@@ -331,6 +334,21 @@ class Costs:
         blocks = sum(kind.processors for kind in self.hardware.computing())
         sequence = self.growth.characters / self.growth.trained
         return blocks * TrainingOptions().block_characters / sequence
+
+    def _block_bytes(self) -> float:
+        """Return the bytes of a sequence in a block of text."""
+        return _TOKEN_BYTES * self.growth.tokens / self.growth.trained
+
+    def _training_s(self, limits: Sequence[Limit], first: float, last: float) -> float:
+        """Return the seconds of rounds: without the work for the first blocks, which are trained while it starts.
+
+        Nothing is done while the increments of the last round are sent.
+        """
+        working = max((self.sequences - first) / limit.rate for limit in limits if limit.name.endswith("workers"))
+        others = [limit for limit in limits if not limit.name.endswith("workers")]
+        links = [limit.rate for limit in others if limit.name.startswith(_LINKS)]
+        sending = last / min(links) if links else 0.0
+        return max(working, max((self.sequences - last) / limit.rate for limit in others)) + sending
 
     def _first_block_s(self, first: float) -> float:
         """Return the seconds in which a core encodes the first block of text, and counts it."""
@@ -465,7 +483,7 @@ class Costs:
             "site": "larger batches, accumulation, workers in fewer racks, or a faster network",
         }
         return [
-            Limit(f"links of tier {tier}", self.hardware.links[tier].bandwidth / load, moved[tier])
+            Limit(f"{_LINKS}{tier}", self.hardware.links[tier].bandwidth / load, moved[tier])
             for tier, load in self._loads(tier_bytes, busiest).items()
             if load > 0
         ]
@@ -508,14 +526,14 @@ class Costs:
         self, configuration: TrainingConfiguration, sent: float, nbytes: float, busiest: float
     ) -> tuple[MemoryNeed, ...]:
         """Return the memory of the worker of each kind that needs most."""
-        rates, growth = self.hardware.rates, self.growth
+        rates = self.hardware.rates
         increment = sent * nbytes
         round_bytes = increment * self.hardware.compute_workers
         rounds = max(1.0, self.sequences / (sent * self.hardware.compute_workers))
         data = self.packed_bytes() * busiest
         waiting = min(_TOGETHER, rounds) * round_bytes * busiest
         in_flight = min(configuration.rounds_in_flight, rounds) * increment
-        batch = sent * growth.tokens / growth.trained * _TOKEN_BYTES
+        batch = sent * self._block_bytes()
         found = []
         for kind in self.hardware.workers:
             # Increments that wait were in flight before.

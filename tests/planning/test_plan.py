@@ -101,9 +101,20 @@ def test_more_bandwidth_moves_the_limit_and_the_workers_that_saturate_it(growth:
     )
     assert fast.rate == pytest.approx(4 * slow.rate)
     assert fast.compute_workers == pytest.approx(4 * slow.compute_workers)
-    # Half the workers store: nothing stays with the worker that has counted it.
+    # Half the workers store: nothing stays with the worker that has counted it. Blocks of 25 tokens move, too.
     moved = slow.tier_bytes["host"] + (slow.tier_bytes["rack"] + slow.tier_bytes["site"]) / COMPRESSED
-    assert moved == pytest.approx(growth.increment_bytes("corpus", 8192) / 8192)
+    assert moved == pytest.approx(growth.increment_bytes("corpus", 8192) / 8192 + 25 * 40)
+
+
+def test_the_last_round_is_sent_when_nothing_else_is_done(growth: Growth) -> None:
+    links = {"rack": Link(bandwidth=1e5)}
+    costs = _costs(growth, with_roles(_hardware(links=links), 0.5), sequences=1000)
+    found, fast = (
+        costs.estimate(DEFAULT),
+        _costs(growth, with_roles(_hardware(), 0.5), sequences=1000).estimate(DEFAULT),
+    )
+    (limit,) = (limit for limit in found.limits if limit.name == "links of tier rack")
+    assert found.seconds - fast.seconds == pytest.approx(1000 / limit.rate, rel=0.05)
 
 
 def test_small_batches_cost_tasks_and_an_exchange_between_workers_saves_them(growth: Growth) -> None:
