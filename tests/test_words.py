@@ -54,3 +54,12 @@ def test_first_lines_of_docstrings_use_plain_terms() -> None:
 
 def test_names_use_plain_terms() -> None:
     assert sorted({(place, name) for place, name in names() if BANNED.search(name)}) == []
+
+
+def test_each_name_of_a_class_has_one_meaning() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.lstrip("_"), []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

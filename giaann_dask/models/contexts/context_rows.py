@@ -53,7 +53,7 @@ class Rows(NamedTuple):
         return np.repeat(np.arange(len(self.keys)), np.diff(self.pointer))
 
 
-class _Part(NamedTuple):
+class _RowsOfPart(NamedTuple):
     """Rows of one kind of one run, with places of words in the collector's keys."""
 
     keys: Integers
@@ -76,7 +76,7 @@ class RowCollector:
         self._slots = np.full(2 << max(4, len(self.word_keys).bit_length()), -1, np.int32)
         fill: Any = _fill_slots
         fill(self.word_keys, self._slots)
-        self._parts: list[list[_Part]] = [[] for _ in range(EXTENDS)]
+        self._parts: list[list[_RowsOfPart]] = [[] for _ in range(EXTENDS)]
         self._extending: list[tuple[Integers, Integers]] = []
 
     def add(self, run: Run) -> None:
@@ -106,7 +106,7 @@ class RowCollector:
                 self._extending.append((keys[of_rows], shorter))
                 continue
             of_entries = slice(int(entry_ends[kind] - entries[kind]), int(entry_ends[kind]))
-            self._parts[kind].append(_Part(keys[of_rows], lengths[of_rows], word[of_entries], counts[of_entries]))
+            self._parts[kind].append(_RowsOfPart(keys[of_rows], lengths[of_rows], word[of_entries], counts[of_entries]))
 
     def take(self, kind: int, number_of: Numbers) -> Rows:
         """Return the rows of a kind of context, and forget them.

@@ -252,7 +252,7 @@ def _to_run(source: Integers, target: Integers, count: Integers) -> Run:
     return Run(source[begin[rows[:-1]]], rows, target[begin], narrow_strength(np.add.reduceat(count[order], begin)))
 
 
-class _Context(NamedTuple):
+class _StoredContext(NamedTuple):
     """Targets of a context, ascending, with their counts, and after how many longer contexts each was counted."""
 
     target: Integers
@@ -330,13 +330,13 @@ class StoredTables:
                 with self._locks[region]:
                     rows.release()
 
-    def _read(self, stream: TokenStream, begin: int, end: int) -> dict[int, dict[int, _Context]]:
+    def _read(self, stream: TokenStream, begin: int, end: int) -> dict[int, dict[int, _StoredContext]]:
         """Return the contexts before the tokens of a span of a stream, by kind and by key in order."""
         contexts = []
         for kind in sorted(self._kinds):
             sources = context_sources(stream, kind, begin, end)
             contexts += [(kind, key) for key in np.unique(sources[sources != NONE]).tolist()]
-        found: dict[int, dict[int, _Context]] = {kind: {} for kind in self._kinds}
+        found: dict[int, dict[int, _StoredContext]] = {kind: {} for kind in self._kinds}
         self._counts.prefetch(dict.fromkeys(key for _, key in contexts))
         with ThreadPoolExecutor(_THREADS) as pool:
             for (kind, key), context in zip(contexts, pool.map(self._context, contexts), strict=True):
@@ -344,13 +344,13 @@ class StoredTables:
                     found[kind][key] = context
         return found
 
-    def _context(self, context: tuple[int, int]) -> _Context:
+    def _context(self, context: tuple[int, int]) -> _StoredContext:
         kind, key = context
         target, count = self._row(key, kind)
         continued = bool(len(target)) and kind < CHAIN
-        return _Context(target, count, self._continuations(key, target, count) if continued else count)
+        return _StoredContext(target, count, self._continuations(key, target, count) if continued else count)
 
-    def _rows(self, contexts: Mapping[int, _Context]) -> tuple[Rows, Integers]:
+    def _rows(self, contexts: Mapping[int, _StoredContext]) -> tuple[Rows, Integers]:
         """Return the rows of some contexts of a kind by key, and the continuations of their entries."""
         none = np.zeros(0, np.int64)
         keys, lengths = [], []
