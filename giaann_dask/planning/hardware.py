@@ -1,8 +1,8 @@
 """Describe hardware: kinds of workers, links between them in tiers, and measured rates of this software.
 
 A description is read from and written to TOML. The built-in rates were measured by `giaann-dask plan --calibrate` on
-two cores of a server that did other work, too (2026, two workers of one thread); the time of a request for rows is an
-assumption.
+two cores of a server that did other work, too (2026, two workers of one thread); those of prompts are the tokens of a
+network of eight novels, in a process and with its rows on two workers (docs/reference/measurements.md).
 """
 
 from __future__ import annotations
@@ -225,8 +225,8 @@ class Rates:
     start_s: float = 0.2
     commit_s: float = 0.6
     commit_region_s: float = 0.01
-    step_s: float = 3e-3
-    row_s: float = 1e-3
+    step_s: float = 1.5e-4
+    row_s: float = 3e-3
     process_bytes: int = 300 << 20
     measured: str = "built in"
 
