@@ -16,6 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 from starlette.testclient import TestClient
+from support.examples import scaled
 from support.processes import Process, until
 from support.serving_engines import Collected
 from support.village import write_village
@@ -121,11 +122,12 @@ def test_a_document_is_learned_traced_and_forgotten(network: Path, clients: Shar
 def test_any_additions_and_removals_equal_one_training_on_what_is_left(
     network: Path, trained: Path, clients: SharedClient, tmp_path: Path
 ) -> None:
-    draws = Random(5)
-    texts = {f"d{number}": write_village(tmp_path / f"{number}.txt", 4, number).read_text() for number in range(25)}
+    draws, changes = Random(5), scaled(10)
+    numbers = range(2 * changes + 5)
+    texts = {f"d{number}": write_village(tmp_path / f"{number}.txt", 4, number).read_text() for number in numbers}
     left: set[str] = set()
     with serving(network, clients) as (http, _):
-        for change in range(10):
+        for change in range(changes):
             new = sorted(draws.sample(sorted(texts.keys() - left), 2))
             lines = "\n".join(json.dumps({"id": name, "text": texts[name]}) for name in new)
             headers = {**WRITE, "Content-Type": "application/x-ndjson"}
@@ -142,8 +144,9 @@ def test_any_additions_and_removals_equal_one_training_on_what_is_left(
                 assert removed["commit_before"] in http.get(f"{PATH}/{gone}/certificate").json()["purged"]
                 assert len(gd.open(network).commits()) == 1
         assert [each["id"] for each in http.get(PATH).json()["data"]] == sorted(left)
-        assert len(left) == 10
-        assert [http.get(f"{PATH}?limit={most}").json()["has_more"] for most in (9, 10)] == [True, False]
+        assert len(left) == changes
+        limits = (changes - 1, changes)
+        assert [http.get(f"{PATH}?limit={most}").json()["has_more"] for most in limits] == [True, False]
     shutil.copytree(trained / "net", tmp_path / "apart")
     with clients.use() as client:
         apart = gd.train([texts[name] for name in sorted(left)], tmp_path / "apart", client=client)
