@@ -105,7 +105,7 @@ class SimulatedTraining:
     sequences : int
         Sequences of all rounds, each integrated once.
     rounds_s, seconds : float
-        Until the last round was integrated, and until the last commit.
+        From the start of the first round until the last one was integrated, and of the training until the last commit.
     used : mapping of str to float
         Share of the time of rounds in which cores, scheduler, driver and the busiest link of each tier were used.
     tier_bytes : mapping of str to float
@@ -251,6 +251,8 @@ class _Simulation:
     def _drive(self) -> Generator[Event, Any, None]:
         """Submit the rounds, as many at a time as memory allows, and commit."""
         env, options = self._env, self._options
+        yield env.timeout(self._rates.start_s)
+        began = env.now
         width = self._judged.width
         composed = self._workload.compose(self._configuration, self._placed, width, options.rounds, options.seed)
         committed = env.now
@@ -267,7 +269,7 @@ class _Simulation:
                 env.process(self._commit())
         while self._in_flight:
             yield self._wait()
-        self._rounds_s = env.now
+        self._rounds_s = env.now - began
         self._busy_workers, self._busy_scheduler = self._pool.busy.copy(), self._scheduler.busy
         while self._unfinished:
             yield self._wait()
