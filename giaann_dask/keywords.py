@@ -154,7 +154,8 @@ def _public_kinds(name: str, kind: type[Any]) -> Iterator[tuple[str, type[Any]]]
     if name in dir(public):
         yield name, kind
         return
-    for each in dir(public):
+    # Options that are derived from others are in modules of options: no other module is imported for a keyword.
+    for each in (name for name, home in vars(public)["_MODULES"].items() if home.endswith("options")):
         derived = getattr(public, each)
         if isinstance(derived, type) and issubclass(derived, kind):
             yield each, derived

@@ -29,6 +29,9 @@ R = TypeVar("R")
 _COMPILING = "giaann-dask: compiling for this installation, which takes about a minute, once (giaann-dask compile)\n"
 _LATELY_S, MARK = 3600, "giaann-compiling"
 _BAR_WIDTH = 30
+# What is done without compiled code while numba is not imported, which takes about twice as long: in one call, in all
+# calls, and so far.
+_MOST_OF_CALL_US, _MOST_US, _plain_us = 40_000, 300_000, 0
 # What loads each function of `compiled`, and whether it has been called.
 _COMPILED: dict[Callable[[], None], bool] = {}
 
@@ -241,23 +244,117 @@ def load_compiled() -> None:
         load()
 
 
+class NumbaTypes:
+    """Expression of numba's types, as `numba_types.int64[::1]`, which imports numba when it is evaluated.
+
+    Numba takes longer to import than a command needs that calls none of its functions.
+
+    Parameters
+    ----------
+    evaluate : callable
+        Returns what the expression stands for.
+
+    Examples
+    --------
+    >>> value_of(numba_types.types.UniTuple(numba_types.int64[::1], 2))
+    UniTuple(array(int64, 1d, C), 2)
+    """
+
+    def __init__(self, evaluate: Callable[[], Any]) -> None:
+        self._evaluate = evaluate
+
+    def __getattr__(self, name: str) -> NumbaTypes:
+        """Return the expression of an attribute."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return NumbaTypes(lambda: getattr(self._evaluate(), name))
+
+    def __getitem__(self, index: Any) -> NumbaTypes:
+        """Return the expression of a type of arrays."""
+        return NumbaTypes(lambda: self._evaluate()[index])
+
+    def __call__(self, *arguments: Any, **named: Any) -> NumbaTypes:
+        """Return the expression of a call."""
+        return NumbaTypes(lambda: self._evaluate()(*map(value_of, arguments), **named))
+
+
+def value_of(expression: Any) -> Any:
+    """Return what an expression of `numba_types` stands for, also within tuples; other values as they are."""
+    if isinstance(expression, tuple | list):
+        return tuple(map(value_of, expression))
+    return expression._evaluate() if isinstance(expression, NumbaTypes) else expression
+
+
+numba_types: Any = NumbaTypes(lambda: import_module("numba"))
+"""What stands for the module numba where types are written before it is imported."""
+
+
+class LazyFunction:
+    """Function that numba compiles when it is first called, or when a compiled function calls it.
+
+    Parameters
+    ----------
+    function : callable
+        The function.
+    inner : bool
+        Whether only compiled functions and `plain` ones call it: called here, it runs as Python.
+    **options
+        Of ``numba.njit``.
+    """
+
+    def __init__(self, function: Callable[..., Any], inner: bool, **options: Any) -> None:
+        functools.update_wrapper(self, function)
+        self.plain, self._inner, self._options = function, inner, options
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        """Function as numba has it."""
+        import numba
+
+        # Division follows NumPy, in all functions: numba compiles what it provides itself once for each model of
+        # errors. Entry points for C, which nobody calls, took two of 150 seconds.
+        return numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **self._options)(self.plain)
+
+    @property
+    def _numba_type_(self) -> Any:
+        # Numba asks so for the type of a name that a compiled function calls.
+        return self.dispatcher._numba_type_
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function."""
+        return self.plain(*arguments) if self._inner else self.dispatcher(*arguments)
+
+
 def jit(function: Callable[..., Any]) -> Any:
     """Compile a function with numba for the types of its first call; compiled code is cached on disk."""
-    import numba
-
-    # Division follows NumPy, in all functions: numba compiles what it provides itself once for each model of errors.
-    # Entry points for C, which nobody calls, took two of 150 seconds.
-    return numba.njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
+    return LazyFunction(function, False, cache=True)
 
 
 def jit_inner(function: Callable[..., Any]) -> Any:
     """Compile a function that only compiled functions call; their cached code has it."""
-    import numba
-
-    return numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    return LazyFunction(function, True, no_cpython_wrapper=True)
 
 
-def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def runs_plainly(microseconds: int) -> bool:
+    """Return whether something is done without compiled code, as numba is not imported, which takes longer.
+
+    What was done so before counts, too: a process that does more and more imports numba in the end.
+
+    Parameters
+    ----------
+    microseconds : int
+        About how long it takes without compiled code.
+    """
+    global _plain_us
+    if "numba" in sys.modules or microseconds > _MOST_OF_CALL_US:
+        return False
+    _plain_us += microseconds
+    return _plain_us <= _MOST_US
+
+
+def compiled(
+    *signatures: Any, plain_us: Callable[..., int] | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Compile a function with numba for these types when it is first called; compiled code is cached on disk.
 
     With types as an argument of ``numba.njit`` it would be compiled where its module is imported: a scheduler, which
@@ -266,12 +363,17 @@ def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     Parameters
     ----------
     *signatures
-        Of numba: types of the result and of the arguments. Other types are an error when it is called.
+        Of numba, as `numba_types` has it: types of the result and of the arguments. Other types are an error when it
+        is called.
+    plain_us : callable, optional
+        Given the arguments, returns about how many microseconds the function takes as Python, if it does the same so.
+        Little is done so as long as numba is not imported (`runs_plainly`).
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
 
-        dispatcher, lock, ready = jit(function), threading.Lock(), False
+        lock, ready = threading.Lock(), False
+        lazy: LazyFunction = jit(function)
 
         def load() -> None:
             nonlocal ready
@@ -281,19 +383,29 @@ def compiled(*signatures: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
                     load_registries()
                     with _compile_notice(sum(_COMPILED.values()), len(_COMPILED)):
                         for signature in signatures:
-                            dispatcher.compile(signature)
-                    dispatcher.disable_compile()
+                            lazy.dispatcher.compile(value_of(signature))
+                    lazy.dispatcher.disable_compile()
                     ready = True
                     _COMPILED[load] = True
 
         @functools.wraps(function)
         def call(*arguments: P.args, **named: P.kwargs) -> R:
             if not ready:
+                if plain_us is not None and runs_plainly(plain_us(*arguments, **named)):
+                    return _run_plainly(function, *arguments, **named)
                 load()
-            result: R = dispatcher(*arguments, **named)
+            result: R = lazy.dispatcher(*arguments, **named)
             return result
 
         _COMPILED[load] = False
         return call
 
     return decorate
+
+
+def _run_plainly(function: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
+    import numpy as np
+
+    # Unsigned numbers go round, as in compiled code.
+    with np.errstate(over="ignore"):
+        return function(*arguments, **named)

@@ -93,6 +93,8 @@ def _compile_on_workers(profiles: tuple[Profile, ...], cluster: ClusterOptions) 
 
 def _use(profile: Profile) -> None:
     """Train, evaluate, continue, compact and hash a network of a profile, in this process."""
+    import numba  # noqa: F401 - without it, little is done by functions that are not compiled
+
     import giaann_dask as gd
     from giaann_dask.data import sample_text
     from giaann_dask.store.network_store import NetworkStore

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled, jit_inner
+from giaann_dask.lazy import numba_types as nb
 from giaann_dask.runs.packing import PackedRun, unpack
 from giaann_dask.runs.run import Run, fold_smallest, narrow_strength, readable, require_fits
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled
+from giaann_dask.lazy import numba_types as nb
 from giaann_dask.runs.run import RegionTables, Run, pointer_of, readable, require_fits, split_rows
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets, run_of_blocks
 from giaann_dask.spec import BRANCH_BITS

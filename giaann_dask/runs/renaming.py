@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
@@ -19,6 +18,7 @@ from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import BRANCH_MASK, COLUMN_MASK, FEATURE_MASK, SEGMENT_SHIFT, Integers, pack_neuron, unpack_neuron
 from giaann_dask.lazy import compiled, jit_inner
+from giaann_dask.lazy import numba_types as nb
 from giaann_dask.runs.packed_arrays import require_intact
 from giaann_dask.runs.packing import TARGET_ARRAYS, BlockReader, PackedRun, decode_targets
 from giaann_dask.runs.run import Run, join_ranges, pointer_of, readable

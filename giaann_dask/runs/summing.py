@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled, jit_inner
+from giaann_dask.lazy import numba_types as nb
 from giaann_dask.runs.merging import block_edges
 from giaann_dask.runs.packed_arrays import ReadEntries, require_intact
 from giaann_dask.runs.packed_rows import RowReader, among, read_rows, read_sources

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import SEGMENT_SHIFT, Integers
-from giaann_dask.lazy import compiled, jit_inner
+from giaann_dask.lazy import compiled, jit_inner, runs_plainly
+from giaann_dask.lazy import numba_types as nb
 from giaann_dask.runs.packed_arrays import require_intact
 from giaann_dask.runs.run import Run, readable
 from giaann_dask.spec import BRANCH_BITS, MAXIMUM_SEGMENTS
@@ -168,10 +168,41 @@ def spread_targets(sets: TargetSets, pointer: Integers, target: Integers, streng
     change = readable(sets.change.view(np.int64))
     columns = (readable(sets.row_targets), readable(sets.key), readable(sets.segments))
     pointer[0] = 0
-    return bool(_spread(columns, (readable(sets.strength), change), pointer, target, strength))
+    spread = _spread_uncompiled if runs_plainly(len(target) // 3) else _spread
+    return bool(spread(columns, (readable(sets.strength), change), pointer, target, strength))
 
 
-def _constant(kind: nb.types.Type) -> nb.types.Array:
+def _spread_uncompiled(
+    columns: tuple[Integers, Integers, npt.NDArray[np.uint32]],
+    strengths: tuple[Integers, Integers],
+    pointer: Integers,
+    target: Integers,
+    strength: Strengths,
+) -> bool:
+    """Do what `_spread` does with NumPy alone, for few connections."""
+    row_targets, key, segments = columns
+    first, change = strengths
+    if not (row_targets >= 0).all() or not (row_targets <= len(key)).all() or row_targets.sum() != len(key):
+        return False
+    row = np.repeat(np.arange(len(row_targets)), row_targets)
+    ascending = (key[1:] > key[:-1]) | (row[1:] != row[:-1])
+    item, segment = np.nonzero((segments[:, np.newaxis] >> np.arange(MAXIMUM_SEGMENTS, dtype=np.uint32)) & 1)
+    intact = ascending.all() and (key >= 0).all() and segments.all()
+    if not intact or len(item) != len(target) or len(item) != len(key) + len(change):
+        return False
+    # The further segments of a target add their changes to the strength before.
+    is_first = np.append(True, item[1:] != item[:-1])[: len(item)]
+    added = np.zeros(len(item), np.int64)
+    added[~is_first] = ((change >> 1) & _LARGEST) ^ -(change & 1)
+    added = np.cumsum(added)
+    value = first[item] + (added - added[is_first][item])
+    order = np.argsort(row[item] * MAXIMUM_SEGMENTS + segment, kind="stable")
+    target[:], strength[:] = ((segment << SEGMENT_SHIFT) | key[item])[order], value[order]
+    pointer[1:] = np.cumsum(np.bincount(row[item], minlength=len(row_targets)))
+    return bool((value > 0).all()) and np.array_equal(strength, value[order])
+
+
+def _constant(kind: Any) -> Any:
     return nb.types.Array(kind, 1, "C", readonly=True)
 
 

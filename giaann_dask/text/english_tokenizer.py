@@ -26,11 +26,11 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.lazy import compiled, jit_inner
+from giaann_dask.lazy import numba_types as nb
 from giaann_dask.local_files import private_cache, user_cache
 from giaann_dask.text.lexicon.tables import GrowingArray, ValueTable, reserved
 from giaann_dask.text.tokens import look_up_each, names_of
@@ -473,7 +473,8 @@ _CHUNKS = nb.types.Tuple((nb.uint32[::1], nb.int64[::1]))
 @compiled(
     nb.types.Tuple((nb.int64[::1], nb.int64[::1], nb.int32[::1], nb.int64))(
         _CODES, nb.int64[::1], nb.boolean[::1], _CHUNKS, nb.int32[::1], nb.int64
-    )
+    ),
+    plain_us=lambda codes, *_: 3 * len(codes),
 )
 def _number(codes, lengths, spaces, chunks, slots, count):  # type: ignore[no-untyped-def]
     """Return the number of each chunk, the chunks up to the end of each passage, and the slots and count afterwards."""

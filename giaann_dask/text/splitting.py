@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
-import numba as nb
 import numpy as np
 
 from giaann_dask.lazy import compiled, jit_inner
+from giaann_dask.lazy import numba_types as nb
 from giaann_dask.text.detokenizer import CLOSING, CONTINUING, FINAL
 from giaann_dask.text.english_tokenizer import EnglishTokenizer
 from giaann_dask.text.tokens import SplitText
@@ -170,7 +170,7 @@ def _begins_sentence(marks, first, end, following, last):  # type: ignore[no-unt
 _EDGES = nb.types.UniTuple(nb.int64[::1], 2)
 
 
-@compiled(_EDGES(nb.int64[::1], nb.boolean[::1], nb.int64[::1]))
+@compiled(_EDGES(nb.int64[::1], nb.boolean[::1], nb.int64[::1]), plain_us=lambda marks, *_: 2 * len(marks))
 def _divide(marks, spaced, passage_ends):  # type: ignore[no-untyped-def]
     """Return the end of each sentence and the number of sentences of each passage.
 

@@ -27,6 +27,7 @@ FORBIDDEN = {
     "train --help": (*_NEVER, *_CLUSTER, *_COMPILED, *_STORE),
     "inspect {network}": (*_NEVER, *_CLUSTER, *_COMPILED),
     "inspect {network} --json": (*_NEVER, *_CLUSTER, *_COMPILED),
+    "generate {contexts} {prompt}": (*_NEVER, *_CLUSTER, *_COMPILED),
     "generate {network} {prompt}": (*_NEVER, *_CLUSTER),
     "generate {network} {prompt} --explain": (*_NEVER, *_CLUSTER),
     "export {network} --out {folder}/out.npz": (*_NEVER, *_CLUSTER),
@@ -49,13 +50,15 @@ for number, arguments in enumerate(json.load(sys.stdin)):
 def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Return what is imported after each of the commands, which one process runs one after the other."""
     folder = tmp_path_factory.mktemp("imports")
-    places = {"network": f"{folder}/network", "text": str(sample_test_text()), "folder": str(folder)}
+    places = {name: f"{folder}/{name}" for name in ("network", "contexts")}
+    places |= {"text": str(sample_test_text()), "folder": str(folder)}
 
     def arguments(command: str) -> list[str]:
         return [word.format(prompt="the miller carried the", **places) for word in command.split()]
 
     with gd.connect(workers=0) as client:
         gd.train(sample_test_text(), places["network"], client=client)
+        gd.train(sample_test_text(), places["contexts"], profile="contexts", client=client)
     asked = json.dumps([arguments(command) for command in FORBIDDEN])
     # rich would draw, where these are set.
     plain = {key: value for key, value in os.environ.items() if key not in ("FORCE_COLOR", "TTY_COMPATIBLE")}

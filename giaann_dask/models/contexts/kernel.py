@@ -92,6 +92,8 @@ RECENT_KINDS = 3
 RECENT_PRIOR = 10.0
 # Share of words that the network has never seen.
 LEAST_SHARE = 1e-6
+# Where less than this share of a layer's sum is left, it is added up again instead of subtracted from.
+LEFT = 1 / 64
 # Smaller probabilities are computed from logarithms.
 SMALL = 1e-280
 # Kinds of contexts that the word before a token determines, in order.
@@ -177,6 +179,35 @@ def logarithms_of_more(values: Floats, count: int, found: Floats, scales: Floats
         series = odd + fourth * (_L2 + fourth * (_L4 + fourth * _L6))
         half = 0.5 * part * part
         found[at] = ratio * (half + series) + power * _LN2_LOW - half + part + power * _LN2_HIGH
+
+
+def exponentials_of(values: Floats) -> Floats:
+    """Return what `exponentials` computes, by NumPy."""
+    values = np.minimum(np.maximum(values, -_MOST), _MOST)
+    scales = values * _LOG2_E + _ROUNDING
+    power = scales - _ROUNDING
+    high, low = values - power * _LN2_HIGH, power * _LN2_LOW
+    rest = high - low
+    square = rest * rest
+    part = rest - square * (_P1 + square * (_P2 + square * (_P3 + square * (_P4 + square * _P5))))
+    found: Floats = 1.0 - ((low - (rest * part) / (2.0 - part)) - high)
+    found *= ((scales.view(np.int64) + _BIAS) << _MANTISSA_BITS).view(np.float64)
+    return found
+
+
+def logarithms_of(values: Floats) -> Floats:
+    """Return what `logarithms_of_more` computes, by NumPy."""
+    moved = (values + 1.0).view(np.int64) + (_ONE - _ROOT)
+    power = ((moved >> _MANTISSA_BITS) - _BIAS).astype(np.float64)
+    part = ((moved & _MANTISSA) + _ROOT).view(np.float64) - 1.0
+    ratio = part / (2.0 + part)
+    square = ratio * ratio
+    fourth = square * square
+    odd = square * (_L1 + fourth * (_L3 + fourth * (_L5 + fourth * _L7)))
+    series = odd + fourth * (_L2 + fourth * (_L4 + fourth * _L6))
+    half = 0.5 * part * part
+    found: Floats = ratio * (half + series) + power * _LN2_LOW - half + part + power * _LN2_HIGH
+    return found
 
 
 # Least tokens of a block, and the share of the remembered tokens that a block has.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -24,9 +24,10 @@ import numpy.typing as npt
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.keys import Integers
-from giaann_dask.lazy import jit, jit_inner
+from giaann_dask.lazy import jit, jit_inner, runs_plainly
 from giaann_dask.models.contexts.context_rows import Rows
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS
+from giaann_dask.models.contexts.uncompiled import Fields, read_rows
 from giaann_dask.models.words.stream import NONE
 from giaann_dask.spec import NEURON_BITS
 from giaann_dask.storage import RESTORE
@@ -47,6 +48,9 @@ MOST_COUNT = (1 << (_CLASSES - 1)) - 1
 _SYMBOL = 6
 # Rows of so many words say how many bits they take, so that they are passed over.
 _LONG, _SIZE = 32, 40
+FIELDS = Fields(_LENGTH, _FIRST, _COUNT, _LONGER, tuple(_LENGTHS.tolist()), _LONG, _SIZE, _CODE, _SYMBOL)
+# What a row of a context before a token takes without compiled code, about.
+_ROW_US = 2_000
 # A bucket has from so many rows to twice as many.
 _BUCKET = 8
 
@@ -144,7 +148,7 @@ class PackedCounts:
             none = np.zeros(0, np.int64)
             return Rows(none, np.zeros(1, np.int64), none.astype(np.int32), none), none, np.full(len(wanted), NONE)
         codes = _decoding(self.lengths[kind - 1].tobytes())
-        read: Any = _read
+        read: Any = partial(read_rows, fields=FIELDS) if runs_plainly(_ROW_US * len(wanted)) else _read
         keys, pointer, word, counts, longer, row = read(self.bits, self.begins, layout, codes, wanted, kind < CHAIN)
         return Rows(keys, pointer, word, counts), longer, row
 

@@ -23,9 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import Integers
-from giaann_dask.lazy import jit, jit_inner
+from giaann_dask.lazy import jit, jit_inner, runs_plainly
+from giaann_dask.models.contexts import uncompiled
 from giaann_dask.models.contexts.kernel import (
     IS_NEAR,
+    LEFT,
     NEAR_KINDS,
     SMALL,
     Evidence,
@@ -41,8 +43,6 @@ from giaann_dask.models.words.scores import MOST_RANK
 
 Places = npt.NDArray[np.int32]
 
-# Where less than this share of a layer's sum is left, it is added up again instead of subtracted from.
-_LEFT = 1 / 64
 # Places of found words begin at 0 again from here on, so that they fit 32 bits.
 _MOST_PLACES = 1 << 30
 # Words of a layer of which an upper bound is compared first.
@@ -337,7 +337,7 @@ def _normalise(place: _Place, text: Text, layer: _Layer, touched: _Touched) -> f
         touched.chances[at] *= touched.direct[at]
     whole = place.near * layer.sums[0] + place.left * layer.sums[1]
     others = whole - covered
-    if others < _LEFT * whole:
+    if others < LEFT * whole:
         others = 0.0
         for at in range(inside.state[1]):
             if found.place[inside.words[at]] < found.state[0]:
@@ -505,9 +505,17 @@ def _score_groups(
     return logs, ranks
 
 
-@jit
 def distribution(text: Text, table: Evidence, pooling: Pooling, now: int) -> tuple[Floats, float]:
     """Return the probability of every word of the table at one token, and that of all other words together."""
+    if runs_plainly(len(text.base) // 16):
+        return uncompiled.distribution(text, table, pooling, now)
+    found: tuple[Floats, float] = _distribution(text, table, pooling, now)
+    return found
+
+
+@jit
+def _distribution(text: Text, table: Evidence, pooling: Pooling, now: int) -> tuple[Floats, float]:
+    """Return what `distribution` does."""
     layer, touched = _work_space(len(text.base), table.chain)
     entries = _find_entries(text.rows[now : now + 1], table, pooling.weights)
     _fill_layer(0, entries, text, table, pooling.weights, layer)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,12 @@ import numpy.typing as npt
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.keys import Integers, word_key
-from giaann_dask.lazy import jit
+from giaann_dask.lazy import jit, runs_plainly
 from giaann_dask.models.contexts.context_rows import RowCollector, Rows, count_longer
 from giaann_dask.models.contexts.kernel import Evidence, Text
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, SMALL_COUNTS, context_sources
 from giaann_dask.models.contexts.packed_counts import PackedCounts
+from giaann_dask.models.contexts.uncompiled import add_evidence, divide
 from giaann_dask.models.words.spelling import Spelling
 from giaann_dask.models.words.stream import NONE, TokenStream, find_numbers
 from giaann_dask.runs.run import Run
@@ -170,7 +171,7 @@ def evidence_of_tokens(
     place = np.full((end - begin, len(CONTEXTS) - 1), NONE, np.int64)
     pointers, words, evidence = [], [], []
     chain: list[tuple[npt.NDArray[np.float32], Floats]] = []
-    rows, entries, prior, add_evidence = 0, 0, PRIOR_COUNTS * share, cast(Any, _add_evidence)
+    rows, entries, prior = 0, 0, PRIOR_COUNTS * share
     for kind in range(1, len(CONTEXTS)):
         wanted, which = _NO_KEYS, _NO_KEYS
         if kind in kinds:
@@ -182,7 +183,8 @@ def evidence_of_tokens(
         if kind <= CHAIN:
             chain.append(chain_shares(found._replace(counts=longer), discounts[kind - 1]))
         evidence.append(np.empty(len(found.word), np.float32))
-        add_evidence(found.word, found.counts, prior, known, evidence[-1])
+        add: Any = add_evidence if runs_plainly(len(found.word) // 5) else compute_evidence
+        add(found.word, found.counts, prior, known, evidence[-1])
         pointers.append(found.pointer[:-1] + entries)
         words.append(found.word)
         rows, entries = rows + len(found.keys), entries + len(found.word)
@@ -258,13 +260,13 @@ class RankedWords(NamedTuple):
 def chain_shares(link: Rows, discounts: Floats) -> tuple[npt.NDArray[np.float32], Floats]:
     """Return the discounted share of each entry, and the mass that each row leaves to shorter contexts."""
     shares, freed = np.empty(len(link.word), np.float32), np.empty(len(link.keys))
-    divide: Any = _divide
-    divide(link.pointer, link.counts, discounts, shares, freed)
+    compute: Any = divide if runs_plainly(len(link.word) // 20) else _divide
+    compute(link.pointer, link.counts, discounts, shares, freed)
     return shares, freed
 
 
 @jit
-def _add_evidence(words, counts, prior, known, evidence):  # type: ignore[no-untyped-def]
+def compute_evidence(words, counts, prior, known, evidence):  # type: ignore[no-untyped-def]
     """Compute the evidence of each entry."""
     for entry in range(len(words)):
         word, count = words[entry], counts[entry]
