@@ -15,11 +15,12 @@ Does not cover: sentences (`splitting`).
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from itertools import count, pairwise
@@ -95,15 +96,31 @@ class EnglishTokenizer:
     """
 
     def __init__(self, abbreviations: Sequence[str] = (), maximum_chunks: int = 250_000) -> None:
-        rules = english_rules()
+        self._rules = rules = english_rules()
         self._special: dict[str, list[str]] = rules["special"] | {text: [text] for text in abbreviations}
-        self._prefix, self._suffix, self._infix, self._url = (
-            re.compile(rules[name]) for name in ("prefix", "suffix", "infix", "url")
-        )
-        self._phrases = self._divided_phrases()
+        # Kept as the rules are: dividing special cases compiles the expressions, which a short text may not need.
+        content = json.dumps([rules, self._special]).encode()
+        name = f"english_phrases-{hashlib.blake2b(content, digest_size=8).hexdigest()}.json"
+        self._phrases: dict[str, list[list[str]]] = _stored(name, self._divided_phrases)
         self._special_words = frozenset(word for text in self._special for word in _PLAIN.findall(text))
         self._maximum_chunks = maximum_chunks
         self._forget()
+
+    @functools.cached_property
+    def _prefix(self) -> re.Pattern[str]:
+        return re.compile(self._rules["prefix"])
+
+    @functools.cached_property
+    def _suffix(self) -> re.Pattern[str]:
+        return re.compile(self._rules["suffix"])
+
+    @functools.cached_property
+    def _infix(self) -> re.Pattern[str]:
+        return re.compile(self._rules["infix"])
+
+    @functools.cached_property
+    def _url(self) -> re.Pattern[str]:
+        return re.compile(self._rules["url"])
 
     def _forget(self) -> None:
         """Begin with the types of the divided special cases alone."""
@@ -114,7 +131,8 @@ class EnglishTokenizer:
         every = (phrase for phrases in self._phrases.values() for phrase in phrases)
         phrases = [phrase for phrase in every if self._special.get("".join(phrase)) != phrase]
         openings = [_opening(*self._number(phrase[:2]).tolist()) for phrase in phrases]
-        self._openings = np.array(openings, np.int64)
+        # Behind a number that no two tokens have.
+        self._openings = np.sort(np.array([-1, *openings], np.int64))
         self._opening_types = len(self._types)
         self._chunks = ChunkNumbers()
         # Tokens after a word, by its last two letters and what follows; none where the word is not a token.
@@ -256,7 +274,7 @@ class EnglishTokenizer:
         """Put in the tokens of special cases in the passages that may hold their divided form."""
         at = np.flatnonzero(tokens < self._opening_types)
         first, second = tokens[at], np.append(tokens, 0)[at + 1]
-        opens = np.isin(_opening(first, second), self._openings) | np.isin(_opening(first), self._openings)
+        opens = self._opens(_opening(first, second)) | self._opens(_opening(first))
         if not opens.any():
             return tokens, spaced, ends
         begin, kept, lengths = 0, 0, np.diff(ends, prepend=0)
@@ -274,6 +292,12 @@ class EnglishTokenizer:
             np.concatenate([np.asarray(piece, np.bool_) for _, piece in pieces]),
             np.cumsum(lengths),
         )
+
+    def _opens(self, opening: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which numbers of first tokens are those of special cases; ``np.isin`` imports masked arrays."""
+        at = np.searchsorted(self._openings, opening, "right") - 1
+        found: npt.NDArray[np.bool_] = self._openings[at] == opening
+        return found
 
     def _restore_passage(self, words: list[str], spaced: list[bool]) -> bool:
         """Put in the tokens of special cases wherever the words of their divided form follow each other.
@@ -325,19 +349,23 @@ def english_rules() -> dict[str, Any]:
         ``prefix``, ``suffix``, ``infix`` and ``url`` are regular expressions; ``special`` has the tokens of each
         special case.
     """
-    name = f"english_rules-{version('spacy')}.json"
+    return _stored(f"english_rules-{version('spacy')}.json", read_rules)
+
+
+def _stored(name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the content of a cache file, which is made and written where there is none."""
     # Where numba keeps compiled code, too: beside the modules, or in the user's folder.
     places = (Path(__file__).with_name("__pycache__") / name, user_cache() / name)
     for place in places:
         with suppress(OSError, ValueError):
             stored: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
             return stored
-    rules = read_rules()
+    made = make()
     for place in places:
         with suppress(OSError):
-            _write(rules, place)
+            _write(made, place)
             break
-    return rules
+    return made
 
 
 def read_rules() -> dict[str, Any]:

@@ -206,9 +206,11 @@ class _StoredNames:
         if start >= stop:
             return []
         first = int(self.ends[start - 1]) if start else 0
-        raw = self.text[first : int(self.ends[stop - 1])].tobytes()
-        edges = [0, *(self.ends[start:stop] - first).tolist()]
-        return [raw[begin:end].decode("utf-8") for begin, end in pairwise(edges)]
+        text = self.text[first : int(self.ends[stop - 1])]
+        # Decoding them together takes a quarter of the time; in letters, each of which begins with one such byte.
+        letters = np.append(0, np.cumsum((text & 0xC0) != 0x80))
+        edges, decoded = letters[self.ends[start:stop] - first].tolist(), text.tobytes().decode("utf-8")
+        return [decoded[begin:end] for begin, end in pairwise([0, *edges])]
 
     def find(self, name: str, count: int) -> int | None:
         """Return the number of a name among the first so many."""

@@ -110,7 +110,7 @@ def test_a_new_process_predicts_without_numba(tmp_path: Path, monkeypatch: pytes
     with gd.connect(workers=0) as client:
         gd.train(sample_text(), network, profile="contexts", client=client)
         if tables:
-            gd.open(network).score(["The old miller carried the flour"], client=client)
+            gd.open(network).score(["The old miller carried the flour to the baker in the old village."], client=client)
     assert (tmp_path / "cache").exists() == tables
 
     def generated(code: str) -> tuple[dict[str, object], bool]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, word_key
+from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, word_keys
 from giaann_dask.lazy import jit, jit_inner
 from giaann_dask.models.words.counting import EXTENDS
 from giaann_dask.runs.run import Run
@@ -72,7 +72,7 @@ class RowCollector:
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.word_keys = np.unique(np.array([word_key(word) for word in words], np.int64))
+        self.word_keys = np.unique(word_keys(words))
         self._slots = np.full(2 << max(4, len(self.word_keys).bit_length()), -1, np.int32)
         fill: Any = _fill_slots
         fill(self.word_keys, self._slots)

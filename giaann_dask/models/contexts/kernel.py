@@ -101,7 +101,8 @@ NEAR_KINDS = np.array(
     [kind - 1 for kind, context in enumerate(CONTEXTS) if kind and {distance for _, distance in context.parts} == {1}],
     np.int64,
 )
-IS_NEAR = np.isin(np.arange(len(CONTEXTS) - 1), NEAR_KINDS)
+IS_NEAR = np.zeros(len(CONTEXTS) - 1, np.bool_)
+IS_NEAR[NEAR_KINDS] = True
 
 
 # The exponential of larger numbers is close to overflow, and that of smaller ones to 0.

@@ -335,7 +335,7 @@ class StoredTables:
         contexts = []
         for kind in sorted(self._kinds):
             sources = context_sources(stream, kind, begin, end)
-            contexts += [(kind, key) for key in np.unique(sources[sources != NONE]).tolist()]
+            contexts += [(kind, key) for key in sorted({*sources[sources != NONE].tolist()})]
         found: dict[int, dict[int, _StoredContext]] = {kind: {} for kind in self._kinds}
         self._counts.prefetch(dict.fromkeys(key for _, key in contexts))
         with ThreadPoolExecutor(_THREADS) as pool:

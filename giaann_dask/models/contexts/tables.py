@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import EmptyInputError
-from giaann_dask.keys import Integers, word_key
+from giaann_dask.keys import Integers, word_keys
 from giaann_dask.lazy import jit, runs_plainly
 from giaann_dask.models.contexts.context_rows import RowCollector, Rows, count_longer
 from giaann_dask.models.contexts.kernel import Evidence, Text
@@ -306,7 +306,7 @@ def rank_words(key: Integers, count: Integers, words: Sequence[str]) -> RankedWo
     ranked = np.lexsort((key, -count))
     order = np.empty(len(key), np.int64)
     order[ranked] = np.arange(len(key))
-    name = {word_key(word): word for word in words}
+    name = dict(zip(word_keys(words).tolist(), words, strict=True))
     named = tuple(name[key] for key in key[ranked].tolist())
     return RankedWords(named, key, order, count[ranked], _unigram_shares(count[ranked])[0])
 
