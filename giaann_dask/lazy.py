@@ -297,14 +297,12 @@ class LazyFunction:
     function : callable
         The function.
     inner : bool
-        Whether only compiled functions and `plain` ones call it: called here, it runs as Python.
-    **options
-        Of ``numba.njit``.
+        Whether only compiled functions call it, whose cached code has it: called otherwise, it runs as Python.
     """
 
-    def __init__(self, function: Callable[..., Any], inner: bool, **options: Any) -> None:
+    def __init__(self, function: Callable[..., Any], inner: bool) -> None:
         functools.update_wrapper(self, function)
-        self.plain, self._inner, self._options = function, inner, options
+        self.plain, self._inner = function, inner
 
     @functools.cached_property
     def dispatcher(self) -> Any:
@@ -313,7 +311,14 @@ class LazyFunction:
 
         # Division follows NumPy, in all functions: numba compiles what it provides itself once for each model of
         # errors. Entry points for C, which nobody calls, took two of 150 seconds.
-        return numba.njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **self._options)(self.plain)
+        made = numba.njit(
+            cache=not self._inner,
+            nogil=True,
+            error_model="numpy",
+            no_cpython_wrapper=self._inner,
+            no_cfunc_wrapper=True,
+        )
+        return made(self.plain)
 
     @property
     def _numba_type_(self) -> Any:
@@ -327,12 +332,12 @@ class LazyFunction:
 
 def jit(function: Callable[..., Any]) -> Any:
     """Compile a function with numba for the types of its first call; compiled code is cached on disk."""
-    return LazyFunction(function, False, cache=True)
+    return LazyFunction(function, inner=False)
 
 
 def jit_inner(function: Callable[..., Any]) -> Any:
     """Compile a function that only compiled functions call; their cached code has it."""
-    return LazyFunction(function, True, no_cpython_wrapper=True)
+    return LazyFunction(function, inner=True)
 
 
 def runs_plainly(microseconds: int) -> bool:
