@@ -37,7 +37,7 @@ _WORD = (1 << 64) - 1
 
 
 class Fields(NamedTuple):
-    """Which numbers of `contexts.packed_counts` a row has, by the fields that their codes belong to.
+    """Fields that the numbers of a row of `contexts.packed_counts` belong to, and sizes of its codes.
 
     Attributes
     ----------
