@@ -10,7 +10,8 @@ columns and features.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -111,10 +112,27 @@ def word_key(word: str) -> int:
     return int.from_bytes(digest, "little") & NEURON_MASK
 
 
-def word_keys(words: Iterable[str]) -> Integers:
+def encode_words(words: Sequence[str]) -> tuple[bytes, Integers]:
+    """Return the UTF-8 bytes of all words, and where those of each end; int64.
+
+    Examples
+    --------
+    >>> encoded, ends = encode_words(["a", "", "é"])
+    >>> len(encoded), ends.tolist()
+    (3, [1, 1, 3])
+    """
+    encoded = "".join(words).encode("utf-8", "surrogatepass")
+    # Every letter begins with one byte that is no continuation.
+    begins = np.flatnonzero((np.frombuffer(encoded, np.uint8) & 0xC0) != 0x80)
+    letters = np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))
+    return encoded, np.append(begins, len(encoded))[letters]
+
+
+def word_keys(words: Sequence[str]) -> Integers:
     """Return the key of each of some words, as `word_key` does; int64."""
-    coded = (word.encode("utf-8", "surrogatepass") for word in words)
-    digests = b"".join([hashlib.blake2b(word, digest_size=8).digest() for word in coded])
+    encoded, ends = encode_words(words)
+    edges = pairwise([0, *ends.tolist()])
+    digests = b"".join([hashlib.blake2b(encoded[begin:end], digest_size=8).digest() for begin, end in edges])
     return np.frombuffer(digests, "<u8").astype(np.int64) & NEURON_MASK
 
 

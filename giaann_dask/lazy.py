@@ -256,8 +256,8 @@ class NumbaTypes:
 
     Examples
     --------
-    >>> value_of(numba_types.types.UniTuple(numba_types.int64[::1], 2))
-    UniTuple(array(int64, 1d, C), 2)
+    >>> value_of(numba_types.types.UniTuple(numba_types.int64, 2))
+    UniTuple(int64, 2)
     """
 
     def __init__(self, evaluate: Callable[[], Any]) -> None:

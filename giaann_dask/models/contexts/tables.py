@@ -307,7 +307,7 @@ def rank_words(key: Integers, count: Integers, words: Sequence[str]) -> RankedWo
     order = np.empty(len(key), np.int64)
     order[ranked] = np.arange(len(key))
     name = dict(zip(word_keys(words).tolist(), words, strict=True))
-    named = tuple(name[key] for key in key[ranked].tolist())
+    named = tuple(map(name.__getitem__, key[ranked].tolist()))
     return RankedWords(named, key, order, count[ranked], _unigram_shares(count[ranked])[0])
 
 

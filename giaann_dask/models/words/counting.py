@@ -27,6 +27,8 @@ BLOCK_TOKENS = 1 << 18
 # Parts that the pairs of a block are divided into by the first bits of their sources, which are hashes.
 _PART_BITS = 9
 _PARTS, _PART_SHIFT = 1 << _PART_BITS, NEURON_BITS - _PART_BITS
+# Bits of a source that differ within a part, and of a place in a part, with which they fill 63 bits.
+_WITHIN_PART, _PLACE_BITS = (1 << _PART_SHIFT) - 1, 63 - _PART_SHIFT
 # Rows of more targets are sorted before they are inserted one after the other.
 _FEW = 24
 
@@ -85,9 +87,24 @@ def _count_pairs(sources: Integers, words: Integers, kinds: Integers, shorter: I
         if first < last:
             part = slice(first, last)
             # Sorting by one key takes a third of the time of sorting by both; most rows are short.
-            sum_rows(source[part], target[part], np.argsort(source[part]), (rows, pointer), (targets, counts), found)
+            order = _order_of_part(source[part])
+            sum_rows(source[part], target[part], order, (rows, pointer), (targets, counts), found)
     row, connection = found.tolist()
     return Run(rows[:row].copy(), pointer[: row + 1].copy(), targets[:connection].copy(), counts[:connection].copy())
+
+
+def _order_of_part(source: Integers) -> Integers:
+    """Return the order of the pairs of a part by source.
+
+    Their sources have their first bits in common. The others and a place fit one number, and sorting numbers takes half
+    the time of sorting places by numbers.
+    """
+    if len(source) >> _PLACE_BITS:
+        return np.argsort(source)
+    packed = ((source & _WITHIN_PART) << _PLACE_BITS) | np.arange(len(source))
+    packed.sort()
+    packed &= (1 << _PLACE_BITS) - 1
+    return packed
 
 
 @jit

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.keys import Integers
+from giaann_dask.keys import Integers, encode_words
 from giaann_dask.models.words.stream import NONE, find_ascending
 
 ORDER = 3
@@ -75,8 +75,8 @@ class Spelling:
 
 def _symbols(words: Sequence[str]) -> tuple[Integers, Integers, Integers]:
     """Return all bytes and ends of words, with the bytes before each and its word."""
-    encoded = [word.encode("utf-8", "surrogatepass") for word in words]
-    lengths = np.array([len(each) for each in encoded], np.int64)
+    encoded, ends = encode_words(words)
+    lengths = np.diff(ends, prepend=0)
     owner = np.repeat(np.arange(len(words)), lengths + 1)
     # The bytes of each word stand behind what begins it, and before its end.
     flat = np.full(len(owner) + ORDER * len(words), _BEGIN, np.int64)
@@ -84,7 +84,7 @@ def _symbols(words: Sequence[str]) -> tuple[Integers, Integers, Integers]:
     inside = np.ones(len(owner), np.bool_)
     inside[np.cumsum(lengths + 1) - 1] = False
     flat[at] = _END
-    flat[at[inside]] = np.frombuffer(b"".join(encoded), np.uint8)
+    flat[at[inside]] = np.frombuffer(encoded, np.uint8)
     return flat[at], np.stack([flat[at - distance] for distance in range(1, ORDER + 1)]), owner
 
 
