@@ -27,7 +27,7 @@ from giaann_dask.keys import Integers
 from giaann_dask.lazy import jit, jit_inner, runs_plainly
 from giaann_dask.models.contexts.context_rows import Rows
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS
-from giaann_dask.models.contexts.uncompiled import Fields, read_rows
+from giaann_dask.models.contexts.uncompiled import CountFields, read_rows
 from giaann_dask.models.words.stream import NONE
 from giaann_dask.spec import NEURON_BITS
 from giaann_dask.storage import RESTORE
@@ -48,7 +48,7 @@ MOST_COUNT = (1 << (_CLASSES - 1)) - 1
 _SYMBOL = 6
 # Rows of so many words say how many bits they take, so that they are passed over.
 _LONG, _SIZE = 32, 40
-FIELDS = Fields(_LENGTH, _FIRST, _COUNT, _LONGER, tuple(_LENGTHS.tolist()), _LONG, _SIZE, _CODE, _SYMBOL)
+FIELDS = CountFields(_LENGTH, _FIRST, _COUNT, _LONGER, tuple(_LENGTHS.tolist()), _LONG, _SIZE, _CODE, _SYMBOL)
 # What a row of a context before a token takes without compiled code, about.
 _ROW_US = 2_000
 # A bucket has from so many rows to twice as many.

@@ -36,7 +36,7 @@ _ONE, _LAST = np.uint64(1), np.uint64(63)
 _WORD = (1 << 64) - 1
 
 
-class Fields(NamedTuple):
+class CountFields(NamedTuple):
     """Fields that the numbers of a row of `contexts.packed_counts` belong to, and sizes of its codes.
 
     Attributes
@@ -60,10 +60,10 @@ class Fields(NamedTuple):
     symbol: int
 
 
-class _Reader:
+class _BitReader:
     """Reads the rows of one kind of context; see `read_rows`."""
 
-    def __init__(self, bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.uint16], is_link: bool, fields: Fields):
+    def __init__(self, bits: npt.NDArray[np.uint64], codes: npt.NDArray[np.uint16], is_link: bool, fields: CountFields):
         self.bits, self.codes, self.is_link, self.fields = bits, codes, is_link, fields
 
     def peek(self, at: int) -> int:
@@ -145,10 +145,10 @@ def read_rows(
     codes: npt.NDArray[np.uint16],
     wanted: Integers,
     is_link: bool,
-    fields: Fields,
+    fields: CountFields,
 ) -> tuple[Integers, Integers, npt.NDArray[np.int32], Integers, Integers, Integers]:
     """Return what `giaann_dask.models.contexts.packed_counts.PackedCounts.rows` does, array by array."""
-    reader = _Reader(bits, codes, is_link, fields)
+    reader = _BitReader(bits, codes, is_link, fields)
     rows: list[Integers] = []
     keys: list[int] = []
     row_of = np.full(len(wanted), NONE)
@@ -165,7 +165,7 @@ def read_rows(
     return np.array(keys, np.int64), pointer, word, entries[:, 1].copy(), entries[:, 2].copy(), row_of
 
 
-def _find(reader: _Reader, begins: npt.NDArray[Any], layout: Integers, wanted: int) -> tuple[int, int] | None:
+def _find(reader: _BitReader, begins: npt.NDArray[Any], layout: Integers, wanted: int) -> tuple[int, int] | None:
     """Return the bit that the entries of a row begin at, and how many there are; None for a missing row."""
     _, bucket_bits, width, first = layout.tolist()
     bucket = wanted >> (NEURON_BITS - bucket_bits)
@@ -201,7 +201,7 @@ def _total(values: Floats) -> Any:
     return np.cumsum(values)[-1] if len(values) else np.float64(0.0)
 
 
-class Found:
+class FoundWords:
     """Words in the order in which they are found, and columns of numbers of them, which begin with 0.
 
     Parameters
@@ -237,7 +237,7 @@ class Found:
         self._columns[column, places] += values
 
 
-# Columns of `Found` in a layer, and of touched words.
+# Columns of `FoundWords` in a layer, and of touched words.
 _SHARE, _SCORE, _FACTOR, _BASE = range(4)
 _DIRECT = 0
 
@@ -263,9 +263,9 @@ def distribution(text: Text, table: Evidence, pooling: Pooling, now: int) -> tup
     return chance / total, left * max(1.0 - _total(text.base), 0.0) / total
 
 
-def _layer(rows: dict[int, slice], text: Text, table: Evidence, weights: Floats) -> Found:
+def _layer(rows: dict[int, slice], text: Text, table: Evidence, weights: Floats) -> FoundWords:
     """Return the words that have evidence from the word before, with their columns."""
-    found = Found(len(text.base), 4)
+    found = FoundWords(len(text.base), 4)
     if table.chain and 0 in rows:
         found.add(_SHARE, found.enter(table.word[rows[0]]), table.discounted[rows[0]].astype(np.float64))
     for kind in NEAR_KINDS.tolist():
@@ -279,9 +279,9 @@ def _layer(rows: dict[int, slice], text: Text, table: Evidence, weights: Floats)
 
 def _gather(
     rows: dict[int, slice], freed: dict[int, float], text: Text, table: Evidence, weights: Floats
-) -> tuple[Found, float]:
+) -> tuple[FoundWords, float]:
     """Return the words that longer contexts have evidence for, and the mass left to contexts of one word."""
-    found, left = Found(len(text.base), 2), 1.0
+    found, left = FoundWords(len(text.base), 2), 1.0
     for kind in range(table.chain - 1, 0, -1):
         if kind in rows:
             own = table.discounted[rows[kind]].astype(np.float64)
@@ -294,7 +294,7 @@ def _gather(
     return found, left
 
 
-def _remember(now: int, text: Text, pooling: Pooling, touched: Found) -> None:
+def _remember(now: int, text: Text, pooling: Pooling, touched: FoundWords) -> None:
     """Add the evidence of the tokens read before in this document."""
     remembered, weights = len(pooling.fading) - 1, pooling.weights[-RECENT_KINDS:]
     first = max(now - remembered - 2, 0)
@@ -320,7 +320,7 @@ def _remember(now: int, text: Text, pooling: Pooling, touched: Found) -> None:
 
 
 def _normalise(
-    near: float, left: float, by_layer: Floats, text: Text, layer: Found, touched: Found
+    near: float, left: float, by_layer: Floats, text: Text, layer: FoundWords, touched: FoundWords
 ) -> tuple[float, Floats]:
     """Return the sum of the probabilities of all words before normalisation, and those of touched words."""
     shares, factors, bases = (layer.column(column) for column in (_SHARE, _FACTOR, _BASE))
