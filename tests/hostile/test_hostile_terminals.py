@@ -132,29 +132,29 @@ def test_the_first_signal_sets_the_event_and_a_sighup_after_it_does_nothing(
     interrupt_on_signals()
     with stop_on_signals("stopping") as stop:
         assert not stop.is_set()
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)
         assert stop.is_set()
-        os.kill(os.getpid(), signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
     assert len(capsys.readouterr().err.splitlines()) == 1
     with pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGHUP)
-    os.kill(os.getpid(), signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+    signal.raise_signal(signal.SIGHUP)
 
 
 def test_a_signal_that_is_ignored_stays_ignored(handlers: None) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     interrupt_on_signals()
     with stop_on_signals() as stop:
-        os.kill(os.getpid(), signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
         assert not stop.is_set()
-    os.kill(os.getpid(), signal.SIGHUP)
+    signal.raise_signal(signal.SIGHUP)
 
 
 def test_a_signal_ends_a_server_that_opens_its_first_network(
     folder: Path, monkeypatch: pytest.MonkeyPatch, handlers: None
 ) -> None:
     def signalled(models: Models) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         raise AssertionError("the signal did not interrupt")
 
     monkeypatch.setattr(Models, "open_default", signalled)

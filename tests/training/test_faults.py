@@ -51,18 +51,24 @@ def test_a_killed_run_resumes_without_counting_twice(undisturbed: Undisturbed, t
 )
 def test_a_stopped_run_commits_and_resumes(undisturbed: Undisturbed, tmp_path: Path, number: signal.Signals) -> None:
     text, _, expected = undisturbed
-    process = begin(text, tmp_path / "net")
-    # A terminal sends Ctrl-C and SIGHUP to the whole process group, workers included; a scheduler, to the process.
-    os.kill(process.pid, number) if number == signal.SIGTERM else os.killpg(process.pid, number)
-    if number == signal.SIGHUP:
-        os.killpg(process.pid, number)
-    out, err = process.communicate(timeout=120)
+    for attempt in range(3):
+        folder = tmp_path / f"{attempt}"
+        folder.mkdir()
+        process = begin(text, folder / "net")
+        # A terminal sends Ctrl-C and SIGHUP to the whole process group, workers included; a scheduler, to the process.
+        os.kill(process.pid, number) if number == signal.SIGTERM else os.killpg(process.pid, number)
+        if number == signal.SIGHUP:
+            os.killpg(process.pid, number)
+        out, err = process.communicate(timeout=120)
+        # On a busy machine, its last round may be under way when it is told.
+        if process.returncode:
+            break
     assert process.returncode == 75, err
     assert "again to continue" in err
     report = json.loads(out)
     assert report["stopped"]
-    assert report["sequences"] == gd.Network(tmp_path / "net").manifest.sequences
-    check_going_on(text, tmp_path, expected)
+    assert report["sequences"] == gd.Network(folder / "net").manifest.sequences
+    check_going_on(text, folder, expected)
 
 
 @pytest.mark.slow
