@@ -56,7 +56,7 @@ def test_a_network_in_a_bucket_survives_the_loss_of_a_host(
     head = hosts.addresses["head"]
     serve = "from moto.server import main; main(['-H', '0.0.0.0', '-p', '5555'])"
     hosts.start("head", "-c", serve, log=tmp_path / "moto.log")
-    # Without nannies, which a host takes with it, and pages: half of what starting them takes.
+    # Without nannies, which end with their host, and without pages.
     scheduler = ("scheduler", "--port", "8786", "--no-dashboard")
     hosts.start("head", "-m", "dask", *scheduler, log=tmp_path / "scheduler.log")
     options = (f"{head}:8786", "--nthreads", "1", "--no-nanny", "--no-dashboard")
