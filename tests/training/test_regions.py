@@ -291,7 +291,7 @@ def test_commits_do_not_wait_for_the_compaction_of_stored_runs(tmp_path: Path, m
         gate.unlink()
         lost = client.submit(add_up_late, key="lost")
         newest = regions.runs[0][1:]
-        regions._runs[0] = (replace(together, value=lost), *newest)
+        regions.runs.put(0, (replace(together, value=lost), *newest))
         assert not lost.done()
         after = regions.snapshot()
         assert names_of(after) == names_of(late)
