@@ -32,7 +32,8 @@ from giaann_dask.training.small_changes import RunCache
 from giaann_dask.training.tasks import Increment, RunTable
 
 # Connections of the latest runs of a region that counts are subtracted from in one task for all regions.
-_RECENT = 1 << 20
+RECENT = 1 << 20
+"""See above; also those of runs that a purge adds up."""
 
 
 class Difference(NamedTuple):
@@ -229,7 +230,7 @@ def _of_latest(
         return latest, None
     whole: list[PackedRegionRun] = []
     for kept in reversed(range(len(runs))):
-        if sum(run.connections for run in runs[kept:]) > _RECENT:
+        if sum(run.connections for run in runs[kept:]) > RECENT:
             break
         whole.insert(0, opened.run(reader, runs[kept].identity))
         if kept > latest:

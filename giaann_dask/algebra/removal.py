@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client
 
-from giaann_dask.algebra.differences import subtract_counts, subtract_from_latest
+from giaann_dask.algebra.differences import RECENT, subtract_counts, subtract_from_latest
 from giaann_dask.algebra.documents import (
     DocumentCounts,
     are_few,
@@ -42,6 +42,7 @@ from giaann_dask.keys import Integers, word_key
 from giaann_dask.models import model_of
 from giaann_dask.models.base import UsedNames
 from giaann_dask.models.exporting import digest_of
+from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.renaming import Renaming, close_gaps
@@ -58,8 +59,10 @@ from giaann_dask.store.places import scratch_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
+from giaann_dask.training import tasks
 from giaann_dask.training.committing import CommitContents, commit_regions, known_counts, open_regions
-from giaann_dask.training.regions import Regions
+from giaann_dask.training.regions import LastRuns, Regions
+from giaann_dask.training.run_references import sizes_of
 from giaann_dask.training.small_changes import RegionChange, SmallChanges, small_parts
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.tasks import takes_runs
@@ -305,8 +308,8 @@ def _purge(
 
 
 @attempt()
-def purge_network(client: Client, store: NetworkStore) -> dict[str, Any]:
-    """Leave out the names that no text of a network has, and remove all commits but the last one.
+def leave_out_names(client: Client, store: NetworkStore) -> str:
+    """Leave out the names that no text of a network has, and return the commit; `remove_earlier` completes a purge.
 
     Parameters
     ----------
@@ -314,17 +317,31 @@ def purge_network(client: Client, store: NetworkStore) -> dict[str, Any]:
         Where counts are renamed.
     store : NetworkStore
         The network; see `forget_documents`.
+    """
+    with store.lock() as held:
+        SharedPlace(client, held).require()
+        reader = store.open(store.head())
+        reader.manifest().require_sum(reader.path)
+        return _subtract(client, store, reader, None, set(), renumber=True)
+
+
+@attempt()
+def remove_earlier(client: Client, store: NetworkStore) -> dict[str, Any]:
+    """Remove all commits of a network but the last one.
+
+    Parameters
+    ----------
+    client : Client
+        On whose workers tables of the others are removed.
+    store : NetworkStore
+        The network.
 
     Returns
     -------
     dict of str to Any
         Fields of a `RemovalReport`, ready for JSON.
     """
-    with store.lock() as held:
-        SharedPlace(client, held).require()
-        reader = store.open(store.head())
-        reader.manifest().require_sum(reader.path)
-        _subtract(client, store, reader, None, set(), renumber=True)
+    with store.lock():
         others = sorted(store.other_commits())
         caches, made = _purge(client, store, others)
         found = {"commit": store.head(), "purged_commits": len(others), "purged": others}
@@ -563,7 +580,7 @@ def _subtract(
         keeps = _names_in_use(regions, vocabulary, reader)
         vocabulary = _select(vocabulary, *keeps)
     if renumber:
-        regions = _summed(regions, reader.placement(), close_gaps(*keeps) if numbered else None)
+        regions = _renamed(regions, reader, close_gaps(*keeps) if numbered else None)
     before = CommitContents(manifest, vocabulary, Ledger(reader.ledger()))
     contents = _contents_without(before, removed, vocabulary, parts, origins)
     return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
@@ -583,17 +600,59 @@ def _contents_without(
     return CommitContents(counts, vocabulary, Ledger(entries), rewritten=True, origins=origins)
 
 
-def _summed(regions: Regions, placement: Placement, renaming: Renaming | None) -> Regions:
-    """Return regions with one run each, of renamed neurons where there are new identifiers."""
-    client = regions.tasks.client
-    parts = {region: [regions.tasks.alone(run) for run in runs] for region, runs in regions.runs.items() if runs}
-    if renaming is not None:
-        # Numbers of columns decide their regions, so that these are made anew.
+def _renamed(regions: Regions, reader: CommitReader, renaming: Renaming | None) -> Regions:
+    """Return regions whose latest runs are one each, of renamed neurons where there are new identifiers.
+
+    Names that no text has any more are most often new ones: then larger runs, which have earlier names alone, stay.
+    """
+    client, placement, parts = regions.tasks.client, reader.placement(), {}
+    renaming = None if renaming is None or renaming.is_identity else renaming
+    if renaming is not None and (placement.splits or reader.manifest().specification.placement != "hash"):
+        # Regions are chosen anew for all columns.
+        every = [regions.tasks.alone(run) for run in regions.runs.all()]
         placement = Placement(placement.first_regions)
+        summed = Regions(client, placement, regions.rounds)
+        summed.replace_by(add_parts(summed, divide_parts(client, every, placement, renaming)))
+        return summed
+    kept = _unchanged_runs(regions, renaming)
+    for region, runs in regions.runs.items():
+        if len(runs) - kept[region] > 1 or (renaming is not None and len(runs) > kept[region]):
+            parts[region] = [regions.tasks.alone(run) for run in runs[kept[region] :]]
+    if renaming is not None:
+        # Numbers of columns decide their regions.
         parts = divide_parts(client, [part for each in parts.values() for part in each], placement, renaming)
-    summed = Regions(client, placement, regions.rounds)
-    summed.replace_by(add_parts(summed, parts))
-    return summed
+    sums = add_parts(regions, parts)
+    regions.replace_last(
+        {region: LastRuns(kept[region], value, regions.tasks.measure(value)) for region, value in sums.items()}
+    )
+    return regions
+
+
+def _unchanged_runs(regions: Regions, renaming: Renaming | None) -> dict[int, int]:
+    """Return how many runs at the beginning of each region are large and have no name with a new identifier."""
+    every = regions.runs.all()
+    sizes = dict(zip((run.identity for run in every), sizes_of(every), strict=True))
+    largest, first = dict.fromkeys(sizes, (-1, -1)), (0, 0)
+    if renaming is not None:
+        first = _first_changed(renaming.concepts), _first_changed(renaming.features)
+        with regions.tasks.submitter.together():
+            found = [regions.tasks.submit("largest", largest_names, run.argument, key_of=run.key) for run in every]
+        largest = dict(zip(largest, results(found), strict=True))
+    kept = {}
+    for region, runs in regions.runs.items():
+        after = [sum(sizes[run.identity].connections for run in runs[place:]) for place in range(len(runs))]
+        stays = [
+            connections > RECENT and all(name < new for name, new in zip(largest[run.identity], first, strict=True))
+            for run, connections in zip(runs, after, strict=True)
+        ]
+        kept[region] = stays.index(False) if False in stays else len(runs)
+    return kept
+
+
+def _first_changed(identifiers: Integers) -> int:
+    """Return the first identifier that becomes another one."""
+    changed = np.flatnonzero(identifiers != np.arange(len(identifiers)))
+    return int(changed[0]) if len(changed) else len(identifiers)
 
 
 def _names_in_use(
@@ -645,6 +704,15 @@ def counts_without(manifest: Manifest, removed: Manifest, vocabulary: Vocabulary
         saved_features=features,
         last_trained=sum(by_status) - 1,
     )
+
+
+@takes_runs
+def largest_names(run: RegionRun | PackedRegionRun) -> tuple[int, int]:
+    """Return the largest column and the largest feature of a run (a task)."""
+    packed = tasks.pack_run(run)
+    tables = [table for table in packed if table is not None]
+    columns, features = zip(*(RowReader(table.read).largest_names() for table in tables), strict=True)
+    return max(columns), max(features)
 
 
 @takes_runs

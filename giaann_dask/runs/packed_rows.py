@@ -191,6 +191,15 @@ class RowReader:
         """Read the source neurons alone."""
         return pack_neuron(*self._whole(ROW_ARRAYS[:2]))
 
+    def largest_names(self) -> tuple[int, int]:
+        """Return the largest column and feature of the source neurons, and of targets that are neurons; -1 for none."""
+        found = []
+        for name in ("column", "feature"):
+            # One array at a time, as all targets of a region may be many.
+            arrays = (self._whole([f"{end}_{name}"])[0] for end in ("source", "target")[: 2 - self._gaps])
+            found.append(max((int(array.max()) for array in arrays if len(array)), default=-1))
+        return found[0], found[1]
+
     def values_at(self, names: Sequence[str], places: Integers) -> list[npt.NDArray[Any]]:
         """Return the values of arrays of one length at ascending places, decoding only the frames that have them."""
         needed = [self._frames_at(name, places) for name in names]

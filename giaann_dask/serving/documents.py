@@ -28,7 +28,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from giaann_dask.algebra.documents import identities_of
-from giaann_dask.algebra.removal import digest_of_documents, forget_documents, forget_few, purge_network
+from giaann_dask.algebra.removal import (
+    digest_of_documents,
+    forget_documents,
+    forget_few,
+    leave_out_names,
+    remove_earlier,
+)
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import as_sources, sources_of
 from giaann_dask.api.training import train
@@ -423,14 +429,22 @@ class DocumentWriter:
         return certificate
 
     def _purge(self) -> None:
-        """Remove earlier commits, and complete the certificates of the documents that wait for it."""
+        """Remove earlier commits, and complete the certificates of the documents that wait for it.
+
+        Between two steps, changes go on.
+        """
+        store = NetworkStore(self._path)
         try:
             with self._lock, self._clients.use() as client:
                 waiting = self.table.purges()
                 if not waiting:
                     # An earlier purge was theirs, too.
                     return
-                done = purge_network(client, NetworkStore(self._path))
+                self._renew(store.open(leave_out_names(client, store)))
+            with self._lock, self._clients.use() as client:
+                done = remove_earlier(client, store)
+                # Of what is open, files may have been removed.
+                self._changes.forget()
                 for name in waiting:
                     kept = self.table.certificate(name) or {}
                     if kept.get("purge") == "running":
@@ -438,7 +452,6 @@ class DocumentWriter:
                         kept |= {**done, "elsewhere": elsewhere, "purge": "done"}
                         self.table.certify(name, kept)
                 self.table.end_purges(waiting)
-                self._renew(self._head())
         except GiaannError as error:
             # Done when the server starts again, or with the next purge.
             _LOG.warning("earlier commits are not removed yet: %s", error)

@@ -25,8 +25,10 @@ from support.plain_training import arrays
 from support.random_sums import random_specifications, random_texts
 from support.serving_engines import parts_of
 from support.stored_networks import reader_of
+from support.village import write_village
 
 import giaann_dask as gd
+from giaann_dask.algebra import removal
 from giaann_dask.algebra.differences import subtract
 from giaann_dask.algebra.removal import RemovalReport, forget_documents
 from giaann_dask.api.texts import as_sources, sources_of
@@ -192,6 +194,37 @@ def test_forgetting_equals_never_having_trained(
     again = gd.train([DOCUMENTS[1]], network.path, client=client)
     assert again.digest() == trained["all"].digest()
     assert gd.open(network.path, before).digest() == trained["all"].digest()
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_a_purge_renames_what_has_later_names_alone(
+    trace: bool, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of the first training stay, as their names come before those that go."""
+    monkeypatch.setattr(removal, "RECENT", 400)
+    text = write_village(tmp_path / "text.txt", 80, 1).read_text()
+    network = train(client, tmp_path / "net", [text], "v1", trace=trace)
+    base = {run.identity for run in network.manifest.runs}
+    documents = [f"The {name} hung the red {other} on the old {name} near the baker." for name, other in WORDS]
+    for document in documents:
+        gd.train([document], network.path, client=client)
+    names = gd.open(network.path).manifest.concepts
+    forget_quickly(network, documents[0], client)
+    removal.leave_out_names(client, NetworkStore(network.path))
+    assert removal.remove_earlier(client, NetworkStore(network.path))["purged_commits"] == 6
+    after = gd.open(network.path)
+    assert len(after.commits()) == 1
+    assert base <= {run.identity for run in after.manifest.runs}
+    assert after.manifest.concepts < names
+    rest = train(client, tmp_path / "rest", [documents[2], text, documents[1]], "v1", trace=trace)
+    assert after.digest() == rest.digest()
+    assert (after.manifest.connections, after.manifest.neurons) == (rest.manifest.connections, rest.manifest.neurons)
+    assert gd.train([documents[0]], network.path, client=client).digest() != rest.digest()
+    gd.forget(network.path, [documents[0]], client=client, renumber=True)
+    assert gd.open(network.path).digest() == rest.digest()
+
+
+WORDS = (("lantern", "zebra"), ("anchor", "violin"), ("kettle", "quill"))
 
 
 def forget_quickly(network: gd.Network, text: str, client: Client) -> RemovalReport:
