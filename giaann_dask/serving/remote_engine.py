@@ -55,6 +55,8 @@ _HEALTH_S = 3.0
 _LOG = logging.getLogger(__name__)
 # Events that wait to be taken; the engine pauses while there are more.
 _MOST_EVENTS = 4096
+# From the end of an engine until its memory is given back.
+_COLLECT_S = 10.0
 # A server that takes nothing for so long has ended.
 _ABANDONED_S = 60.0
 
@@ -199,8 +201,33 @@ def _close(engine: Engine) -> None:
     engine.close()
     # The engine and its threads refer to each other, and memory that Python has freed need not be the system's yet.
     del engine
-    gc.collect()
-    trim_memory()
+    _COLLECTION.request()
+
+
+class _Collection:
+    """Collection of garbage after engines were closed, which takes as long as a small change of a network."""
+
+    def __init__(self, pause_s: float) -> None:
+        self._pause_s, self._lock, self._due = pause_s, threading.Lock(), False
+
+    def request(self) -> None:
+        """Collect garbage some time from now; further requests until then are the same one."""
+        with self._lock:
+            if self._due:
+                return
+            self._due = True
+        timer = threading.Timer(self._pause_s, self._collect)
+        timer.daemon = True
+        timer.start()
+
+    def _collect(self) -> None:
+        with self._lock:
+            self._due = False
+        gc.collect()
+        trim_memory()
+
+
+_COLLECTION = _Collection(_COLLECT_S)
 
 
 class _RemoteSession(EngineRequest):

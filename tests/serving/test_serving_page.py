@@ -19,6 +19,7 @@ from giaann_dask.serving.server import address_of, bind, serve
 from giaann_dask.serving.serving_options import Limits, ServingOptions
 
 pytest.importorskip("selenium.webdriver", reason="needs selenium (extra dev)")
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -177,6 +178,50 @@ def test_a_document_is_learned_shown_under_its_words_and_forgotten(browser: Any,
             assert overlapping(browser) == []
         assert browser.execute_script(CONTRAST)[0] >= 4.5
         assert [each for each in errors(browser) if "401" not in each["message"]] == []
+
+
+def press(browser: Any, *keys: str) -> str:
+    """Press keys, and return what has the focus then: its id, else its name."""
+    ActionChains(browser).send_keys(*keys).perform()
+    return focused(browser)
+
+
+def focused(browser: Any) -> str:
+    return str(browser.execute_script("const e = document.activeElement; return e.id || e.ariaLabel || e.textContent;"))
+
+
+@pytest.mark.parametrize("width", [WIDTHS[0], WIDTHS[-1]])
+def test_the_keyboard_reaches_all_and_keeps_its_place(browser: Any, tmp_path: Path, width: int) -> None:
+    village = ["The miller hung the coat over the door.", "The captain opened the old door."]
+    with gd.connect(workers=0) as client:
+        network = gd.train(village, tmp_path / "net", client=client, profile="contexts")
+    set_width(browser, width)
+    with gd.serve(network, writable=True, port=0, drain_s=5) as server:
+        browser.get(server.url)
+        browser.execute_script("sessionStorage.clear()")
+        wait(browser, lambda b: "None yet" in text(b, "library-status"))
+        order = ["document-text", "document-id", "Learn", "files", "purge", "prompt", "model", "tokens", "temperature"]
+        assert [press(browser, Keys.TAB) for _ in range(11)] == [*order, "seed", "go"]
+        browser.find_element(By.ID, "document-text").click()
+        press(browser, "The captain hung the lantern on the ship.", Keys.TAB, Keys.TAB, Keys.ENTER)
+        wait(browser, lambda b: "need the key" in text(b, "library-status"))
+        assert focused(browser) == "write-key"
+        # Pressed twice, a document is learned once.
+        press(browser, server.write_key, Keys.ENTER)
+        assert press(browser, Keys.ENTER) == "Learn", "what the key was asked for has the focus again"
+        wait(browser, lambda b: "is learned" in text(b, "library-status"))
+        assert len(browser.find_elements(By.CSS_SELECTOR, "#documents .name")) == 1
+        browser.find_element(By.ID, "go").send_keys(Keys.ENTER)
+        wait(browser, lambda b: " tokens" in text(b, "status"))
+        assert focused(browser) == "go"
+        forget = browser.find_element(By.CSS_SELECTOR, "#documents .forget")
+        forget.send_keys(Keys.ENTER, Keys.ENTER)
+        wait(browser, lambda b: "is forgotten" in text(b, "library-status"))
+        assert focused(browser) == "document-text", "no document is left beside what is gone"
+        browser.find_element(By.ID, "again").send_keys(Keys.ENTER)
+        wait(browser, lambda b: "The answer" in text(b, "status"))
+        assert focused(browser) == "go"
+        assert overlapping(browser) == []
 
 
 def continued(browser: Any) -> None:

@@ -5,7 +5,8 @@ const DOCUMENTS = "/v1/documents";
 const DIGEST_MS = 500; // between two looks whether the digest of a certificate is computed
 const DIGESTS = 240; // looks at most
 
-let interrupted = null; // the change that waits for the key of writers
+let interrupted = null; // makes the change again that waits for the key of writers
+let changing = false; // whether a change is under way
 const counted = (number, noun = "") => `${number.toLocaleString("en")}${noun && ` ${noun}${number === 1 ? "" : "s"}`}`;
 const addressOf = (id) => `${DOCUMENTS}/${encodeURIComponent(id)}`;
 
@@ -88,11 +89,14 @@ function focusAt(place) {
 
 // Makes a change, which is repeated when the key of writers has been given; after it the focus is at a place.
 async function change(make, place = null) {
+  if (changing) return undefined;
+  changing = true;
   tell("Working…");
   try {
     const response = await make();
     if (response.status === 401) {
-      interrupted = make;
+      const from = document.activeElement;
+      interrupted = () => { from.focus(); change(make, place); };
       find("unlock").hidden = false;
       find("write-key").focus();
       return tell(sessionStorage.getItem(WRITE_KEY) ? "The key is wrong." : "Changes need the key of writers.", true);
@@ -105,6 +109,8 @@ async function change(make, place = null) {
     return outdated(said);
   } catch (error) {
     return tell(error.message, true);
+  } finally {
+    changing = false;
   }
 }
 
@@ -186,9 +192,9 @@ find("unlock").addEventListener("submit", (event) => {
   sessionStorage.setItem(WRITE_KEY, find("write-key").value.trim());
   find("write-key").value = "";
   find("unlock").hidden = true;
-  const make = interrupted;
+  const again = interrupted;
   interrupted = null;
-  if (make) change(make);
+  again?.();
 });
 find("more").addEventListener("click", () => list(find("documents").lastElementChild.dataset.id));
 

@@ -147,10 +147,14 @@ async function ask(fields) {
   followed = true;
   find("given").textContent = sent.prompt;
   find("tokens-out").replaceChildren();
-  find("details").hidden = find("again-row").hidden = true;
+  find("details").hidden = true;
   running = new AbortController();
-  find("go").disabled = find("again").disabled = true;
   find("stop").disabled = false;
+  // A button that can no longer be pressed, or is hidden, loses the focus.
+  const pressed = ["go", "again"].map(find).includes(document.activeElement);
+  if (pressed) find("stop").focus();
+  find("go").disabled = find("again").disabled = true;
+  find("again-row").hidden = true;
   say("Continuing…");
   try {
     const response = await fetch("/v1/completions", {
@@ -172,6 +176,7 @@ async function ask(fields) {
   } finally {
     running = null;
     find("go").disabled = find("again").disabled = false;
+    if (document.activeElement === find("stop")) find("go").focus();
     find("stop").disabled = true;
   }
 }
