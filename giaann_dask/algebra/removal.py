@@ -607,14 +607,14 @@ def _renamed(regions: Regions, reader: CommitReader, renaming: Renaming | None) 
     """
     client, placement, parts = regions.tasks.client, reader.placement(), {}
     renaming = None if renaming is None or renaming.is_identity else renaming
-    if renaming is not None and (placement.splits or reader.manifest().specification.placement != "hash"):
+    kept, by_hash = _unchanged_runs(regions, renaming), reader.manifest().specification.placement == "hash"
+    if renaming is not None and not (by_hash and any(kept.values())):
         # Regions are chosen anew for all columns.
         every = [regions.tasks.alone(run) for run in regions.runs.all()]
         placement = Placement(placement.first_regions)
         summed = Regions(client, placement, regions.rounds)
         summed.replace_by(add_parts(summed, divide_parts(client, every, placement, renaming)))
         return summed
-    kept = _unchanged_runs(regions, renaming)
     for region, runs in regions.runs.items():
         if len(runs) - kept[region] > 1 or (renaming is not None and len(runs) > kept[region]):
             parts[region] = [regions.tasks.alone(run) for run in runs[kept[region] :]]

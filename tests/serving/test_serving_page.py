@@ -222,6 +222,9 @@ def test_the_keyboard_reaches_all_and_keeps_its_place(browser: Any, tmp_path: Pa
         wait(browser, lambda b: "The answer" in text(b, "status"))
         assert focused(browser) == "go"
         assert overlapping(browser) == []
+        # The page asks for the digest of the certificate until then.
+        browser.get("about:blank")
+        assert [each for each in errors(browser) if "401" not in each["message"]] == []
 
 
 def continued(browser: Any) -> None:
