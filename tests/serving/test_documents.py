@@ -15,6 +15,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from dask.utils import key_split
+from distributed import get_task_stream
 from starlette.testclient import TestClient
 from support.examples import scaled
 from support.processes import Process, until
@@ -117,6 +119,19 @@ def test_a_document_is_learned_traced_and_forgotten(network: Path, clients: Shar
         assert http.get(f"{PATH}/ship").status_code == 404
         assert http.request("DELETE", f"{PATH}/ship", headers=WRITE).status_code == 404
     assert LANTERN.encode() not in network.with_name(network.name + DOCUMENTS).read_bytes()
+
+
+def test_small_documents_take_no_tasks_but_those_that_predictions_are_opened_by(tmp_path: Path) -> None:
+    """They are counted, added up, subtracted and committed by the server's own process."""
+    kept = KeptClient(lambda: gd.connect(workers=0))
+    with kept.use() as client:
+        text = write_village(tmp_path / "text.txt", 60, 1)
+        network = Path(gd.train(text, tmp_path / "net", client=client, profile="v1").path)
+        with serving(network, kept) as (http, _), get_task_stream(client) as stream:
+            assert http.post(PATH, json={"id": "ship", "text": LANTERN}, headers=WRITE).status_code == 201
+            assert http.request("DELETE", f"{PATH}/ship", headers=WRITE).json()["certificate"]["digest"] == ""
+    SharedClient.close(kept)
+    assert {key_split(record["key"]) for record in stream.data} == {"open_run"}
 
 
 def test_any_additions_and_removals_equal_one_training_on_what_is_left(
