@@ -83,12 +83,15 @@ def region_repeats(regions: Sequence[Callable[[], Iterable[Run]]], placement: Pl
     small = np.zeros((CHAIN, SMALL_COUNTS), np.int64)
     found = _PackedParts()
     often: list[PackedRun] = []
+    collect: Any = _collect
     for blocks in regions:
         own = _PackedParts()
         for block in blocks():
             # Where other regions have parts of a row, one of these may say which context it extends.
-            known = np.array([extended.get(source, NONE) for source in block.source.tolist()], np.int64)
-            collect: Any = _collect
+            known = np.full(len(block.source), NONE, np.int64)
+            if extended:
+                rows = np.flatnonzero(np.isin(block.source, list(extended)))
+                known[rows] = [extended[source] for source in block.source[rows].tolist()]
             strength = block.strength.astype(np.int64)
             more, repeated, kept = collect(block.source, block.pointer, block.target, strength, known)
             small += more
