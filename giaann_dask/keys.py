@@ -112,8 +112,15 @@ def word_key(word: str) -> int:
     return int.from_bytes(digest, "little") & NEURON_MASK
 
 
-def encode_words(words: Sequence[str]) -> tuple[bytes, Integers]:
+def encode_words(words: Sequence[str], errors: str = "surrogatepass") -> tuple[bytes, Integers]:
     """Return the UTF-8 bytes of all words, and where those of each end; int64.
+
+    Parameters
+    ----------
+    words : sequence of str
+        Any number of them.
+    errors : str
+        How half characters are encoded, as ``str.encode`` takes it.
 
     Examples
     --------
@@ -121,7 +128,7 @@ def encode_words(words: Sequence[str]) -> tuple[bytes, Integers]:
     >>> len(encoded), ends.tolist()
     (3, [1, 1, 3])
     """
-    encoded = "".join(words).encode("utf-8", "surrogatepass")
+    encoded = "".join(words).encode("utf-8", errors)
     # Every letter begins with one byte that is no continuation.
     begins = np.flatnonzero((np.frombuffer(encoded, np.uint8) & 0xC0) != 0x80)
     letters = np.cumsum(np.fromiter(map(len, words), np.int64, len(words)))

@@ -38,7 +38,7 @@ from giaann_dask.encoding.sources import RAW, SourceOptions
 from giaann_dask.encoding.stream import encode_here
 from giaann_dask.errors import OptionError, StoreDamagedError
 from giaann_dask.events import Observer, ignore
-from giaann_dask.keys import Integers, word_key
+from giaann_dask.keys import Integers, word_keys
 from giaann_dask.models import model_of
 from giaann_dask.models.base import UsedNames
 from giaann_dask.models.exporting import digest_of
@@ -668,7 +668,7 @@ def _names_in_use(
         concepts = np.isin(np.arange(len(vocabulary.concepts)), columns)
         kept = np.isin(np.arange(len(vocabulary.features)), features)
     else:
-        words = np.array([word_key(word) for word in vocabulary.features], np.int64)
+        words = word_keys(vocabulary.features)
         concepts, kept = np.zeros(len(vocabulary.concepts), np.bool_), np.isin(words, features)
     kept[0] = True
     return concepts, kept

@@ -26,7 +26,7 @@ from giaann_dask.islands.auditing import AuditOptions, audit_bundle
 from giaann_dask.islands.bundle import Bundle, BundleGroup, open_bundle
 from giaann_dask.islands.definition import Island, append_words
 from giaann_dask.islands.packing import require_member, some_ahead
-from giaann_dask.keys import Integers, word_key
+from giaann_dask.keys import Integers, word_key, word_keys
 from giaann_dask.models import totals_of
 from giaann_dask.models.totals import LARGEST_STRENGTH, GroupCounts
 from giaann_dask.runs.packing import PackedRegionRun
@@ -280,8 +280,8 @@ def check_increments(
 
 def _check_words(bundle: Bundle, island: Island, used: Integers, *, whole: bool) -> None:
     """Check that words that groups of a model of words count have names, and all groups every new name."""
-    new = np.array([word_key(word) for word in bundle.features], np.int64)
-    known = np.concatenate([new, np.array([word_key(word) for word in island.features], np.int64)])
+    new = word_keys(bundle.features)
+    known = np.concatenate([new, word_keys(island.features)])
     if not np.isin(used, known).all() or (whole and not np.isin(new, used).all()):
         raise BundleError(f"{bundle.path} names other words than it counts", "each counted word once")
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import zarr
 
 from giaann_dask.errors import StoreDamagedError
+from giaann_dask.keys import encode_words
 from giaann_dask.storage import append_values, read_arrays
 
 # A search compares the bytes of all names of the same length; more searches than these are worth an index of all names.
@@ -271,9 +272,8 @@ def pack_strings(strings: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDA
     >>> bytes(text), ends.tolist()
     (b'abc', [2, 2, 3])
     """
-    encoded = [s.encode("utf-8") for s in strings]
-    ends = np.cumsum(np.array([len(e) for e in encoded], np.int64), dtype=np.int64)
-    return np.frombuffer(b"".join(encoded), np.uint8), ends
+    encoded, ends = encode_words(strings, "strict")
+    return np.frombuffer(encoded, np.uint8), ends
 
 
 async def append_strings(group: zarr.AsyncGroup, name: str, strings: Sequence[str]) -> None:

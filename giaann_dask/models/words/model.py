@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import OptionError
-from giaann_dask.keys import Integers, source_key, unpack_target, word_key
+from giaann_dask.keys import Integers, source_key, unpack_target, word_key, word_keys
 from giaann_dask.models.base import EvaluatedText, Model, NameTable, UsedNames, WorkerOpening
 from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.models.results import BEGINNING, ConnectionKey, ContextPart
@@ -162,7 +162,7 @@ class ContextNames:
         self, words: Sequence[str], contexts: Sequence[Context], implied: dict[int, str] | None = None
     ) -> None:
         self._words, self._contexts, self._implied = words, contexts, implied or {}
-        self._views = {WORD: np.array([word_key(word) for word in words], np.int64)}
+        self._views = {WORD: word_keys(words)}
         self._order = np.argsort(self._views[WORD], kind="stable")
         self._ascending = self._views[WORD][self._order]
 
@@ -181,7 +181,7 @@ class ContextNames:
         if len(parts) == 1:
             view = parts[0][0]
             if view not in self._views:
-                self._views[view] = np.array([word_key(ending_of(word)) for word in self._words], np.int64)
+                self._views[view] = word_keys([ending_of(word) for word in self._words])
             found = np.flatnonzero(source_key(segment, [np.append(self._views[view], BOUNDARY)]) == key)
             place = int(found[0]) if len(found) else None
         if place is None:
