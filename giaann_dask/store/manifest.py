@@ -46,6 +46,16 @@ class StoredRun:
     nbytes: int
     index_bytes: int = 0
 
+    @classmethod
+    def of(cls, identity: str, region: int, rank: int, size: RunSize) -> StoredRun:
+        """Return the record of a run of some size."""
+        return cls(identity, region, rank, size.neurons, size.connections, size.nbytes, size.index_bytes)
+
+    @property
+    def size(self) -> RunSize:
+        """Its size, with the bytes of its encoded form."""
+        return RunSize(self.neurons, self.connections, self.nbytes, self.index_bytes)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:

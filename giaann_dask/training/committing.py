@@ -367,8 +367,7 @@ def _manifest(
     return replace(
         manifest,
         runs=tuple(
-            StoredRun(run.identity, run.region, rank, size.neurons, size.connections, size.nbytes, size.index_bytes)
-            for (run, size), rank in zip(runs, ranks, strict=True)
+            StoredRun.of(run.identity, run.region, rank, size) for (run, size), rank in zip(runs, ranks, strict=True)
         ),
         neurons=sum(total.neurons for total in totals),
         connections=sum(total.connections for total in totals),

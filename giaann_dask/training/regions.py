@@ -505,8 +505,7 @@ class Regions:
 def _reference_to(run: StoredRun, read: Callable[[], Future]) -> RunReference:
     """Return a reference to a stored run."""
     first, last = rounds_of(run.identity)
-    size = RunSize(run.neurons, run.connections, run.nbytes, run.index_bytes)
-    return RunReference(run.region, first, last, run.rank, size, read=read, packed=True)
+    return RunReference(run.region, first, last, run.rank, run.size, read=read, packed=True)
 
 
 def _rank_of(runs: Runs) -> int:

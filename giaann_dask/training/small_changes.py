@@ -278,8 +278,7 @@ def _manifest(
         identity, size = run_identity(region, first, before.rounds), tasks.measure_run(change.run)
         written[identity] = change.run
         rank = rank_of(size.connections, max((run.rank for run in replaced), default=0))
-        fields = (size.neurons, size.connections, size.nbytes, size.index_bytes)
-        stored[region].append(StoredRun(identity, region, rank, *fields))
+        stored[region].append(StoredRun.of(identity, region, rank, size))
     runs = [run for region in sorted(stored) for run in stored[region]]
     several = Counter(run.region for run in runs)
     manifest = replace(
