@@ -29,6 +29,7 @@ from giaann_dask.encoding.stream import first_sequences
 from giaann_dask.errors import GiaannError
 from giaann_dask.planning.growth import BATCH_SIZES
 from giaann_dask.planning.hardware import Hardware, Link, Rates, Tier, WorkerKind
+from giaann_dask.runs.merging import ROUNDS_TOGETHER
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE
@@ -45,7 +46,6 @@ _FILE = "rates.json"
 _MESSAGES = (1_000, 1 << 20, 1 << 24)
 # Pairs of workers of a tier that are measured, times of each measurement, tasks without work.
 _PAIRS, _TURNS, _TASKS, _CHAIN = 2, 3, 1_000, 50
-_PACKED_TOGETHER = 8
 
 
 def describe_cluster(client: Client, rates: Rates | None = None) -> Hardware:
@@ -146,10 +146,10 @@ def measure_kernels(blocks: Sequence[EncodedBlock], specification: Specification
         chosen = _first(blocks, size)
         seconds, _ = _timed(lambda chosen=chosen: tasks.count_batch(chosen, Placement(1), specification, ()))  # type: ignore[misc]
         counted.append(size / seconds)
-    numbers = np.arange(trained) * _PACKED_TOGETHER // trained
+    numbers = np.arange(trained) * ROUNDS_TOGETHER // trained
     increments = [
         tasks.count_selected(blocks, numbers, number, Placement(1), specification, ())
-        for number in range(_PACKED_TOGETHER)
+        for number in range(ROUNDS_TOGETHER)
     ]
     nbytes = sum(run.nbytes for each in increments for run in each.values())
     together_s, _ = _timed(lambda: tasks.integrate(0, *increments))

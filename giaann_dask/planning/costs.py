@@ -18,6 +18,7 @@ from giaann_dask.errors import require_at_least, require_one_of
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.growth import Growth
 from giaann_dask.planning.hardware import COMPRESSED, SHARED_TIERS, TIERS, Hardware, Tier, WorkerKind
+from giaann_dask.runs.merging import ROUNDS_TOGETHER, SUMS_TOGETHER
 from giaann_dask.runs.placement import FIRST_REGIONS
 from giaann_dask.spec import PLACEMENTS, PlacementKind, Specification
 from giaann_dask.training.region_budgets import regions_ahead
@@ -31,8 +32,6 @@ from giaann_dask.training.training_options import (
     expected_tasks,
 )
 
-# Runs of rounds that become one (`giaann_dask.training.regions`): as many increments of a region wait unpacked.
-_TOGETHER = 8
 # Tasks of a block of text; one after another in a round; of a region in a commit (pack, measure, write, open).
 _BLOCK_TASKS, _CHAIN, _COMMIT_TASKS = 4, 6, 5
 # Characters of a block of text, and blocks that are joined where a text has many.
@@ -406,9 +405,9 @@ class Costs:
         """Return the seconds of a core that a sequence takes, by stage."""
         rates, growth, sequences = self.hardware.rates, self.growth, self.sequences
         shares = _tier_shares(self.hardware.workers, self.hardware.hosts_per_rack)
-        # Runs of eight rounds are packed, and added up by eight and, once they are stored, by two.
-        together = max(1.0, min(sequences, _TOGETHER * sequences / rounds))
-        levels = math.log2(max(sequences / together, 1)) / 2
+        # Runs of eight rounds are packed, and their sums added up by sixteen, the last of them at the end.
+        together = max(1.0, min(sequences, ROUNDS_TOGETHER * sequences / rounds))
+        levels = math.ceil(math.log(max(sequences / together, 1), SUMS_TOGETHER))
         scale = self.packed_bytes() / growth.packed_bytes.at(sequences)
         packed = scale * growth.packed_bytes.at(together) / together
         # Rates are of sequences of the text that they were measured with.
@@ -502,7 +501,7 @@ class Costs:
 
     def _commit_s(self, round_bytes: float, round_sequences: float, regions: int) -> float:
         """Return the seconds of a commit: what waits unpacked is packed and written."""
-        waiting = min(_TOGETHER - 1, max(self.sequences / round_sequences, 1)) * round_sequences
+        waiting = min(ROUNDS_TOGETHER - 1, max(self.sequences / round_sequences, 1)) * round_sequences
         return self._fixed_commit_s(regions) + self._packing_s(waiting, round_bytes / round_sequences, regions)
 
     def _packing_s(self, sequences: float, nbytes: float, regions: int) -> float:
@@ -518,7 +517,7 @@ class Costs:
 
     def _counting_s(self, round_sequences: float) -> float:
         """Return the seconds in which the distinct connections of regions of several runs are counted at the end."""
-        if self.sequences <= _TOGETHER * round_sequences:
+        if self.sequences <= ROUNDS_TOGETHER * round_sequences:
             return 0.0
         return self.packed_bytes() / self.hardware.rates.merged_bytes_per_s / self.hardware.storage_cores
 
@@ -531,7 +530,7 @@ class Costs:
         round_bytes = increment * self.hardware.compute_workers
         rounds = max(1.0, self.sequences / (sent * self.hardware.compute_workers))
         data = self.packed_bytes() * busiest
-        waiting = min(_TOGETHER, rounds) * round_bytes * busiest
+        waiting = min(ROUNDS_TOGETHER, rounds) * round_bytes * busiest
         in_flight = min(configuration.rounds_in_flight, rounds) * increment
         batch = sent * self._block_bytes()
         found = []

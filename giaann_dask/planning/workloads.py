@@ -23,9 +23,10 @@ from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.growth import Growth
 from giaann_dask.planning.hardware import Hardware
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
-from giaann_dask.runs.merging import plan_compaction
+from giaann_dask.runs.merging import ROUNDS_TOGETHER, SUMS_TOGETHER, plan_compaction
 from giaann_dask.runs.placement import Placement
 from giaann_dask.text.segmentation import EncodedBlock
+from giaann_dask.training.region_budgets import COMPACT_FRACTION
 from giaann_dask.training.selection import ColumnTouches, touches_of
 from giaann_dask.training.tasks import assign, plan_rounds
 from giaann_dask.training.training_options import SelectionOptions
@@ -34,9 +35,6 @@ Floats = npt.NDArray[np.float64]
 
 # Batches of more than one sequence that are composed; in wider rounds several workers have batches alike.
 _COMPOSED = 64
-# Runs of rounds that become one, and what is left of small runs at the end (`giaann_dask.training.regions`,
-# `giaann_dask.training.trainer`).
-_TOGETHER, _COMPACT_FRACTION = 8, 1 / 2
 # Weight of all regions.
 _WEIGHT = 1e9
 
@@ -382,7 +380,7 @@ class SimulatedRegions:
         for region in np.flatnonzero(by_region).tolist():
             added = SimulatedRun(0, batches.sequences, float(by_region[region]))
             stored, fresh = self._parted(region)
-            plan = plan_compaction(fresh, added, _TOGETHER)
+            plan = plan_compaction(fresh, added, ROUNDS_TOGETHER, SUMS_TOGETHER)
             self._runs[region] = (*stored, *plan.kept, self._merged(region, plan.merged, plan.rank, seconds))
             self._held[self._owner[region]] += self._size(added)
         self.most = max(self.most, float(self._held.max()))
@@ -435,7 +433,7 @@ class SimulatedRegions:
         for region, runs in self._runs.items():
             if len(runs) > 1:
                 weights = [1 << run.rank for run in runs]
-                small = sum(weights) - max(weights) >= _COMPACT_FRACTION * max(weights)
+                small = sum(weights) - max(weights) >= COMPACT_FRACTION * max(weights)
                 if small:
                     self._runs[region] = (self._merged(region, runs, _rank_of(runs), seconds),)
                 else:

@@ -24,6 +24,11 @@ from giaann_dask.lazy import numba_types as nb
 from giaann_dask.runs.packing import PackedRun, unpack
 from giaann_dask.runs.run import Run, fold_smallest, narrow_strength, readable, require_fits
 
+ROUNDS_TOGETHER = 8
+"""Runs of rounds that become one: their sum is packed, which takes longest, so it is made late and once."""
+SUMS_TOGETHER = 16
+"""Sums of a rank that become one during a training."""
+
 # Connections that are merged in one go: with their sums they fit into a processor's second-level cache.
 _BLOCK = 1 << 16
 Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.signedinteger[Any]]]
@@ -285,7 +290,9 @@ class Compaction(Generic[AnyRun]):
     rank: int
 
 
-def plan_compaction(runs: tuple[AnyRun, ...], added: AnyRun, together: int = 2) -> Compaction[AnyRun]:
+def plan_compaction(
+    runs: tuple[AnyRun, ...], added: AnyRun, together: int = 2, sums_together: int | None = None
+) -> Compaction[AnyRun]:
     """Plan the merges when a region gets one more run: as soon as there are enough runs of a rank, they are merged.
 
     Parameters
@@ -297,6 +304,8 @@ def plan_compaction(runs: tuple[AnyRun, ...], added: AnyRun, together: int = 2) 
     together : int
         So many runs of a rank become one, 2 or a larger power of two: the more, the more runs a region has, and
         the less often a connection is rewritten (a third less with 4). It may differ from call to call.
+    sums_together : int, optional
+        The same for runs of a rank above 0, which are sums; as many by default.
 
     Returns
     -------
@@ -314,14 +323,16 @@ def plan_compaction(runs: tuple[AnyRun, ...], added: AnyRun, together: int = 2) 
     >>> plan_compaction((Named(0, "a"), Named(0, "b")), Named(0, "c"), together=4).merged
     (Named(rank=0, name='c'),)
     """
-    assert together.bit_count() == 1 < together, "a power of two"
+    sums_together = together if sums_together is None else sums_together
+    assert together.bit_count() == sums_together.bit_count() == 1 < min(together, sums_together), "powers of two"
     rank = added.rank
     kept = sum(run.rank >= rank for run in runs)
     while True:
         same = sum(run.rank <= rank for run in runs[:kept])
         # The result of the merges so far counts as one run of its rank.
-        if same + 1 < together:
+        most = sums_together if rank else together
+        if same + 1 < most:
             return Compaction(runs[:kept], (*runs[kept:], added), rank)
-        rank += together.bit_length() - 1
+        rank += most.bit_length() - 1
         # Also the runs of ranks between, which another number of runs has left there.
         kept = sum(run.rank >= rank for run in runs[:kept])

@@ -20,7 +20,7 @@ from distributed import Client, Future
 from giaann_dask.cluster import result
 from giaann_dask.cluster.devices import DeviceShare
 from giaann_dask.cluster.regions import STORED_TOGETHER
-from giaann_dask.runs.merging import plan_compaction
+from giaann_dask.runs.merging import ROUNDS_TOGETHER, SUMS_TOGETHER, plan_compaction
 from giaann_dask.runs.placement import Placement, SequencePart, Split
 from giaann_dask.runs.run import RunSize
 from giaann_dask.store.manifest import StoredRun
@@ -39,8 +39,6 @@ from giaann_dask.training.training_report import RoundReport
 
 _LOG = logging.getLogger(__name__)
 
-# Runs of rounds, of a rank, that become one: their sum is packed, which takes longest, so it is made late and once.
-_TOGETHER = 8
 # Stored runs of a rank that become one when memory is short; else `STORED_TOGETHER`.
 _STORED_TOGETHER_SHORT = 4
 
@@ -124,7 +122,7 @@ class CompactionPolicy:
         """Set regions to fixed runs, and others of falling rank with one added, merged if enough have a rank."""
         stored = _STORED_TOGETHER_SHORT if self.short else STORED_TOGETHER
         plans = {
-            region: plan_compaction(runs, run, stored if run.persisted else _TOGETHER)
+            region: plan_compaction(runs, run, *((stored,) if run.persisted else (ROUNDS_TOGETHER, SUMS_TOGETHER)))
             for region, (_, runs, run) in added.items()
         }
         merged = {region: (plan.merged, plan.rank) for region, plan in plans.items() if len(plan.merged) > 1}

@@ -27,8 +27,8 @@ TASKS_PER_S = 900.0
 
 # Of the scheduler's time, for the tasks of regions; the rest is for encoding, counting and commits.
 _SHARE = 0.25
-# Every eighth round of a region makes a sum, every eighth sum another one, with a task that measures each.
-_SUMS = 2 / 7
+# Every eighth round of a region makes a sum, every sixteenth sum another one, with a task that measures each.
+_SUMS = 2 * (1 / 8 + 1 / 128)
 
 
 @names_keywords

@@ -217,29 +217,35 @@ class RankedRun(NamedTuple):
     rounds: tuple[int, ...]
 
 
-@given(choices=st.lists(st.sampled_from([2, 4, 8]), min_size=1, max_size=300))
-def test_compaction_by_any_numbers_keeps_everything_in_few_runs(choices: list[int]) -> None:
+@given(choices=st.lists(st.sampled_from([(2, None), (4, 2), (8, 16), (8, None)]), min_size=1, max_size=300))
+def test_compaction_by_any_numbers_keeps_everything_in_few_runs(choices: list[tuple[int, int | None]]) -> None:
     runs: tuple[RankedRun, ...] = ()
-    for number, together in enumerate(choices):
-        plan = plan_compaction(runs, RankedRun(0, (number,)), together)
+    for number, (together, sums_together) in enumerate(choices):
+        plan = plan_compaction(runs, RankedRun(0, (number,)), together, sums_together)
         runs = (*plan.kept, RankedRun(plan.rank, tuple(x for part in plan.merged for x in part.rounds)))
     assert [x for run in runs for x in run.rounds] == list(range(len(choices)))
     ranks = [run.rank for run in runs]
     assert ranks == sorted(ranks, reverse=True)
-    assert max(ranks.count(rank) for rank in ranks) < max(choices)
+    assert max(ranks.count(rank) for rank in ranks) < max(max(each[0], each[1] or 0) for each in choices)
     assert ranks[0] <= len(choices).bit_length() + 3
 
 
-@pytest.mark.parametrize(("together", "rewritten"), [(2, 3.5), (4, 2.5), (8, 1.875)])
-def test_how_often_connections_are_rewritten(together: int, rewritten: float) -> None:
+@pytest.mark.parametrize(
+    ("together", "sums_together", "rewritten", "ranks"),
+    [(2, 2, 3.5, [6]), (4, 4, 2.5, [6]), (8, 8, 1.875, [6]), (8, 16, 1.0, [3] * 8)],
+)
+def test_how_often_connections_are_rewritten(
+    together: int, sums_together: int, rewritten: float, ranks: list[int]
+) -> None:
     runs: tuple[RankedRun, ...] = ()
     moved = 0
     for _ in range(64):
-        plan = plan_compaction(runs, RankedRun(0, (1,)), together)
+        plan = plan_compaction(runs, RankedRun(0, (1,)), together, sums_together)
         added = sum((run.rounds for run in plan.merged), ())
         moved += len(added) if len(plan.merged) > 1 else 0
         runs = (*plan.kept, RankedRun(plan.rank, added))
-    assert (runs, moved / 64) == ((RankedRun(6, (1,) * 64),), rewritten)
+    assert ([run.rank for run in runs], moved / 64) == (ranks, rewritten)
+    assert sum((run.rounds for run in runs), ()) == (1,) * 64
 
 
 @given(rounds=st.integers(1, 200))
