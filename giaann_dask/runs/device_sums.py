@@ -19,14 +19,12 @@ from giaann_dask.dask_types import register_arrays
 from giaann_dask.device import download_arrays, torch, upload_arrays, without_gradients
 from giaann_dask.keys import Integers
 from giaann_dask.runs.pair_tables import PAIRS, PairRule, PairTable, distinct, edges_of, width
-from giaann_dask.runs.run import pointer_of, require_fits
+from giaann_dask.runs.run import BLOCK, pointer_of, require_fits
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets
 from giaann_dask.spec import BRANCH_BITS
 
 # Pairs that are summed in one go, which bounds the memory of the device: about 150 bytes a pair.
 _PIECE = 1 << 24
-# Targets that are widened in one go, as many as the pairs that a processor sums in one go.
-_BLOCK = 1 << 16
 _NARROW = np.iinfo(np.int32).max
 # A sum is added up in two halves where it might not fit into 64 bits: the lower ones have so many bits.
 _HALF = 31
@@ -70,7 +68,7 @@ class PairSums:
     def blocks(self) -> Iterator[TargetBlock]:
         """Yield the sums in blocks of rows, at least one, as `giaann_dask.runs.pair_tables.sum_pairs` does."""
         pointer = pointer_of(self.row_targets)
-        edges = edges_of(pointer, _BLOCK, len(pointer))
+        edges = edges_of(pointer, BLOCK, len(pointer))
         branch, changed = (1 << self.branch_bits) - 1, 0
         for first, end in pairwise(edges.tolist() if len(edges) > 1 else [0, 0]):
             targets = slice(int(pointer[first]), int(pointer[end]))

@@ -22,15 +22,13 @@ from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.lazy import numba_types as nb
 from giaann_dask.runs.packing import PackedRun, unpack
-from giaann_dask.runs.run import Run, fold_smallest, narrow_strength, readable, require_fits
+from giaann_dask.runs.run import BLOCK, Run, fold_smallest, narrow_strength, readable, require_fits
 
 ROUNDS_TOGETHER = 8
 """Runs of rounds that become one: their sum is packed, which takes longest, so it is made late and once."""
 SUMS_TOGETHER = 16
 """Sums of a rank that become one during a training."""
 
-# Connections that are merged in one go: with their sums they fit into a processor's second-level cache.
-_BLOCK = 1 << 16
 Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.signedinteger[Any]]]
 
 
@@ -43,13 +41,15 @@ _RESULT_64 = nb.types.UniTuple(_OUTPUT, 4)
 _RESULT_32 = nb.types.Tuple((_OUTPUT, _OUTPUT, _OUTPUT, nb.types.Array(nb.int32, 1, "C")))
 
 
-def merge_runs(runs: Sequence[Run | PackedRun]) -> Run:
+def merge_runs(runs: Sequence[Run | PackedRun], *, block: int = BLOCK) -> Run:
     """Return the sum of runs; of packed ones, only two are decoded at a time.
 
     Parameters
     ----------
     runs : sequence of Run or PackedRun
         Any number of them, in any order; they are not changed.
+    block : int
+        Connections that are merged at a time; a row is never divided.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def merge_runs(runs: Sequence[Run | PackedRun]) -> Run:
         parts.append(_decoded(fold_smallest(packed, len, lambda *both: merge_runs([*map(_decoded, both)]))))
     if len(parts) < 2:
         return parts[0] if parts else Run.empty()
-    return _join(_merge_by_blocks(parts), parts)
+    return _join(_merge_by_blocks(parts, block), parts)
 
 
 def _decoded(run: Run | PackedRun) -> Run:
@@ -109,10 +109,10 @@ def _are_narrow(runs: Sequence[Run]) -> bool:
     return sum(int(run.strength.max(initial=0)) for run in runs) <= np.iinfo(np.int32).max
 
 
-def _merge_by_blocks(runs: Sequence[Run]) -> Iterator[Run]:
+def _merge_by_blocks(runs: Sequence[Run], size: int) -> Iterator[Run]:
     """Yield the sum of runs in blocks of rows."""
     narrow = len(runs) == 1 or _are_narrow(runs)
-    edges = block_edges([run.source for run in runs], [np.diff(run.pointer) for run in runs], _BLOCK)
+    edges = block_edges([run.source for run in runs], [np.diff(run.pointer) for run in runs], size)
     cuts = [[0, *np.searchsorted(run.source, edges).tolist(), run.rows] for run in runs]
     for block in range(len(edges) + 1):
         pieces = [

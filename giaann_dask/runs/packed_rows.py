@@ -29,8 +29,6 @@ from giaann_dask.runs.packed_arrays import (
 from giaann_dask.runs.packing import FRAMINGS, ROW_ARRAYS, RUN_ARRAYS, TARGET_ARRAYS, decode_targets, target_key
 from giaann_dask.runs.run import Run, join_ranges, pointer_of
 
-# Bytes of decoded frames that a reader keeps for further rows: those of some rows, a small part of a region.
-_KEPT_BYTES = 8 << 20
 Segments: TypeAlias = npt.NDArray[np.uint32]
 # An array, one of its chunks, and one of the frames of that.
 _Frame: TypeAlias = tuple[str, int, int]
@@ -102,13 +100,15 @@ def row_bounds(readers: Sequence[RowReader], size: int) -> Iterator[tuple[int, i
 class RowReader:
     """Read rows of a packed run by source neuron, decoding only the frames of chunks that have them.
 
-    Opening reads the metadata alone: summaries of the frames say where a row lies. Frames used last are kept within
-    `_KEPT_BYTES`, until `release`.
+    Opening reads the metadata alone: summaries of the frames say where a row lies. Frames used last are kept
+    until `release`.
 
     Parameters
     ----------
     read : callable
         Reads entries of the run.
+    cache_bytes : int
+        Bytes of frames that are kept for further rows at most: those of some rows, a small part of a region.
 
     Attributes
     ----------
@@ -124,8 +124,8 @@ class RowReader:
         are needed.
     """
 
-    def __init__(self, read: ReadEntries) -> None:
-        self._read = read
+    def __init__(self, read: ReadEntries, *, cache_bytes: int = 8 << 20) -> None:
+        self._read, self._cache_bytes = read, cache_bytes
         metadata = read([GROUP_KEY, *(f"{name}/zarr.json" for name in RUN_ARRAYS)])
         header = read_header(metadata)
         self._strength = np.int32 if header["strength_bits"] == 32 else np.int64
@@ -296,7 +296,7 @@ class RowReader:
                 found[name, number, frame] = self._frames[name, number, frame] = values
                 self.kept_bytes += values.nbytes
                 self.decoded += len(values)
-        while self.kept_bytes > _KEPT_BYTES:
+        while self.kept_bytes > self._cache_bytes:
             self.kept_bytes -= self._frames.popitem(last=False)[1].nbytes
         return found
 

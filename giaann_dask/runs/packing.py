@@ -58,7 +58,7 @@ from giaann_dask.runs.packed_arrays import (
     require_intact,
     to_json,
 )
-from giaann_dask.runs.run import RegionTables, Run, pointer_of, row_blocks, rows_between
+from giaann_dask.runs.run import BLOCK, RegionTables, Run, pointer_of, row_blocks, rows_between
 from giaann_dask.spec import BRANCH_BITS, MAXIMUM_BRANCHES, MAXIMUM_CONCEPTS, MAXIMUM_FEATURES, MAXIMUM_SEGMENTS
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ if TYPE_CHECKING:
 
 
 CHUNK = 262_144
-# Connections, or targets, of the rows that are packed or restored in one go: new memory costs more than this work.
-_ROW_BLOCK = 1 << 16
 # What a row is, and what a target is without its strengths.
 ROW_ARRAYS = ("source_column", "source_feature", "row_targets")
 TARGET_ARRAYS = ("target_column", "target_feature", "target_branch", "target_segments")
@@ -170,7 +168,7 @@ class PackedRegionRun(RegionTables[PackedRun, PackedRun]):
     __slots__ = ()
 
 
-def pack(run: Run, chunk: int = CHUNK, *, gaps: bool = False) -> PackedRun:
+def pack(run: Run, chunk: int = CHUNK, *, gaps: bool = False, block: int = BLOCK) -> PackedRun:
     """Encode a run.
 
     Parameters
@@ -181,6 +179,8 @@ def pack(run: Run, chunk: int = CHUNK, *, gaps: bool = False) -> PackedRun:
         Largest number of values in a chunk of an array, at least 1.
     gaps : bool
         Whether targets are encoded as differences within their row.
+    block : int
+        Connections that are encoded at a time, as new memory costs more than this work; a row is never divided.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def pack(run: Run, chunk: int = CHUNK, *, gaps: bool = False) -> PackedRun:
     >>> packed.connections, unpack(packed).strength
     (2, array([7, 9], dtype=int32))
     """
-    blocks = [rows_between(run, *rows) for rows in row_blocks(run.pointer, _ROW_BLOCK)]
+    blocks = [rows_between(run, *rows) for rows in row_blocks(run.pointer, block)]
     return pack_blocks(blocks or [run], chunk, gaps=gaps)
 
 
@@ -227,13 +227,15 @@ def pack_targets(blocks: Iterable[TargetBlock], chunk: int = CHUNK, *, gaps: boo
     return PackedRun(entries, len(source), connections, sum(map(len, entries.values())))
 
 
-def unpack(packed: PackedRun) -> Run:
+def unpack(packed: PackedRun, *, block: int = BLOCK) -> Run:
     """Decode a run.
 
     Parameters
     ----------
     packed : PackedRun
         What `pack` returned, here or in another process.
+    block : int
+        Targets that are decoded at a time.
 
     Returns
     -------
@@ -250,7 +252,7 @@ def unpack(packed: PackedRun) -> Run:
     from giaann_dask.runs.target_sets import fill_run
 
     reader = BlockReader(packed)
-    run = fill_run(reader.blocks(_ROW_BLOCK), packed.rows, packed.connections, reader.bits)
+    run = fill_run(reader.blocks(block), packed.rows, packed.connections, reader.bits)
     reader.finish()
     return run
 

@@ -23,14 +23,12 @@ from giaann_dask.dask_types import register_arrays
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import compiled
 from giaann_dask.lazy import numba_types as nb
-from giaann_dask.runs.run import RegionTables, Run, pointer_of, readable, require_fits, split_rows
+from giaann_dask.runs.run import BLOCK, RegionTables, Run, pointer_of, readable, require_fits, split_rows
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets, run_of_blocks
 from giaann_dask.spec import BRANCH_BITS
 
 Keys: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
-# Pairs that are summed in one go: with their sums they fit into a processor's second-level cache.
-_BLOCK = 1 << 16
 # Keys that are sorted in one go, about: NumPy's sort takes least for so few (from 128 to 4,096 were measured).
 _PIECE = 1 << 9
 PAIRS = "the pairs of a region make"
@@ -229,7 +227,7 @@ def sum_pairs(tables: Sequence[PairTable]) -> Iterator[TargetBlock]:
     targets = rule.target_shift + width(len(gathered.neurons))
     wide = targets + _SOURCES_BITS > 32
     room = (64 if wide else 32) - targets
-    edges = edges_of(gathered.pointer, _BLOCK, len(gathered.source))
+    edges = edges_of(gathered.pointer, BLOCK, len(gathered.source))
     for first, end in pairwise(edges.tolist() if len(edges) > 1 else [0, 0]):
         begins = gathered.pointer[first : end + 1] - gathered.pointer[first]
         pieces = edges_of(begins, _PIECE, 1 << room)

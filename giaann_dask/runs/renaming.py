@@ -21,7 +21,7 @@ from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.lazy import numba_types as nb
 from giaann_dask.runs.packed_arrays import require_intact
 from giaann_dask.runs.packing import TARGET_ARRAYS, BlockReader, PackedRun, decode_targets
-from giaann_dask.runs.run import Run, join_ranges, pointer_of, readable
+from giaann_dask.runs.run import BLOCK, Run, join_ranges, pointer_of, readable
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 from giaann_dask.text.vocabulary import NEVER, Vocabulary
@@ -31,8 +31,6 @@ ABSENT = -1
 _BEYOND, _UNTRAINED = 1, 2
 # Targets that are sorted by insertion, which is faster for few.
 _SHORT = 32
-# Targets that are renamed in one go: with their copies they fit into a processor's second-level cache.
-_BLOCK = 1 << 16
 
 
 @register_arrays
@@ -241,7 +239,7 @@ def rename_targets(
 
 
 def rename_parts(
-    packed: PackedRun, renaming: Renaming | None, regions_of: Callable[[Integers], Integers]
+    packed: PackedRun, renaming: Renaming | None, regions_of: Callable[[Integers], Integers], *, block: int = BLOCK
 ) -> Iterator[tuple[int, Iterator[TargetBlock]]]:
     """Rename the neurons of connections, and divide them by the region of the source.
 
@@ -253,6 +251,8 @@ def rename_parts(
         None to divide alone.
     regions_of : callable
         Returns the region of each of an array of source neurons.
+    block : int
+        Targets that are renamed at a time; a row is never divided.
 
     Yields
     ------
@@ -272,17 +272,17 @@ def rename_parts(
     rows = np.lexsort((source, region))
     found, begins = np.unique(region[rows], return_index=True)
     for number, own in zip(found.tolist(), np.split(rows, begins[1:]), strict=False):
-        yield number, _renamed_blocks(given, own, source, renaming)
+        yield number, _renamed_blocks(given, own, source, renaming, block)
 
 
 def _renamed_blocks(
-    given: _PackedRows, rows: Integers, source: Integers, renaming: Renaming | None
+    given: _PackedRows, rows: Integers, source: Integers, renaming: Renaming | None, size: int
 ) -> Iterator[TargetBlock]:
     """Yield some rows of a run with new sources, in blocks."""
     ends, begin = np.cumsum(given.row_targets[rows]), 0
     while begin < len(rows):
         before = int(ends[begin - 1]) if begin else 0
-        end = max(int(np.searchsorted(ends, before + _BLOCK, "right")), begin + 1)
+        end = max(int(np.searchsorted(ends, before + size, "right")), begin + 1)
         block = given.take(rows[begin:end])
         sets = block.sets if renaming is None else _rename_sets(block.sets, renaming)
         yield TargetBlock(source[rows[begin:end]], sets, block.bits)

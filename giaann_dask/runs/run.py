@@ -19,6 +19,9 @@ from giaann_dask.errors import StrengthOverflowError
 
 _Item = TypeVar("_Item")
 
+BLOCK = 1 << 16
+"""Connections, or targets, that are worked at a time: with their sums they fit into a second-level cache."""
+
 
 class Row(NamedTuple):
     """The outgoing connections of one source neuron.

@@ -27,12 +27,10 @@ from giaann_dask.runs.merging import block_edges
 from giaann_dask.runs.packed_arrays import ReadEntries, require_intact
 from giaann_dask.runs.packed_rows import RowReader, among, read_rows, read_sources
 from giaann_dask.runs.packing import BlockReader, PackedRun, unpack_rows, unpack_targets
-from giaann_dask.runs.run import Run, fold_smallest, pointer_of, readable, require_fits, rows_between
+from giaann_dask.runs.run import BLOCK, Run, fold_smallest, pointer_of, readable, require_fits, rows_between
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets, bit_position, block_of_run, count_bits
 from giaann_dask.spec import MAXIMUM_SEGMENTS
 
-# Targets that are added in one go: with their sums they fit into a processor's second-level cache.
-_BLOCK = 1 << 16
 # Targets of a block for each of the runs at least, as taking a part of one has a cost of its own.
 _LEAST = 1 << 12
 _LARGEST = np.iinfo(np.int64).max
@@ -80,7 +78,9 @@ class _DecodedRows:
         pass
 
 
-def sum_in_blocks(runs: Sequence[PackedRun | Run], less: Sequence[PackedRun | Run] = ()) -> Iterator[TargetBlock]:
+def sum_in_blocks(
+    runs: Sequence[PackedRun | Run], less: Sequence[PackedRun | Run] = (), *, block: int | None = None
+) -> Iterator[TargetBlock]:
     """Yield the sum of runs without that of others, in blocks of rows.
 
     Parameters
@@ -89,11 +89,13 @@ def sum_in_blocks(runs: Sequence[PackedRun | Run], less: Sequence[PackedRun | Ru
         What is added, in any order.
     less : sequence of PackedRun or Run
         What is subtracted. Connections whose strengths become 0 are left out.
+    block : int, optional
+        Targets that are added at a time; some 64 thousand by default, and more of many runs.
 
     Yields
     ------
     TargetBlock
-        At least one, of some 64 thousand targets, more of many runs, or of one row; sources ascend from block to block.
+        At least one, of `block` targets or of one row; sources ascend from block to block.
 
     Raises
     ------
@@ -110,7 +112,7 @@ def sum_in_blocks(runs: Sequence[PackedRun | Run], less: Sequence[PackedRun | Ru
         BlockReader(each) if isinstance(each, PackedRun) else _DecodedRows(each) for each, _ in parts
     ]
     signs = np.array([sign for _, sign in parts], np.int64)
-    size = max(_BLOCK, _LEAST * len(inputs))
+    size = block or max(BLOCK, _LEAST * len(inputs))
     edges = block_edges([each.source for each in inputs], [each.row_targets for each in inputs], size)
     cuts = [np.concatenate([[0], np.searchsorted(each.source, edges), [len(each.source)]]) for each in inputs]
     for begin, end in pairwise(range(len(edges) + 2)):

@@ -46,7 +46,6 @@ from giaann_dask.keys import pack_neuron, pack_target, unpack_neuron, unpack_tar
 from giaann_dask.models import model_of
 from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.contexts.kinds import CONTEXTS
-from giaann_dask.runs import renaming as renaming_module
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
 from giaann_dask.runs.renaming import Renaming, rename_parts, rename_run
 from giaann_dask.runs.run import Run, select_rows
@@ -660,11 +659,10 @@ def test_renaming_keeps_every_connection(
     for first, last in zip(renamed.pointer[:-1], renamed.pointer[1:], strict=True):
         assert np.all(np.diff(renamed.target[first:last]) > 0)
     # Packed, and divided among regions.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(renaming_module, "_BLOCK", block)
-        found = rename_parts(pack(run), renaming, lambda source: unpack_neuron(source)[0] % 2)
-        divided = {number: run_of_blocks([*blocks]) for number, blocks in found}
-        whole = [run_of_blocks([*blocks]) for _, blocks in rename_parts(pack(run), None, lambda source: 0 * source)]
+    found = rename_parts(pack(run), renaming, lambda source: unpack_neuron(source)[0] % 2, block=block)
+    divided = {number: run_of_blocks([*blocks]) for number, blocks in found}
+    undivided = rename_parts(pack(run), None, lambda source: 0 * source, block=block)
+    whole = [run_of_blocks([*blocks]) for _, blocks in undivided]
     region = unpack_neuron(renamed.source)[0] % 2
     assert [*divided] == np.unique(region).tolist()
     for number, part in divided.items():

@@ -14,7 +14,6 @@ from support.examples import examples
 
 from giaann_dask.errors import StoreDamagedError, StrengthOverflowError
 from giaann_dask.keys import pack_target
-from giaann_dask.runs import merging, summing
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_rows import ReadEntries
 from giaann_dask.runs.packing import PackedRun, pack, pack_targets, unpack
@@ -78,13 +77,9 @@ def test_blocks_are_the_sum_however_long_they_are(plains: list[Plain], block: in
     """Rows are never divided, forms of the runs do not matter, and the packed bytes are those of the whole sum."""
     runs: list[Run | PackedRun] = [to_run(plain) for plain in plains]
     forms = [pack(run) if number < packed else run for number, run in enumerate(runs) if isinstance(run, Run)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "_BLOCK", block)
-        patch.setattr(summing, "_BLOCK", block)
-        patch.setattr(summing, "_LEAST", 0)
-        blocks = list(sum_in_blocks(forms))
-        less = list(sum_in_blocks([*forms, *runs], forms))
-        total = merge_runs(forms)
+    blocks = list(sum_in_blocks(forms, block=block))
+    less = list(sum_in_blocks([*forms, *runs], forms, block=block))
+    total = merge_runs(forms, block=block)
     expected = to_run(added(plains))
     assert parts(total) == parts(expected)
     assert np.concatenate([part.source for part in blocks]).tolist() == expected.source.tolist()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,11 +18,10 @@ from zarr.storage import MemoryStore
 
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 from giaann_dask.keys import NEURON_MASK, pack_neuron, pack_target, unpack_target
-from giaann_dask.runs import packed_rows, packing
 from giaann_dask.runs.packed_arrays import FrameSummary
 from giaann_dask.runs.packed_rows import RowReader, read_rows
-from giaann_dask.runs.packing import PackedRun, pack, unpack
-from giaann_dask.runs.run import Run, narrow_strength
+from giaann_dask.runs.packing import CHUNK, PackedRun, pack, unpack
+from giaann_dask.runs.run import BLOCK, Run, narrow_strength
 from giaann_dask.spec import BRANCH_BITS
 
 ARRAYS = ("source", "pointer", "target", "strength")
@@ -40,13 +38,6 @@ def as_group(packed: PackedRun) -> zarr.Group:
     """Open a packed run as any reader of Zarr does."""
     store = MemoryStore({key: Buffer.from_bytes(value) for key, value in packed.entries.items()})
     return zarr.open_group(store, mode="r")
-
-
-@pytest.fixture(scope="module", autouse=True, params=[packing._ROW_BLOCK, 3])
-def row_block(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Pack and restore all rows in one go, or few at a time."""
-    with mock.patch.object(packing, "_ROW_BLOCK", request.param):
-        yield
 
 
 def to_run(plain: dict[tuple[int, int], int]) -> Run:
@@ -83,11 +74,12 @@ def assert_same(left: Run, right: Run) -> None:
 
 def tampered(packed: PackedRun, name: str, change: Any) -> PackedRun:
     """Rewrite an array of the group through Zarr, so that its checksums are right."""
-    store = MemoryStore({key: Buffer.from_bytes(value) for key, value in packed.entries.items()})
+    stored = {key: Buffer.from_bytes(value) for key, value in packed.entries.items()}
+    store = MemoryStore(stored)
     array = zarr.open_array(store, path=name, mode="r+")
     values = np.asarray(array[:])
     array[:] = change(values)
-    entries = {key: value.to_bytes() for key, value in store._store_dict.items()}
+    entries = {key: value.to_bytes() for key, value in stored.items()}
     assert entries != packed.entries
     # Zarr keeps the lists of checksums and summaries, and knows nothing of them.
     document = json.loads(entries[f"{name}/zarr.json"])
@@ -113,9 +105,9 @@ def test_unpacking_restores_every_bit(connections: dict[tuple[int, int, int, int
     packed = pack(run, chunk=chunk)
     assert (packed.rows, packed.connections, len(packed)) == (len(run.source), len(run), len(run))
     assert packed.nbytes == sum(map(len, packed.entries.values()))
-    assert_same(unpack(packed), run)
-    with mock.patch.object(packing, "_ROW_BLOCK", 10):
-        assert pack(run, chunk=chunk).entries == packed.entries
+    for block in (BLOCK, 10, 3):
+        assert_same(unpack(packed, block=block), run)
+        assert pack(run, chunk=chunk, block=block).entries == packed.entries
     again = PackedRun.from_entries(packed.entries)
     assert (again.entries, again.rows, again.connections, again.nbytes) == (
         packed.entries,
@@ -216,8 +208,9 @@ def test_a_missing_additional_or_cut_entry_is_found() -> None:
     for key, value in packed.entries.items():
         entries = {k: v for k, v in packed.entries.items() if k != key}
         for changed in (entries, {**entries, key: value[:-1]}, {**entries, key: b""}):
-            with pytest.raises(StoreDamagedError):
-                unpack(PackedRun(changed, packed.rows, packed.connections, packed.nbytes))
+            for block in (BLOCK, 3):
+                with pytest.raises(StoreDamagedError):
+                    unpack(PackedRun(changed, packed.rows, packed.connections, packed.nbytes), block=block)
     with pytest.raises(StoreDamagedError, match="entries"):
         unpack(PackedRun({**packed.entries, "c/0": b"more"}, 0, 0, 0))
 
@@ -244,8 +237,10 @@ def test_values_that_contradict_each_other(name: str, change: Any) -> None:
     run = random_run(8, 400, largest=np.iinfo(np.int32).max)
     run = Run(run.source, run.pointer, run.target, run.strength.copy())
     run.strength[::3] = 1 << 30
-    with pytest.raises(StoreDamagedError):
-        unpack(tampered(pack(run, chunk=100), name, change))
+    damaged = tampered(pack(run, chunk=100), name, change)
+    for block in (BLOCK, 3):
+        with pytest.raises(StoreDamagedError):
+            unpack(damaged, block=block)
 
 
 def test_what_zarr_writes_is_read() -> None:
@@ -308,7 +303,7 @@ def test_a_target_is_stored_once_for_all_its_segments() -> None:
     assert lengths["strength_change"] == len(run) - distinct
 
 
-@given(st.integers(0, 2**32), st.integers(0, 60), st.integers(0, 60), st.sampled_from([7, 50, packing.CHUNK]))
+@given(st.integers(0, 2**32), st.integers(0, 60), st.integers(0, 60), st.sampled_from([7, 50, CHUNK]))
 def test_a_range_of_rows_is_that_of_the_whole_run(seed: int, low: int, high: int, chunk: int) -> None:
     run, ends = random_run(seed, 200), sorted(pack_neuron([low, high], 0).tolist())
     packed = pack(run, chunk)
@@ -346,11 +341,10 @@ def large() -> tuple[Run, PackedRun]:
     return run, pack(run, 1 << 17)
 
 
-def test_of_large_chunks_some_frames_are_decoded(large: tuple[Run, PackedRun], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_large_chunks_some_frames_are_decoded(large: tuple[Run, PackedRun]) -> None:
     run, packed = large
-    rows = RowReader(packed.read)
     # Less than the frames of a row, so that all are decoded again and again.
-    monkeypatch.setattr(packed_rows, "_KEPT_BYTES", 1 << 16)
+    rows = RowReader(packed.read, cache_bytes=1 << 16)
     for row in [*range(0, run.rows, run.rows // 7), run.rows - 1]:
         before, neuron = rows.decoded, int(run.source[row])
         found, expected = rows.between(neuron, neuron + 1).row(neuron), run.row(neuron)
