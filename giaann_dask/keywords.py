@@ -100,7 +100,7 @@ def _unknown(function: FunctionType, name: str) -> KeywordError:
     own = _parameters(function)
     takes_fields = bool(function.__code__.co_flags & CO_VARKEYWORDS)
     ways = {each: [f"{each}=..."] for each in own}
-    for field_name, found in _fields_of(function).items():
+    for field_name, found in option_fields(function).items():
         # What the function takes itself is written without its options.
         flat = field_name in own or (takes_fields and any(way[0].kind is not object for way in found))
         ways[field_name] = [f"{field_name}=..."] if flat else [_written(way, f"{field_name}=...") for way in found]
@@ -120,7 +120,7 @@ def _written(way: _Way, setting: str) -> str:
     return setting
 
 
-def _fields_of(function: FunctionType) -> dict[str, list[_Way]]:
+def option_fields(function: FunctionType) -> dict[str, list[_Way]]:
     """Return the fields of all options that a function takes, each with the ways to it."""
     found: dict[str, list[_Way]] = {}
     for each in _parameters(function):
@@ -228,7 +228,7 @@ def arguments_of(function: Callable[..., Any], named: Mapping[str, Any]) -> dict
 
 def _with_options(function: FunctionType, named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments of a call, with the fields of options that it names in these options."""
-    own, known = _parameters(function), _fields_of(function)
+    own, known = _parameters(function), option_fields(function)
     found, chosen = {name: named[name] for name in named if name in own}, _Chosen(())
     for name in [each for each in named if each not in own]:
         ways = [way for way in known.get(name, ()) if way[0].kind is not object]

@@ -130,7 +130,7 @@ def _take(chunks: _Chunks, block: StreamedBlock, observer: Observer) -> None:
     observer(BlockEncoded(block.mapping.sequences, block.characters, block.read))
 
 
-class _Piece(NamedTuple):
+class BlockPiece(NamedTuple):
     """Part of a block that belongs to a range of an array.
 
     Attributes
@@ -153,10 +153,10 @@ class _ChunkRange(NamedTuple):
     """Range of an array that begins with a chunk, and the pieces of blocks that it consists of."""
 
     start: int
-    pieces: list[_Piece]
+    pieces: list[BlockPiece]
 
 
-class _Axis:
+class ChunkedAxis:
     """Tokens or sequences of consecutive blocks, which are cut at the ends of chunks.
 
     Attributes
@@ -168,9 +168,9 @@ class _Axis:
     def __init__(self) -> None:
         self.length = 0
         self._start = 0
-        self._pieces: list[_Piece] = []
+        self._pieces: list[BlockPiece] = []
 
-    def add(self, block: _Piece) -> _ChunkRange | None:
+    def add(self, block: BlockPiece) -> _ChunkRange | None:
         """Add a whole block; return the chunks that are complete with it, if there are any."""
         before = self.length
         self.length += block.high
@@ -202,7 +202,7 @@ class _Chunks:
 
     Attributes
     ----------
-    tokens, sequences : _Axis
+    tokens, sequences : ChunkedAxis
         What has been added.
     surfaces : dict of str to int
         Words of nouns and their identifiers.
@@ -214,7 +214,7 @@ class _Chunks:
         # Unique: what a session has written that was not committed may have been removed since.
         self._name = uuid.uuid4().hex
         self._where = declare_roles(client).anywhere()
-        self.tokens, self.sequences = _Axis(), _Axis()
+        self.tokens, self.sequences = ChunkedAxis(), ChunkedAxis()
         self.surfaces: dict[str, int] = {}
         self._writing: deque[Future] = deque()
         self._written: list[WrittenChunks] = []
@@ -225,10 +225,10 @@ class _Chunks:
         before, statistics = self.tokens.length, result(block.statistics)
         key = task_key("origins", block.encoded.key, before)
         origins = self._client.submit(sequence_arrays, block.encoded, before, key=key, **self._where)
-        cut = self.tokens.add(_Piece(block.encoded, 0, statistics.tokens, numbers))
+        cut = self.tokens.add(BlockPiece(block.encoded, 0, statistics.tokens, numbers))
         if cut is not None:
             self._submit_tokens(cut)
-        cut = self.sequences.add(_Piece(origins, 0, block.mapping.sequences))
+        cut = self.sequences.add(BlockPiece(origins, 0, block.mapping.sequences))
         if cut is not None:
             self._submit("sequences", write_sequences, cut, None)
 

@@ -21,8 +21,8 @@ from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
 
 _LOG = logging.getLogger(__name__)
-# What a row costs besides decoding, in values that could be decoded meanwhile; what reading a region costs, in rows.
-_ROW_VALUES, _REGION_ROWS = 1 << 14, 12
+# What a row costs besides decoding, in values that could be decoded meanwhile.
+_ROW_VALUES = 1 << 14
 # Bytes of decoded frames that a process keeps between prompts on one commit.
 KEPT_BYTES = 64 << 20
 
@@ -37,6 +37,8 @@ class StoredRows(RowSource):
     whole : bool
         Whether a region is decoded as a whole once its rows have cost as much, so that reading costs at most twice the
         better way; otherwise memory stays that of the frames that readers keep.
+    region_rows : int
+        What reading a region costs, in rows.
 
     Attributes
     ----------
@@ -44,10 +46,11 @@ class StoredRows(RowSource):
         Where neurons belong.
     """
 
-    def __init__(self, reader: CommitReader, *, whole: bool = True) -> None:
+    def __init__(self, reader: CommitReader, *, whole: bool = True, region_rows: int = 12) -> None:
         self.placement = reader.placement()
         self._divided = self.placement.divided()
-        self._regions = {region: _StoredRegion(reader, place, whole) for region, place in region_places(reader)}
+        most = region_rows if whole else None
+        self._regions = {region: _StoredRegion(reader, place, most) for region, place in region_places(reader)}
 
     def row(self, neuron: int) -> Row | None:
         """Return the row of a neuron, or None without connections; see `RowSource.row`."""
@@ -55,9 +58,14 @@ class StoredRows(RowSource):
             return join_row(self._regions[region].row(neuron) for region in self._divided[neuron])
         return self._regions[self.placement.region_of(neuron)].row(neuron)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of decoded frames that are kept for further rows."""
+        return sum(region.kept_bytes for region in self._regions.values())
+
     def release_beyond(self, nbytes: int) -> None:
         """Let decoded frames go where they take more bytes; what is needed of them again is read again."""
-        if sum(region.kept_bytes for region in self._regions.values()) > nbytes:
+        if self.kept_bytes > nbytes:
             for region in self._regions.values():
                 region.release()
 
@@ -71,12 +79,12 @@ class _StoredRegion:
         The commit.
     place : tuple of (str, str, list of str)
         Arguments of `open_region`.
-    whole : bool
-        Whether the region may be decoded as a whole.
+    region_rows : int or None
+        What reading the region as a whole costs, in rows; None where that is not done.
     """
 
-    def __init__(self, reader: CommitReader, place: tuple[str, str, list[str]], whole: bool) -> None:
-        self._reader, self._place, self._whole = reader, place, whole
+    def __init__(self, reader: CommitReader, place: tuple[str, str, list[str]], region_rows: int | None) -> None:
+        self._reader, self._place, self._region_rows = reader, place, region_rows
         self._lock = Lock()
         self._rows: list[RowReader] | None = None
         self._read = 0
@@ -108,11 +116,11 @@ class _StoredRegion:
 
     def _costs_whole(self) -> bool:
         """Return whether the rows have cost as much as decoding the region does."""
-        if not self._whole:
+        if self._region_rows is None:
             return False
         readers = self._readers()
         more = sum(rows.values - rows.decoded for rows in readers)
-        return self._read * _ROW_VALUES >= more + _REGION_ROWS * _ROW_VALUES
+        return self._read * _ROW_VALUES >= more + self._region_rows * _ROW_VALUES
 
     def _readers(self) -> list[RowReader]:
         """Return the readers of the runs, opened when they are first needed."""
@@ -156,19 +164,26 @@ class OpeningRows(RowSource):
         Reads rows until then, and on where the regions cannot be opened.
     open_regions : callable
         Returns the rows of all regions, the same ones; called in a thread of its own.
+
+    Attributes
+    ----------
+    source : StoredRows or RunRows
+        What answers now.
+    opening : Thread
+        Ends when the regions are opened, or cannot be.
     """
 
     def __init__(self, stored: StoredRows, open_regions: Callable[[], RunRows]) -> None:
-        self._rows: StoredRows | RunRows = stored
-        self._opening = open_in_background(lambda: self._replace(open_regions()), "regions")
+        self.source: StoredRows | RunRows = stored
+        self.opening = open_in_background(lambda: self._replace(open_regions()), "regions")
 
     def _replace(self, rows: RunRows) -> None:
-        self._rows = rows
+        self.source = rows
 
     def row(self, neuron: int) -> Row | None:
         """Return the row of a neuron, or None without connections; see `RowSource.row`."""
-        return self._rows.row(neuron)
+        return self.source.row(neuron)
 
     def rows(self, neurons: Sequence[int]) -> dict[int, Row | None]:
         """Return the rows of distinct neurons by neuron, as `row` does."""
-        return self._rows.rows(neurons)
+        return self.source.rows(neurons)

@@ -118,10 +118,11 @@ class EncodedCorpus(Summarised):
         if found != (FORMAT, VERSION):
             raise _format_error(self.path, f"{found[0]!r} version {found[1]!r}")
         with reading(f"corpus {path}"):
-            self._offset: npt.NDArray[np.int64] = read_array(self._group, OFFSET)
+            self._offset: npt.NDArray[np.int64] = read_array(self.group, OFFSET)
 
     @property
-    def _group(self) -> zarr.Group:
+    def group(self) -> zarr.Group:
+        """Zarr group with the arrays of the corpus, for reading."""
         use_icechunk()
         return self._opened_group
 
@@ -146,7 +147,7 @@ class EncodedCorpus(Summarised):
     def status_counts(self) -> dict[str, int]:
         """Return the number of sequences by status."""
         with reading(f"corpus {self.path}"):
-            counts = np.bincount(read_array(self._group, "status"), minlength=len(STATUS_NAMES))
+            counts = np.bincount(read_array(self.group, "status"), minlength=len(STATUS_NAMES))
         found = {name: int(count) for name, count in zip(STATUS_NAMES, counts, strict=True)}
         return {name: count for name, count in found.items() if count or name != STATUS_NAMES[TOO_MANY_BYTES]}
 
@@ -154,34 +155,34 @@ class EncodedCorpus(Summarised):
         """Return the string table ``concepts``, ``features`` or ``surfaces``, which is cached; do not modify it."""
         if table not in self._strings:
             with reading(f"corpus {self.path}"):
-                self._strings[table] = read_strings(self._group, table)
+                self._strings[table] = read_strings(self.group, table)
         return self._strings[table]
 
     def vocabulary(self) -> Vocabulary:
         """Return the dictionaries at the end of the corpus."""
         with reading(f"corpus {self.path}"):
-            return read_vocabulary(self._group, len(self))
+            return read_vocabulary(self.group, len(self))
 
     @property
     def _own_flags(self) -> bool:
-        return DELIMITER_SINCE in self._group
+        return DELIMITER_SINCE in self.group
 
     def tokenizer(self) -> SubwordTokenizer | None:
         """Return the tokenizer that the corpus was encoded with; None for words."""
         if not self._own_flags:
             return None
         with reading(f"corpus {self.path}"):
-            return open_content(read_json(self._group, "tokenizer"))
+            return open_content(read_json(self.group, "tokenizer"))
 
     def ever_pos(self) -> EverPos:
         """Return the ever-POS lexicon that the corpus was encoded with."""
         with reading(f"corpus {self.path}"):
-            return EverPos.from_dict(read_json(self._group, "ever_pos"))
+            return EverPos.from_dict(read_json(self.group, "ever_pos"))
 
     def ledger(self) -> list[LedgerEntry]:
         """Return the parts that the corpus was made from, in order."""
         with reading(f"corpus {self.path}"):
-            return read_entries(self._group)
+            return read_entries(self.group)
 
     def encoded(self, start: int = 0, stop: int | None = None) -> EncodedBlock:
         """Return a range of sequences as neurons of the corpus's own dictionaries."""
@@ -204,7 +205,7 @@ class EncodedCorpus(Summarised):
         low, high = int(self._offset[start]), int(self._offset[stop])
         spans = {name: (low, high) if name in TOKEN_ARRAYS else (start, stop) for name in names}
         with reading(f"corpus {self.path}"):
-            arrays = read_arrays(self._group, spans)
+            arrays = read_arrays(self.group, spans)
         return {**arrays, "offsets": self._offset[start : stop + 1] - low, "first_sequence": start}
 
     def tagged(
@@ -255,7 +256,7 @@ class EncodedCorpus(Summarised):
     def describe(self) -> dict[str, Any]:
         """Return counts and sizes, ready for JSON."""
         with reading(f"corpus {self.path}"):
-            sizes = {name: len(read_array(self._group, f"{name}_end")) for name in ("concepts", "features")}
+            sizes = {name: len(read_array(self.group, f"{name}_end")) for name in ("concepts", "features")}
         return {
             "sequences": len(self),
             **self.status_counts(),

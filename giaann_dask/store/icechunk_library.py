@@ -34,8 +34,6 @@ From disks this takes half the time of one after the other, in object stores a s
 metadata and small chunks, which make no request.
 """
 _user: int | None = None
-# A thread needs microseconds to leave Python, unless the machine is overloaded.
-_LONGEST_WAIT_S = 2.0
 
 
 def is_second_version() -> bool:
@@ -93,15 +91,19 @@ def use_icechunk() -> None:
         )
 
 
-def await_icechunk() -> None:
-    """Wait until no thread of Icechunk hands over to an event loop what it has read, for two seconds at most.
+def await_icechunk(limit_s: float = 2.0) -> bool:
+    """Wait until no thread of Icechunk hands over to an event loop what it has read; return whether none does.
 
-    It does so by a method of the loop, so that the process may end before this method has returned. The interpreter
-    would end the thread there, which aborts the process.
+    A thread needs microseconds for it, unless the machine is overloaded. It does so by a method of the loop, so that
+    the process may end before this method has returned. The interpreter would end the thread there, which aborts the
+    process.
     """
-    deadline = time.monotonic() + _LONGEST_WAIT_S
-    while _hands_over() and time.monotonic() < deadline:
+    deadline = time.monotonic() + limit_s
+    while hands_over := _hands_over():
+        if time.monotonic() >= deadline:
+            break
         time.sleep(0.001)
+    return not hands_over
 
 
 def _hands_over() -> bool:

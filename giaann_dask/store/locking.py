@@ -54,7 +54,6 @@ _PAUSE_S = 1.0
 _SUFFIX = ".writer.lease"
 # A lease that is not renewed ends after so many seconds; it is renewed so often in that time.
 LEASE_S = 60.0
-_RENEWALS = 3
 
 
 @dataclass(frozen=True)
@@ -217,7 +216,7 @@ class _FolderLock:
             self._file.truncate(0)
 
 
-class _StoredLease(NamedTuple):
+class StoredLease(NamedTuple):
     """Content of a lease object, and the version of the object."""
 
     owner: str
@@ -234,7 +233,7 @@ def read_token(path: Path) -> str | None:
     StoreUnreachableError, MissingDependencyError
         If the object store cannot be read.
     """
-    found = _LeaseObject(path).read()
+    found = LeaseObject(path).read()
     return None if found is None else found.token
 
 
@@ -245,6 +244,8 @@ class Lease:
     ----------
     path : Path
         URL of the network.
+    renewals : int
+        How often it is renewed while it lasts.
 
     Raises
     ------
@@ -259,10 +260,11 @@ class Lease:
         Random, by which workers recognise the place.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, renewals: int = 3) -> None:
         self.path = path
+        self._pause_s = LEASE_S / renewals
         self.token = secrets.token_hex(_TOKEN_BYTES)
-        self._object = _LeaseObject(path)
+        self._object = LeaseObject(path)
         self._lost = False
         with _writing(path):
             self._version = self._acquire()
@@ -328,7 +330,7 @@ class Lease:
             _LOG.warning("the lease of network %s by %s had ended and was taken over", self.path, found.owner)
         return taken
 
-    def _held(self, found: _StoredLease | None) -> StoreWriteError:
+    def _held(self, found: StoredLease | None) -> StoreWriteError:
         owner = "another process" if found is None else found.owner
         return StoreWriteError(
             f"{self.path} is being written by {owner}",
@@ -338,7 +340,7 @@ class Lease:
 
     def _renew(self) -> None:
         """Renew the lease until it is released or lost."""
-        while not self._lost and not self._stop.wait(LEASE_S / _RENEWALS):
+        while not self._lost and not self._stop.wait(self._pause_s):
             try:
                 self._renew_once()
             except Exception as error:
@@ -382,7 +384,7 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-class _LeaseObject:
+class LeaseObject:
     """Lease object of a place.
 
     Raises
@@ -414,7 +416,7 @@ class _LeaseObject:
         """Remove the object."""
         self._objects.delete(self._key)
 
-    def read(self) -> _StoredLease | None:
+    def read(self) -> StoredLease | None:
         """Return the content of the object, None where there is none."""
         with answering():
             try:
@@ -428,7 +430,7 @@ class _LeaseObject:
         except (ValueError, KeyError, TypeError):
             # Written by no process of this package: it never ends by itself.
             found = "an unknown process", "", float("inf")
-        return _StoredLease(*found, {"e_tag": meta["e_tag"], "version": meta["version"]})
+        return StoredLease(*found, {"e_tag": meta["e_tag"], "version": meta["version"]})
 
 
 @contextmanager

@@ -193,6 +193,8 @@ class LineReader:
         When it is set, waiting for a pipe or standard input ends with `ReadingStopped`.
     start : int
         First byte to read, that of a line; other than 0 only for files that are not compressed.
+    block_bytes : int
+        Bytes that are read at a time at most.
 
     Attributes
     ----------
@@ -219,8 +221,11 @@ class LineReader:
         line_characters: int,
         stop: Event | None = None,
         start: int = 0,
+        *,
+        block_bytes: int = _BLOCK_BYTES,
     ) -> None:
         self.path = path
+        self._block_bytes = block_bytes
         self._stop = stop
         self._start = start
         self.number = 0
@@ -252,7 +257,7 @@ class LineReader:
     def _whole_lines(self, stream: BinaryIO) -> Iterator[bytes]:
         """Yield the bytes of one or more lines as soon as they are read; only the last ones may have no line end."""
         rest, read = b"", cast(io.BufferedIOBase, stream).read1
-        while block := _read_bytes(read, _BLOCK_BYTES, f"line {self.number + 1} of {str(self.path)!r}"):
+        while block := _read_bytes(read, self._block_bytes, f"line {self.number + 1} of {str(self.path)!r}"):
             end = block.rfind(b"\n") + 1
             if end:
                 rest, whole = block[end:], rest + block[:end]

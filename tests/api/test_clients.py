@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
@@ -23,6 +24,8 @@ from giaann_dask.cluster.waiting import lost_cluster
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import ClusterError, EmptyInputError, OptionError, ReportMissingError
 from giaann_dask.events import Committed, Event
+from giaann_dask.models.columns.model import ColumnsModel
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.read_options import ReadOptions
 
 PROMPT = "The old miller carried the flour"
@@ -47,14 +50,23 @@ def test_the_given_cluster_is_used(cluster: LocalCluster, tmp_path: Path) -> Non
     assert cluster.status.name == "running"
 
 
-def test_the_current_client_is_used(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_the_current_client_is_used(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Client | None] = []
+    open_model = ColumnsModel.open
+
+    def count(model: ColumnsModel, reader: CommitReader, *, client: Client | None = None, **options: Any) -> Any:
+        opened.append(client)
+        return open_model(model, reader, client=client, **options)
+
+    monkeypatch.setattr(ColumnsModel, "open", count)
     with Client(cluster) as client:
         with use_client() as used:
             assert used is client
         network = gd.train(sample_test_text(), tmp_path / "net")
         assert network.generate(PROMPT, max_tokens=1).text == "to"
-        # The network is opened once on the cluster.
-        assert network._open(None, gd.GenerationOptions()) is network._open(client, gd.GenerationOptions())
+        for given in (None, client):
+            assert [*network.sessions([PROMPT], client=given, max_tokens=1)][-1].finished
+        assert opened.count(client) == 1, "the network is opened once on the cluster"
     assert network.generate(PROMPT, max_tokens=1).text == "to"
 
 
@@ -91,7 +103,7 @@ def test_asynchronous_clients_are_refused(cluster: LocalCluster, tmp_path: Path)
 def test_an_asynchronous_current_client_is_refused_and_no_workers_are_started(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_cluster, "_start_default", lambda: pytest.fail("workers are started"))
+    monkeypatch.setattr(api_cluster, "connect", lambda: pytest.fail("workers are started"))
 
     async def call(work: Callable[[], object]) -> None:
         async with Client(cluster.scheduler_address, asynchronous=True):
@@ -120,7 +132,7 @@ def train_and_evaluate(path: Path) -> tuple[float, str]:
 def test_a_task_uses_the_client_of_its_worker(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_cluster, "_start_default", lambda: pytest.fail("workers are started"))
+    monkeypatch.setattr(api_cluster, "connect", lambda: pytest.fail("workers are started"))
     # Not the current one of this process, which is that of its worker, too. The worker has one thread.
     with Client(cluster, set_as_default=False) as client:
         tasks = [client.submit(train_and_evaluate, tmp_path / name) for name in ("one", "two")]

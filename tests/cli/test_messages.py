@@ -245,7 +245,7 @@ def test_a_keyword_belongs_to_one_parameter() -> None:
     takes_fields = [each for each in map(unwrap, callables()) if "keywords" in signature(each).parameters]
     assert len(takes_fields) > 15
     for function in takes_fields:
-        for ways in keywords._fields_of(function).values():
+        for ways in keywords.option_fields(function).values():
             assert len({tuple(step.name for step in way) for way in ways if way[0].kind is not object}) <= 1
 
 

@@ -8,7 +8,7 @@ import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,25 @@ from giaann_dask.errors import ClusterError
 from giaann_dask.local_files import code_cache
 
 
+run = subprocess.run
+
+
+def run_instead(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Let a script run in place of ``giaann-dask compile``, with its profiles as arguments."""
+
+    def start(command: Sequence[str], **options: Any) -> Any:
+        return run([sys.executable, "-S", "-c", script, *command[command.index("compile") + 1 :]], **options)
+
+    monkeypatch.setattr(compilation.subprocess, "run", start)
+
+
 @pytest.fixture
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """File with a line for every time that something was compiled into a private cache."""
     ran = tmp_path / "ran"
     script = f"import sys; open({str(ran)!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n')"
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(compilation, "_COMMAND", (sys.executable, "-S", "-c", script))
+    run_instead(monkeypatch, script)
 
     def load() -> None:
         with ran.open("a") as file:
@@ -53,15 +65,15 @@ def test_each_cache_is_filled_once(compiled: Path) -> None:
     assert compiled.read_text() == "v1\n\nloaded\n"
 
 
-def test_a_host_that_cannot_compile_is_named(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(compilation._LOG, "warning", lambda form, *given: said.append(form % given))
-    monkeypatch.setattr(compilation, "_COMMAND", (sys.executable, "-S", "-c", "raise SystemExit('no room')"))
+def test_a_host_that_cannot_compile_is_named(
+    compiled: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_instead(monkeypatch, "raise SystemExit('no room')")
     with pytest.raises(ClusterError, match=r"compiling on host .* failed: no room"):
         compile_here(["contexts"])
     # A worker joins its cluster nevertheless.
     asyncio.run(dask_setup(None))  # type: ignore[arg-type]
-    assert "nothing was compiled ahead" in said[0]
+    assert "nothing was compiled ahead" in caplog.messages[0]
 
 
 @pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "notebook"])
@@ -165,7 +177,7 @@ def test_a_scheduler_imports_tasks_before_it_receives_any(tmp_path: Path) -> Non
             client = connect(options=ClusterOptions(scheduler_file=str(file)))
             with client:
                 # The scheduler cannot import this module, so that the function is sent as a whole.
-                until(lambda: client.run_on_scheduler(lambda: {*compilation._TASKS} <= {*sys.modules}))
+                until(lambda: client.run_on_scheduler(lambda: "giaann_dask.training.tasks" in sys.modules))
         finally:
             process.terminate()
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
+from support.read_only import refuse_writing
 
 import giaann_dask as gd
 from giaann_dask import local_files
-from giaann_dask.cluster import connecting
 from giaann_dask.cluster.connecting import require_versions
 from giaann_dask.errors import ClusterError
 
@@ -60,11 +60,9 @@ def test_what_differs_is_named_with_its_place() -> None:
     assert "install giaann-dask 2" in said
 
 
-def test_similar_packages_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(connecting._LOG, "warning", lambda form, *given: said.append(form % given))
+def test_similar_packages_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     require_versions(Cluster({}, {"numpy": "1"}))  # type: ignore[arg-type]
-    assert said == ["worker tcp://a:2 has numpy 1, not 2"]
+    assert caplog.messages[0] == "worker tcp://a:2 has numpy 1, not 2"
 
 
 def test_an_address_that_needs_certificates() -> None:
@@ -82,7 +80,7 @@ def test_compiled_code_has_a_folder_where_nothing_else_can_be_written(
     monkeypatch.delenv("NUMBA_CACHE_DIR")
     local_files.provide_code_cache()
     assert "NUMBA_CACHE_DIR" not in os.environ, "the package's folder can be written"
-    monkeypatch.setattr(local_files, "_is_writable", lambda _: False)
+    refuse_writing(monkeypatch)
     for _ in range(2):
         monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
         local_files.provide_code_cache()

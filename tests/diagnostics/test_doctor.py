@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from distributed import Client
+from support.read_only import refuse_writing
 
 import giaann_dask as gd
 from giaann_dask import local_files
@@ -137,11 +138,11 @@ def test_where_compiled_code_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     package = Path(gd.__file__).parent
     assert checkup.check_numba_cache() == checkup.Finding("compiled code", "good", f"kept below {package}/__pycache__")
-    monkeypatch.setattr(local_files, "_is_writable", lambda folder: folder != package)
+    refuse_writing(monkeypatch, package)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert checkup.check_numba_cache().found == f"kept below {tmp_path}/numba"
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(local_files, "_is_writable", lambda _: False)
+    refuse_writing(monkeypatch, tmp_path)
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
     monkeypatch.delenv("NUMBA_CACHE_DIR")
     local_files.provide_code_cache()

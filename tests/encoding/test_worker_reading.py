@@ -46,8 +46,8 @@ def test_the_driver_sends_names_of_files_and_the_corpus_is_the_same(
                 assert 0 < sum(sent) < text.stat().st_size / 100
             else:
                 assert sum(sent) > text.stat().st_size / 2
-    for name, array in corpora[0]._group.arrays():
-        np.testing.assert_array_equal(array[:], corpora[1]._group[name][:])
+    for name, array in corpora[0].group.arrays():
+        np.testing.assert_array_equal(array[:], corpora[1].group[name][:])
 
 
 @pytest.mark.parametrize(("worker", "problem"), [("tcp://a", ""), ("tcp://a", "there is none"), ("inproc://a", "")])

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.read_only import refuse_writing
 
 from giaann_dask import local_files
 from giaann_dask.cluster.devices import read_speeds, write_speeds
@@ -53,9 +54,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         # Set first, so that what the package sets is removed in the end.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    package = local_files._PACKAGE
-    writable = local_files._is_writable
-    monkeypatch.setattr(local_files, "_is_writable", lambda place: place != package and writable(place))
+    refuse_writing(monkeypatch, Path(local_files.__file__).parent)
     if is_root_with_all_rights():
         # Root enters any folder: the system's answers to other users.
         access, exists = os.access, Path.exists

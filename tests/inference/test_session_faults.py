@@ -24,6 +24,7 @@ from giaann_dask.events import SequencesEvaluated
 from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.columns.evaluation import evaluation
 from giaann_dask.models.columns.evaluation.evaluation import AccuracyReport
+from giaann_dask.models.columns.predictor import open_columns
 from giaann_dask.models.generation_options import BatchOptions, EvaluationOptions, GenerationOptions
 from giaann_dask.predict.generation import Continuation, Sessions
 from giaann_dask.rows.protocol import NAME, OPERATION, RowOptions
@@ -85,12 +86,12 @@ def test_sessions_outlive_the_worker_that_holds_their_rows(
 ) -> None:
     network, expected = known
     with gd.connect(options=gd.ClusterOptions(workers=2, hang_timeout_s=hang_timeout_s)) as client:
-        with network.sessions(PROMPTS, client=client, options=asked(request_s=1), batch=FEW) as sessions:
+        opened = open_columns(reader_of(network), client=client, options=asked(request_s=1))
+        with Sessions(opened, PROMPTS, options=asked(request_s=1), batch=FEW) as sessions:
             found = disturbed(sessions, lambda: signal_holder(client, number))
         assert found == [continuation.tokens for continuation in expected]
-        rows = sessions._opened.rows
-        assert isinstance(rows, RemoteRows)
-        assert rows.own_figures.retries > 0
+        assert isinstance(opened.rows, RemoteRows)
+        assert opened.rows.own_figures.retries > 0
 
 
 @pytest.mark.slow
@@ -128,13 +129,14 @@ def test_a_lost_connection_is_an_error_at_once(known: tuple[gd.Network, list[Con
             (worker,) = client.cluster.workers.values()
             until(lambda: not any("open_run" in str(key) for key in worker.data) and client.status == "running")
 
-        with network.sessions(PROMPTS, client=client, options=asked(), batch=FEW) as sessions:
-            assert sessions._opened.health(5) is None
+        opened = open_columns(reader_of(network), client=client, options=asked())
+        with Sessions(opened, PROMPTS, options=asked(), batch=FEW) as sessions:
+            assert opened.health(5) is None
             with pytest.raises(ClusterError, match="the connection to the cluster"):
                 disturbed(sessions, lose)
             with pytest.raises(ClusterError, match="the connection to the cluster"):
-                sessions._opened.rows.row(0)
-            assert sessions._opened.health(5) == "the connection to the cluster is lost"
+                opened.rows.row(0)
+            assert opened.health(5) == "the connection to the cluster is lost"
 
 
 def evaluated_without_time(report: AccuracyReport) -> dict[str, Any]:

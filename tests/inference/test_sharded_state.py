@@ -166,7 +166,7 @@ def dense(client: Client, budget: int, rules: Any = None, **more: float) -> tupl
 
 def held_parts(client: Client) -> int:
     """Parts that workers hold."""
-    found = client.run(lambda dask_worker: [len(a._parts) for a in dask_worker.state.actors.values()])
+    found = client.run(lambda dask_worker: [len(a.parts) for a in dask_worker.state.actors.values()])
     return sum(sum(counts) for counts in found.values())
 
 
@@ -253,7 +253,7 @@ def test_a_golden_file_and_lost_workers() -> None:
             session, sharded, prompt = dense(client, 200, rules, timeout_s=5)
             steps = session.stream(prompt, 8)
             found = [next(steps).result for _ in range(4)]
-            futures = sharded.actors._futures
+            futures = sharded.actors.futures
             pid = client.run(os.getpid, workers=[client.who_has(futures)[futures[0].key][0]])
             os.kill(next(iter(pid.values())), number)
             assert found + [trace.result for trace in steps] == expected

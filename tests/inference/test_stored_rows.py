@@ -42,9 +42,8 @@ def test_rows_are_those_of_the_decoded_regions(
 ) -> None:
     decoded: list[object] = []
     monkeypatch.setattr(stored, "open_region", lambda *place: decoded.append(place) or open_region(*place))
-    monkeypatch.setattr(stored, "_REGION_ROWS", 2)
     runs = [open_region(*place) for _, place in region_places(reader)]
-    expected_rows, rows = RunRows.placed(reader.placement(), runs), StoredRows(reader, whole=whole)
+    expected_rows, rows = RunRows.placed(reader.placement(), runs), StoredRows(reader, whole=whole, region_rows=2)
     neurons = [neuron for run in runs for neuron in run.source[:: max(run.rows // 9, 1)].tolist()]
     assert neurons
     unknown = max(neurons) + 1
@@ -82,13 +81,13 @@ def test_a_prompt_on_a_cluster_opens_no_region(reader: CommitReader, monkeypatch
     monkeypatch.setattr(predictor, "CommitHandle", lambda *_: pytest.fail("all regions are opened"))
     with gd.connect(workers=0) as client:
         assert generate(client, reader, prompt, GenerationOptions(max_tokens=2)) == expected
-        rows = predictor._opened_from_store(str(reader.path), reader.commit).rows
+        rows = predictor.opened_from_store(str(reader.path), reader.commit).rows
         assert isinstance(rows, StoredRows)
         monkeypatch.setattr(predictor, "open_commit", lambda *_: pytest.fail("the commit is opened again"))
         monkeypatch.setattr(predictor, "KEPT_BYTES", 0)
         again = generate(client, reader, prompt, GenerationOptions(max_tokens=3))
         assert again.tokens[:2] == expected.tokens
-        assert sum(region.kept_bytes for region in rows._regions.values()) == 0, "frames are let go"
+        assert rows.kept_bytes == 0, "frames are let go"
         replicated = GenerationOptions(max_tokens=2, rows=RowOptions(mode="replicated"))
         monkeypatch.undo()
         assert generate(client, reader, prompt, replicated) == expected
@@ -109,8 +108,8 @@ def test_rows_are_answered_while_regions_are_opened(reader: CommitReader, opens:
     neurons = [int(run.source[0]) for run in runs]
     before = rows.rows(neurons)
     released.set()
-    rows._opening.join(60)
-    assert (rows._rows is whole) == opens
+    rows.opening.join(60)
+    assert (rows.source is whole) == opens
     for neuron, row in before.items():
         after, expected = rows.row(neuron), whole.row(neuron)
         assert row is not None
@@ -133,6 +132,6 @@ def test_a_prompt_does_not_wait_for_regions(reader: CommitReader, monkeypatch: p
         first = [event.token for event in Sessions(handle, [prompt], options=options)]
         released.set()
         assert isinstance(handle.rows, OpeningRows)
-        handle.rows._opening.join(60)
-        assert isinstance(handle.rows._rows, RunRows)
+        handle.rows.opening.join(60)
+        assert isinstance(handle.rows.source, RunRows)
         assert first == [event.token for event in Sessions(handle, [prompt], options=options)]

@@ -79,7 +79,7 @@ def test_sums_do_not_depend_on_how_pairs_are_divided(
     rule, none = make_rule(tree, largest), Run.empty()
     expected = read_literally(rule, [pair for part in parts for pair in part])
     with pytest.MonkeyPatch.context() as patch:
-        for name, size in zip(("_BLOCK", "_PIECE"), sizes, strict=True):
+        for name, size in zip(("BLOCK", "_PIECE"), sizes, strict=True):
             patch.setattr(module, name, size)
         tables = [make_table(rule, part, neurons) for part in parts]
         whole = pair_run(tables)
@@ -138,7 +138,7 @@ def test_devices_sum_as_a_processor_does(
             sum_pairs_on(CPU, tables)
         return
     with pytest.MonkeyPatch.context() as patch:
-        for name, size in zip(("_PIECE", "_BLOCK"), sizes, strict=True):
+        for name, size in zip(("_PIECE", "BLOCK"), sizes, strict=True):
             patch.setattr(device_sums, name, size)
         sums = sum_pairs_on(CPU, tables)
         assert compact(*runs, sums=sums).connections.entries == expected.connections.entries

@@ -31,9 +31,9 @@ class Networks:
     def __init__(self, budget: int | None = None) -> None:
         self.events: list[str] = []
         self.engines: WeakValueDictionary[str, ScriptedEngine] = WeakValueDictionary()
-        self.models = Models([self._source(name) for name in "abc"], budget=budget)
+        self.models = Models([self.source(name) for name in "abc"], budget=budget)
 
-    def _source(self, name: str) -> ModelSource:
+    def source(self, name: str) -> ModelSource:
         @contextmanager
         def opening() -> Iterator[CompletionEngine]:
             with closing(ScriptedEngine()) as engine:
@@ -110,7 +110,7 @@ def test_models_that_are_not_there() -> None:
             assert "expected 'a', 'b', 'c'" in error["message"]
         assert http.get("/v1/models/b").json()["id"] == "b"
     with pytest.raises(OptionError, match="same name in a, a"):
-        Models([networks._source("a") for networks in [Networks()] * 2])
+        Models([networks.source("a") for networks in [Networks()] * 2])
 
 
 def test_an_opening_that_fails_is_tried_again() -> None:

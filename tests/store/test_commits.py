@@ -8,15 +8,16 @@ import resource
 import signal
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import distributed
 import icechunk
 import numpy as np
 import pytest
 import zarr
 from support.stored_networks import RUNS, commit_runs, create_network
 
-from giaann_dask.cluster import sharing
 from giaann_dask.cluster.regions import open_run
 from giaann_dask.errors import (
     GiaannError,
@@ -187,7 +188,7 @@ def test_tasks_open_a_commit_once_and_do_without_it_where_it_is_forgotten(
 
 
 def test_an_error_of_a_task_names_its_worker_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "_worker", lambda: "tcp://a:1")
+    monkeypatch.setattr(distributed, "get_worker", lambda: SimpleNamespace(address="tcp://a:1"))
     with pytest.raises(StoreUnsharedError, match="there is no network") as failure:
         open_run(str(tmp_path / "none"), "0" * 20, RUNS[0])
     assert failure.value.received.count("worker tcp://a:1") == 1

@@ -13,7 +13,7 @@ import zarr
 import giaann_dask as gd
 from giaann_dask.data import sample_text
 from giaann_dask.encoding import corpus_encoding
-from giaann_dask.encoding.corpus_encoding import sequence_arrays, write_sequences, write_tokens
+from giaann_dask.encoding.corpus_encoding import BlockPiece, ChunkedAxis, sequence_arrays, write_sequences, write_tokens
 from giaann_dask.errors import StoreExistsError, StoreRefusedError
 from giaann_dask.store import corpus_writing
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
@@ -28,7 +28,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> EncodedCorpus:
 
 
 def arrays(corpus: EncodedCorpus) -> dict[str, npt.NDArray[Any]]:
-    return {name: np.asarray(array[:]) for name, array in corpus._group.arrays()}
+    return {name: np.asarray(array[:]) for name, array in corpus.group.arrays()}
 
 
 def content(corpus: EncodedCorpus) -> CorpusContent:
@@ -51,7 +51,7 @@ def written_again(
     monkeypatch.setattr(corpus_writing, "_LONGEST", chunk << 20)
     created = corpus_writing.create_array
     monkeypatch.setattr(corpus_writing, "create_array", lambda *given: created(*given, chunk=chunk))
-    tokens, sequences = corpus_encoding._Axis(), corpus_encoding._Axis()
+    tokens, sequences = ChunkedAxis(), ChunkedAxis()
     known = np.arange(len(corpus.strings("surfaces")), dtype=np.int32)
     written = []
     with new_corpus(path) as writer:
@@ -68,8 +68,8 @@ def written_again(
         for start in range(0, len(corpus), block):
             encoded = corpus.encoded(start, min(start + block, len(corpus)))
             origins = sequence_arrays(encoded, tokens.length)
-            write_cut(tokens.add(corpus_encoding._Piece(encoded, 0, int(encoded.offsets[-1]), known)))  # type: ignore[arg-type]
-            cut = sequences.add(corpus_encoding._Piece(origins, 0, len(encoded)))  # type: ignore[arg-type]
+            write_cut(tokens.add(BlockPiece(encoded, 0, int(encoded.offsets[-1]), known)))  # type: ignore[arg-type]
+            cut = sequences.add(BlockPiece(origins, 0, len(encoded)))  # type: ignore[arg-type]
             if cut is not None:
                 write(write_sequences, cut, None)
         write_cut(tokens.rest())

@@ -16,7 +16,6 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, StoreMissingError, StoreRefusedError, StoreWriteError
 from giaann_dask.object_urls import StorageOptions, object_path
-from giaann_dask.store import locking
 from giaann_dask.store.locking import Lease, locked
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import StorePlace
@@ -81,8 +80,7 @@ def test_two_writers_in_another_object_store(
     with pytest.raises(StoreWriteError, match="another process has committed"):
         second.commit(sessions[1], [], head, head.manifest())
     assert first.head() == kept
-    monkeypatch.setattr(locking, "_RENEWALS", 300)
-    lease = Lease(place)
+    lease = Lease(place, renewals=300)
     assert renewed(lease)
     lease.require()
     with pytest.raises(StoreWriteError, match="is being written by process"), locked(place):

@@ -41,10 +41,10 @@ from giaann_dask.errors import (
 from giaann_dask.events import Committed, Event
 from giaann_dask.object_urls import ObjectPath
 from giaann_dask.storage import absolute_place
-from giaann_dask.store import locking, network_store
+from giaann_dask.store import network_store
 from giaann_dask.store.corpus import is_corpus
 from giaann_dask.store.corpus_writing import CorpusWriter
-from giaann_dask.store.locking import Lease, LockToken, inspect_folder, locked, require_place
+from giaann_dask.store.locking import Lease, LeaseObject, LockToken, inspect_folder, locked, require_place
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.places import StorePlace
 from giaann_dask.store.run_io import fork_session, write_run
@@ -225,9 +225,7 @@ def test_a_lease_that_another_process_holds_at_a_commit_is_waited_for(
     assert export(network, tmp_path, "bucket") == export(local, tmp_path, "folder")
 
 
-def test_a_second_writer_is_refused_until_the_lease_ends(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(locking._LOG, "warning", lambda form, *given: said.append(form % given))
+def test_a_second_writer_is_refused_until_the_lease_ends(requests: Requests, caplog: pytest.LogCaptureFixture) -> None:
     path = ObjectPath("s3://bucket/leased")
     with locked(path) as held:
         token = held.mark()
@@ -242,17 +240,16 @@ def test_a_second_writer_is_refused_until_the_lease_ends(requests: Requests, mon
     objects, key = StorePlace(str(path)).objects(), "leased.writer.lease"
     objects.put(key, json.dumps({"owner": "process 1 on lost", "token": "a", "until": time.time() - 1}).encode())
     with locked(path):
-        assert "process 1 on lost had ended" in said[0]
+        assert "process 1 on lost had ended" in caplog.text
     objects.put(key, b"no lease at all")
     with pytest.raises(StoreWriteError, match="an unknown process"), locked(path):
         pass
     objects.delete(key)
 
 
-def test_a_lease_is_renewed_and_its_loss_is_noticed(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locking, "_RENEWALS", 300)
+def test_a_lease_is_renewed_and_its_loss_is_noticed(requests: Requests) -> None:
     path = ObjectPath("s3://bucket/renewed")
-    lease = Lease(path)
+    lease = Lease(path, renewals=300)
     try:
         assert renewed(lease)
         assert renewed(lease)
@@ -311,22 +308,22 @@ def test_an_object_store_that_does_not_answer(requests: Requests, monkeypatch: p
 
 
 def test_a_lease_whose_renewal_was_not_confirmed_is_kept(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locking, "_RENEWALS", 300)
     path = ObjectPath("s3://bucket/unconfirmed")
-    lease, failed = Lease(path), threading.Event()
-    read = lease._object.read
+    lease, failed = Lease(path, renewals=300), threading.Event()
+    read = LeaseObject.read
 
-    def fail_once() -> Any:
+    def fail_once(found: LeaseObject) -> Any:
         if failed.is_set():
-            return read()
+            return read(found)
         failed.set()
         raise OSError("no answer")
 
     try:
         # As if the answer to a renewal had been lost: the object has another version than this process knows, and
         # which one is not found out at once.
-        monkeypatch.setattr(lease._object, "read", fail_once)
-        StorePlace(str(path)).objects().put("unconfirmed.writer.lease", lease._content())
+        monkeypatch.setattr(LeaseObject, "read", fail_once)
+        content = {"owner": "this process", "token": lease.token, "until": time.time() + 60}
+        StorePlace(str(path)).objects().put("unconfirmed.writer.lease", json.dumps(content).encode())
         until(failed.is_set)
         assert renewed(lease)
         lease.require()

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from giaann_dask.errors import StoreRefusedError
-from giaann_dask.store import places
 from giaann_dask.store.places import scratch_place
 
 LEFT = "net.forget-0123abcd"
@@ -86,8 +85,7 @@ def test_signals_while_it_is_removed_leave_nothing(tmp_path: Path, monkeypatch: 
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_worker_that_writes_on_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_QUIET_S", 0.2)
+def test_a_worker_that_writes_on_leaves_nothing(tmp_path: Path) -> None:
     written, writers = list[Path](), list[threading.Thread]()
 
     def write(place: Path) -> None:

@@ -9,7 +9,7 @@ from distributed import Client
 
 import giaann_dask as gd
 from giaann_dask.events import Event, RoundIntegrated
-from giaann_dask.store.locking import Lease
+from giaann_dask.store.locking import Lease, LeaseObject
 from giaann_dask.store.places import StorePlace
 from support.processes import until
 
@@ -40,7 +40,8 @@ def interrupted(texts: list[str], place: str, client: Client, by: Callable[[], N
 
 def renewed(lease: Lease) -> bool:
     """Wait until a lease is renewed again, and return whether it was not lost meanwhile."""
-    before = lease._object.read()
+    stored = LeaseObject(lease.path)
+    before = stored.read()
     assert before is not None
-    until(lambda: lease.lost or ((now := lease._object.read()) is not None and now.until > before.until))
+    until(lambda: lease.lost or ((now := stored.read()) is not None and now.until > before.until))
     return not lease.lost

@@ -24,7 +24,7 @@ from giaann_dask.errors import (
     InputMissingError,
     OptionError,
 )
-from giaann_dask.text import input_files, reading
+from giaann_dask.text import reading
 from giaann_dask.text.input_files import LineReader
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import read_parts, resolve_inputs
@@ -76,17 +76,16 @@ _LETTERS = st.sampled_from(["a", "é", "😀", "\n", "\r", "\ufeff"])
 
 @given(st.text(_LETTERS, max_size=60), st.integers(1, 9), st.sampled_from([b"", b"\0", b"\xe9"]))
 def test_lines_and_their_errors_do_not_depend_on_the_blocks_that_are_read(text: str, block: int, fault: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(write(Path(folder) / "a.txt", text.encode() + fault))
         # The first block, here the whole file, is decoded line by line.
-        expected = _read_lines(path)
-        patch.setattr(input_files, "_BLOCK_BYTES", block)
-        assert _read_lines(path) == expected
+        expected = _read_lines(LineReader(path, 20))
+        assert _read_lines(LineReader(path, 20, block_bytes=block)) == expected
 
 
-def _read_lines(path: Path) -> tuple[list[tuple[int, int, str]], str]:
+def _read_lines(reader: LineReader) -> tuple[list[tuple[int, int, str]], str]:
     """Return numbers, offsets and texts of the lines of a file, and the error that ends reading it."""
-    reader, found = LineReader(path, 20), []
+    found = []
     try:
         found.extend((reader.number, reader.offset, line) for line in reader)
     except (InputEncodingError, InputFormatError) as error:

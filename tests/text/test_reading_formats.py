@@ -22,7 +22,7 @@ from giaann_dask.errors import (
     MissingDependencyError,
 )
 from giaann_dask.lazy import import_optional
-from giaann_dask.text import input_files, reading
+from giaann_dask.text import reading
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import DatasetInput, parse_conllu, read_parts, resolve_inputs
 
@@ -148,11 +148,7 @@ def test_ranges_and_empty_nodes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r", "\r\r\n", "mixed"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-@pytest.mark.parametrize("block", [1, 7, 65_536])
-def test_line_ends_and_marks_of_joined_files(
-    tmp_path: Path, ending: str, mark: str, block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(input_files, "_BLOCK_BYTES", block)
+def test_line_ends_and_marks_of_joined_files(tmp_path: Path, ending: str, mark: str) -> None:
     ends = cycle(["\r", "\n", "\r\n"] if ending == "mixed" else [ending])
 
     def ended(text: str) -> str:

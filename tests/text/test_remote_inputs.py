@@ -20,7 +20,6 @@ import zstandard
 import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import EmptyInputError, InputFormatError, InputMissingError, MissingDependencyError
-from giaann_dask.text import input_files
 from giaann_dask.text.inputs import names_input, resolve_inputs
 from giaann_dask.text.reading import read_parts
 
@@ -174,10 +173,10 @@ def test_a_list_of_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: str) -> None:
+    def fail(*_: Any, **options: Any) -> None:
         raise ImportError("Please install s3fs")
 
-    monkeypatch.setattr(input_files, "_file_system", fail)
+    monkeypatch.setattr("obstore.fsspec.FsspecStore", fail)
     with pytest.raises(MissingDependencyError, match="Please install s3fs"):
         resolve_inputs(["s3://bucket/a.txt"])
     monkeypatch.undo()

@@ -29,6 +29,7 @@ from giaann_dask.runs.packing import pack, unpack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import Postings, make_postings, read_postings
 from giaann_dask.spec import Specification
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.block_building import BlockBuilder
 from giaann_dask.text.segmentation import encode_block
 from giaann_dask.text.tokens import TaggedSentence, TaggedText
@@ -138,7 +139,7 @@ def test_index_follows_the_network(profile: str, client: Client, tmp_path: Path)
     assert_index_agrees(reader_of(rest))
     assert rest.digest() == parts[0].digest()
     again = gd.train([DOCUMENTS[1]], whole.path, client=client)
-    compact_network(client, again._store)
+    compact_network(client, NetworkStore(again.path))
     compacted = gd.open(again.path)
     assert_index_agrees(reader_of(compacted))
     assert {run.index_bytes > 0 for run in compacted.manifest.runs} == {True}

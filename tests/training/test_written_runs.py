@@ -14,7 +14,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from distributed import Client, wait
+from distributed import Client, Future, wait
 from support.processes import until
 from support.stored_networks import reader_of
 from support.village import write_village
@@ -140,8 +140,8 @@ def test_runs_are_on_the_owners_of_their_regions(tmp_path: Path, monkeypatch: py
         assert len(seen) > 8
         assert all(in_memory and at_owner for in_memory, at_owner in seen)
         held = run_bytes(client)
-        assert set(held) >= {future.key for future in network._held}
-        assert all(len(workers) == 1 for workers in client.who_has(network._held).values())
+        assert len(held) >= len(network.manifest.runs_by_region())
+        assert all(len(workers) == 1 for key, workers in client.who_has().items() if key in held)
         during: list[dict[str, int]] = []
         report = network.evaluate(
             texts[1], client=client, options=ASKED, observer=lambda _: during.append(run_bytes(client))
@@ -251,9 +251,9 @@ def test_an_evaluation_uses_the_runs_of_a_training_beside_it(tmp_path: Path, mon
             texts[0], tmp_path / "net", client=client, specification=rule, text=TEXT, options=OPTIONS, observer=observe
         )
         evaluate(network)
-        assert len(network._held) >= len(network.manifest.runs_by_region())
-        network._opened.clear()
-        network._held = ()
+        assert len(run_bytes(client)) >= len(network.manifest.runs_by_region())
+        # They go with the network of the training.
+        del network
         until(lambda: not run_bytes(client))
     assert len(found) > 3
     assert all(before and during == before for before, during in found), "the same bytes, and no others"
@@ -290,9 +290,10 @@ def test_profile_best_builds_its_tables_from_the_runs_of_a_training(
             text, tmp_path / "net", client=client, specification=gd.Specification(profile="contexts", regions=3),
             text=TEXT, options=OPTIONS, observer=observe,
         )  # fmt: skip
-        assert len(network._held) >= len(network.manifest.runs_by_region())
+        assert len(run_bytes(client)) >= len(network.manifest.runs_by_region())
         score(network)
-        network._held = ()
+        # They go with the network of the training.
+        del network
         until(lambda: not run_bytes(client) and not table_keys(client))
         beside = [*found]
         found.clear()
@@ -318,10 +319,11 @@ def test_only_the_runs_of_a_lost_worker_are_read_and_each_once(tmp_path: Path) -
         network = gd.train(
             text, tmp_path / "net", client=client, specification=gd.Specification(regions=4), text=TEXT, options=OPTIONS
         )
-        runs = network._held
         # The scheduler may hear a moment later that nothing else is needed any more.
-        until(lambda: {*run_bytes(client)} == {run.key for run in runs})
-        held, places = run_bytes(client), client.who_has(runs)
+        until(lambda: len(run_bytes(client)) == len(network.manifest.runs))
+        held = run_bytes(client)
+        runs = [Future(key, client) for key in held]
+        places = client.who_has(runs)
         sizes = {run.key: run.result().nbytes for run in runs}
         assert sum(client.run(bytes_read).values()) == 0
         lost = min(address for (address,) in places.values())
@@ -354,7 +356,7 @@ def test_tables_are_built_on_one_worker_from_the_runs_of_all(tmp_path: Path) -> 
         network = gd.train(text, tmp_path / "net", client=client, specification=rule, text=TEXT, options=OPTIONS)
         client.run(close_store)
         before, held = sum(client.run(bytes_fetched).values()), run_bytes(client)
-        places = set(client.who_has(network._held).values())
+        places = {workers for key, workers in client.who_has().items() if key in held}
         assert len(places) == 2
         assert all(len(workers) == 1 for workers in places)
         scores = network.score(text, client=client).scores

@@ -285,7 +285,7 @@ def _on_workers(
 
 def _regions_of(reader: CommitReader, tagger: str, prompt: str) -> list[int]:
     """Return the regions of the neurons of a prompt."""
-    opened = _opened_from_store(str(reader.path), reader.commit)
+    opened = opened_from_store(str(reader.path), reader.commit)
     assert isinstance(opened.rows, StoredRows)
     regions: list[int] = opened.rows.placement.regions_of(opened.prepare(prompt, tagger)[0].sequence.neuron).tolist()
     return regions
@@ -331,14 +331,14 @@ def columns_from_store(
     path: str, commit: str, kinds: tuple[str, ...] = (), flags: FlagTable | None = None
 ) -> ColumnsPredictor:
     """Open a commit of columns in a task that reads its rows from the store; see `columns_from_regions`."""
-    opened = _opened_from_store(path, commit)
+    opened = opened_from_store(path, commit)
     if flags is not None:
         opened.keep_flags(kinds, flags)
     return opened
 
 
 @lru_cache(maxsize=1)
-def _opened_from_store(path: str, commit: str) -> ColumnsPredictor:
+def opened_from_store(path: str, commit: str) -> ColumnsPredictor:
     """Return a commit, as a process has opened it for the prompt before."""
     reader = open_commit(path, commit)
     return ColumnsPredictor(reader, StoredRows(reader, whole=False))

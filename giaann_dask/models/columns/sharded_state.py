@@ -104,11 +104,16 @@ class StateActor:
     ----------
     new : callable
         Returns a part without entries.
+
+    Attributes
+    ----------
+    parts : dict of int to StateShard
+        The parts that it holds, by number.
     """
 
     def __init__(self, new: Callable[[], StateShard]) -> None:
         self._new = new
-        self._parts: dict[int, StateShard] = {}
+        self.parts: dict[int, StateShard] = {}
 
     def act(self, calls: Sequence[Call]) -> list[tuple[Any, int]]:
         """Execute calls; return the result of each, and the bytes of its part after it.
@@ -122,13 +127,13 @@ class StateActor:
 
     def _answer(self, call: Call) -> tuple[Any, int]:
         if call.what == "drop":
-            self._parts.pop(call.part, None)
+            self.parts.pop(call.part, None)
             return None, 0
         if call.what == "begin":
-            self._parts[call.part] = self._new()
-        if call.part not in self._parts:
+            self.parts[call.part] = self._new()
+        if call.part not in self.parts:
             raise ClusterError("a part of a state is lost", "workers that stay alive", "make the part again")
-        part, found = self._parts[call.part], None
+        part, found = self.parts[call.part], None
         if call.what == "columns":
             found = ActiveColumns.of(part.entries()).needed(*call.arguments)
         elif call.what != "begin":
@@ -149,6 +154,11 @@ class ShardActors:
         Of the `StateActor` of each worker.
     timeout_s : float
         Seconds after which a worker that does not respond is lost.
+
+    Attributes
+    ----------
+    futures : list of Future
+        Those of the actors on workers.
     """
 
     def __init__(self, client: Client, here: StateActor, arguments: tuple[Any, ...], timeout_s: float) -> None:
@@ -157,7 +167,7 @@ class ShardActors:
         # By the address of the worker; a process that is started again has another address.
         self._numbers: dict[str, int] = {}
         self._lost: set[int] = set()
-        self._futures: list[Future] = []
+        self.futures: list[Future] = []
         # Nobody else, in this process or another, may find these actors by their keys.
         self._name = f"part-holder-{uuid.uuid4().hex}"
 
@@ -240,7 +250,7 @@ class ShardActors:
         ]
         for address, future in zip(new, futures, strict=True):
             number = self._numbers[address] = len(self._actors)
-            self._futures.append(future)
+            self.futures.append(future)
             self._actors.append(None)
             limit_s = max(self._timeout_s, _OPEN_S)
             try:
