@@ -23,7 +23,6 @@ from giaann_dask.diagnostics.progress import StageProgress, TerminalBars, termin
 from giaann_dask.errors import ClusterError
 from giaann_dask.local_files import code_cache
 
-
 run = subprocess.run
 
 
