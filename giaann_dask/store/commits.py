@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import zarr
 
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 from giaann_dask.keys import Integers
+from giaann_dask.runs.joined_tables import JOINED_METADATA
 from giaann_dask.runs.packed_arrays import GROUP_KEY
 from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.packing import RUN_ARRAYS, PackedRegionRun, PackedRun
@@ -41,7 +42,7 @@ from giaann_dask.storage import (
 from giaann_dask.store.icechunk_library import icechunk, use_icechunk
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, origin_writes, read_origins
-from giaann_dask.store.run_io import StoredEntries
+from giaann_dask.store.run_io import JoinedEntries, StoredEntries
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, read_entries, write_entries
 from giaann_dask.text.names import Names, append_strings, string_arrays
@@ -49,7 +50,7 @@ from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
 FORMAT = "giaann-dask network"
-VERSION = 6
+VERSION = 7
 # The placement's table of first regions by column.
 ASSIGNED = "first_region"
 # Arrays that only grow, but where documents were removed.
@@ -57,9 +58,12 @@ _REWRITTEN = (
     *("concepts_text", "concepts_end", "features_text", "features_end", "delimiter", "probable_since"),
     *("ledger_identity", "ledger_sequences", "ledger_complete", ASSIGNED),
 )
-# Attributes of the root, and the checksum of the first three. Runs that a commit has kept are listed by the commit that
-# wrote them: an identity names a run within one line of commits alone, and after a checkout another run may have it.
+# Attributes of the root, and the checksum of those here but `CHECKSUMS`. Runs that a commit has kept are listed by the
+# commit that wrote them: an identity names a run within one line of commits alone, and after a checkout another run may
+# have it.
 _MANIFEST, _RUN_COMMITS = "manifest", "run_commits"
+# Runs whose tables are one array.
+_JOINED = "joined_runs"
 REPEATS = "repeats"
 """Attribute of the root for `StoredRepeats`, their group, and the one table of each region."""
 # In that attribute, connections that the network had when its repeats were written, which commits without repeats keep.
@@ -181,6 +185,9 @@ class StoredRepeats(NamedTuple):
         return cls(stored["name"], np.array(stored["small"], np.int64)) if "name" in stored else None
 
 
+TableEntries: TypeAlias = StoredEntries | JoinedEntries
+
+
 class CommitReader:
     """Reads one commit of a network; made by `NetworkStore.open`."""
 
@@ -205,6 +212,7 @@ class CommitReader:
             raise StoreDamagedError(f"the manifest of network {path} is not what was written", "", RESTORE)
         kept = cast(Mapping[str, list[str]], attributes[_RUN_COMMITS])
         self._run_commits = {identity: commit for commit, identities in kept.items() for identity in identities}
+        self.joined_runs = frozenset(cast(list[str], attributes[_JOINED]))
         stored = cast(Mapping[str, Any], attributes[REPEATS])
         self._repeats = StoredRepeats.from_dict(stored)
         self.repeated_connections = int(stored[_REPEATED])
@@ -247,12 +255,18 @@ class CommitReader:
                 *(each.tobytes() for each in words.values()),
             ]
             for run in self._manifest.runs:
-                metadata = self._entries(run.identity, "connections").read([f"{name}/zarr.json" for name in RUN_ARRAYS])
-                parts += [run.identity.encode(), *metadata.values()]
+                parts += [run.identity.encode(), *self._checksums_of(run.identity)]
         for part in parts:
             digest.update(memoryview(part).nbytes.to_bytes(8, "little"))
             digest.update(part)
         return digest.hexdigest()
+
+    def _checksums_of(self, identity: str) -> list[bytes]:
+        """Return the metadata of the arrays of a run's connections, which have checksums of their chunks."""
+        if identity in self.joined_runs:
+            return list(self._run_entries(identity).read([JOINED_METADATA]).values())
+        names = [f"{name}/zarr.json" for name in RUN_ARRAYS]
+        return list(self._entries(identity, "connections").read(names).values())
 
     def zarr_store(self) -> icechunk.IcechunkStore:
         """Return the Zarr store of the commit, which is read-only."""
@@ -325,13 +339,18 @@ class CommitReader:
         with reading(f"network {self.path}"):
             return read_origins(self._root)
 
-    def entries(self, identity: str) -> tuple[StoredEntries, StoredEntries]:
+    def entries(self, identity: str) -> tuple[TableEntries, TableEntries]:
         """Return the connections and the neurons of a run, read on demand."""
         connections, neurons = (self._entries(identity, name) for name in ("connections", "neurons"))
         return connections, neurons
 
-    def _entries(self, identity: str, table: str) -> StoredEntries:
+    def _entries(self, identity: str, table: str) -> TableEntries:
+        if identity in self.joined_runs:
+            return JoinedEntries(self._run_entries(identity), table)
         return StoredEntries(self._store, f"runs/{identity}/{table}/")
+
+    def _run_entries(self, identity: str) -> StoredEntries:
+        return StoredEntries(self._store, f"runs/{identity}/")
 
     def rows(self, identity: str, table: str = "connections") -> RowReader:
         """Return a reader of the rows of a run's ``connections``, ``neurons`` or ``postings``.
@@ -359,7 +378,7 @@ class CommitReader:
         path = self._repeats.path(region)
         return self._row_reader(StoredEntries(self._store, f"{path}/{REPEATS}/"), path, REPEATS)
 
-    def _row_reader(self, entries: StoredEntries, identity: str, table: str) -> RowReader:
+    def _row_reader(self, entries: TableEntries, identity: str, table: str) -> RowReader:
         with reading(f"network {self.path}"):
             if not entries.read([GROUP_KEY]):
                 raise self._missing(identity, table)
@@ -463,7 +482,12 @@ def write_content(root: zarr.Group, before: CommitReader, content: CommitContent
 
 
 def write_manifest(
-    root: zarr.Group, before: CommitReader, manifest: Manifest, repeats: StoredRepeats | None = None
+    root: zarr.Group,
+    before: CommitReader,
+    manifest: Manifest,
+    repeats: StoredRepeats | None = None,
+    *,
+    joined: Collection[str] = (),
 ) -> None:
     """Write the manifest of a commit, and the checksums of its content, after all else is in the session.
 
@@ -477,10 +501,13 @@ def write_manifest(
         Counts, sizes and runs.
     repeats : StoredRepeats, optional
         What was written of all counts of profile ``contexts``.
+    joined : collection of str
+        Identities of new runs whose tables are one array.
     """
     kept = {run.identity for run in manifest.runs} & {run.identity for run in before.manifest().runs}
     run_commits = {identity: before.commit_of(identity) for identity in kept}
-    _write_header(root, manifest, repeats, run_commits, before.repeated_connections)
+    joined = (kept & before.joined_runs).union(joined)
+    _write_header(root, manifest, repeats, run_commits, before.repeated_connections, joined)
 
 
 def _write_header(
@@ -489,17 +516,18 @@ def _write_header(
     repeats: StoredRepeats | None = None,
     run_commits: Mapping[str, str] = MappingProxyType({}),
     repeated: int = 0,
+    joined: Collection[str] = (),
 ) -> None:
     """Write the attributes of a commit after its arrays."""
     runs: dict[str, list[str]] = {}
     for identity, commit in sorted(run_commits.items()):
         runs.setdefault(commit, []).append(identity)
     own = {_REPEATED: repeated} if repeats is None else repeats.as_dict(manifest.connections)
-    values: dict[str, Any] = {_MANIFEST: manifest.as_dict(), _RUN_COMMITS: runs, REPEATS: own}
+    values: dict[str, Any] = {_MANIFEST: manifest.as_dict(), _RUN_COMMITS: runs, _JOINED: sorted(joined), REPEATS: own}
     sums = {_CHECKSUM: _checksum(values), CHECKSUMS: seal_arrays(root)}
     root.update_attributes({"format": FORMAT, "version": VERSION, **values, **sums})
 
 
 def _checksum(attributes: Mapping[str, Any]) -> int:
     """Return the checksum of the attributes that describe a commit."""
-    return checksum_of_json([attributes.get(name) for name in (_MANIFEST, _RUN_COMMITS, REPEATS)])
+    return checksum_of_json([attributes.get(name) for name in (_MANIFEST, _RUN_COMMITS, _JOINED, REPEATS)])

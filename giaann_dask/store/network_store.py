@@ -20,6 +20,7 @@ import zarr
 from giaann_dask.errors import OptionError, StoreConflictError, StoreDamagedError, StoreExistsError, StoreMissingError
 from giaann_dask.local_files import is_there
 from giaann_dask.object_urls import is_object_store
+from giaann_dask.runs.joined_tables import is_joined
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.storage import absolute_place, checksum_of, reading, writing
 from giaann_dask.store.commits import (
@@ -35,7 +36,15 @@ from giaann_dask.store.icechunk_library import icechunk, manifest_sizes, use_ice
 from giaann_dask.store.locking import WriteLock, locked, require_text
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.places import StorePlace, remembering
-from giaann_dask.store.run_io import CountingStore, WrittenObjects, fork_session, groups_of, merge_written, write_groups
+from giaann_dask.store.run_io import (
+    CountingStore,
+    WrittenObjects,
+    fork_session,
+    groups_of,
+    merge_written,
+    write_groups,
+    write_joined,
+)
 from giaann_dask.store.unfinished import BEGUN, BRANCH, CLOCKS_DIFFER, is_blank, is_vacant, made_apart, restart
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.tokenizer import SubwordTokenizer
@@ -131,6 +140,7 @@ class NetworkStore:
         self.branch = branch
         self.held: WriteLock | None = None
         self.written = WrittenObjects()
+        self._joined: set[str] = set()
         place = StorePlace(str(self.path))
         there = is_there(self.path / "refs") if place.folder is not None else place.exists()
         if not there:
@@ -499,7 +509,7 @@ class NetworkStore:
         session = self._repository.writable_session(self.branch)
         if before is not None and session.snapshot_id != before:
             raise self._conflict()
-        self.written = WrittenObjects()
+        self.written, self._joined = WrittenObjects(), set()
         return session
 
     def _conflict(self) -> StoreConflictError:
@@ -523,14 +533,18 @@ class NetworkStore:
         self.written = self.written.plus(counted.written)
 
     def write_runs(self, session: icechunk.Session, runs: Mapping[str, PackedRegionRun]) -> None:
-        """Write runs, by identity, into the session of the next commit, in this process.
+        """Write runs, by identity, into the session of the next commit, in this process; small ones as one array each.
 
         Raises
         ------
         StoreWriteError
             If the disk is full; the last commit stays as it was.
         """
-        self.written = self.written.plus(write_groups(session.store, groups_of(runs)))
+        small = {identity: run for identity, run in runs.items() if is_joined(run)}
+        large = {identity: run for identity, run in runs.items() if identity not in small}
+        self._joined.update(small)
+        self.written = self.written.plus(write_joined(session.store, small))
+        self.written = self.written.plus(write_groups(session.store, groups_of(large)))
 
     def commit(
         self,
@@ -579,7 +593,7 @@ class NetworkStore:
             session.merge()
             for fork in written:
                 objects = objects.plus(merge_written(session, fork))
-            write_manifest(root, before, manifest, repeats)
+            write_manifest(root, before, manifest, repeats, joined=self._joined)
             message = f"{manifest.sequences} sequences, {manifest.connections} connections"
             message += f"; {note}" if note else ""
             if self.held is not None:

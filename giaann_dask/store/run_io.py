@@ -20,6 +20,7 @@ from zarr.core.sync import sync
 from zarr.storage import WrapperStore
 
 from giaann_dask.object_urls import is_in_memory
+from giaann_dask.runs.joined_tables import JOINED_ENTRIES, join_tables, split_tables
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.storage import writing
 from giaann_dask.store.icechunk_library import CONCURRENT, icechunk
@@ -116,6 +117,37 @@ class StoredEntries:
         wanted = [(self._prefix + name, None) for name in names]
         values = sync(self._store.get_partial_values(_PROTOTYPE, wanted))
         return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+
+
+class JoinedEntries:
+    """The encoded entries of one table of a small run whose tables are one array.
+
+    The array is read when the first entry is asked for; the entries of the table are kept then.
+
+    Parameters
+    ----------
+    run : StoredEntries
+        Entries of the run.
+    table : str
+        Name of the table.
+    """
+
+    def __init__(self, run: StoredEntries, table: str) -> None:
+        self._run, self._table = run, table
+        self._entries: dict[str, bytes] | None = None
+
+    def read(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Return the entries with these names, relative to the table; those that do not exist are left out.
+
+        Raises
+        ------
+        StoreDamagedError
+            If the array is not what was written.
+        """
+        if self._entries is None:
+            found = self._run.read(JOINED_ENTRIES)
+            self._entries = split_tables(found).get(self._table, {}) if found else {}
+        return {name: self._entries[name] for name in names if name in self._entries}
 
 
 async def _each(call: Callable[[str], Awaitable[None]], names: Collection[str]) -> None:
@@ -251,6 +283,19 @@ def write_groups(store: Any, groups: Mapping[str, Mapping[str, PackedRun]]) -> W
             sync(store.set(f"{path}/zarr.json", Buffer.from_bytes(_GROUP)))
             write_entries(store, f"{path}/", entries)
         chunks += [len(value) for name, value in entries.items() if is_object(name, len(value))]
+    return WrittenObjects(len(chunks), sum(chunks))
+
+
+def write_joined(store: Any, runs: Mapping[str, PackedRegionRun]) -> WrittenObjects:
+    """Write small runs, by identity, into the store of a session, the tables of each as one array."""
+    joined = {
+        f"runs/{identity}/{key}": value for identity, run in runs.items() for key, value in join_tables(run).items()
+    }
+    groups = {f"runs/{identity}/zarr.json": _GROUP for identity in runs}
+    with writing("the network"):
+        write_entries(store, "", groups)
+        write_entries(store, "", joined)
+    chunks = [len(value) for name, value in joined.items() if is_object(name, len(value))]
     return WrittenObjects(len(chunks), sum(chunks))
 
 

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.village import write_village
 
@@ -13,6 +14,11 @@ import giaann_dask as gd
 from giaann_dask.algebra.removal import RemovalReport, forget_few
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import as_sources, commit_sources
+from giaann_dask.errors import StoreDamagedError
+from giaann_dask.runs.joined_tables import JOINED, JOINED_ENTRIES, join_tables, split_tables
+from giaann_dask.runs.packed_arrays import Framing, encode_array
+from giaann_dask.runs.packing import PackedRegionRun, pack
+from giaann_dask.runs.run import Run
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.training.small_changes import SmallChanges
 
@@ -95,7 +101,7 @@ def test_what_is_held_and_what_is_long_is_left_to_training(tmp_path: Path) -> No
 
 
 def test_what_a_small_text_costs_in_requests(tmp_path: Path) -> None:
-    """No more than two objects of an array of a run, and a few of the commit."""
+    """An array of a run and Icechunk's manifest of it, and a few objects of the commit."""
     with gd.connect(workers=0) as client:
         gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "net", client=client)
     changes = SmallChanges(tmp_path / "net")
@@ -103,4 +109,46 @@ def test_what_a_small_text_costs_in_requests(tmp_path: Path) -> None:
     store = NetworkStore(tmp_path / "net")
     new = [run for run in store.open(store.head()).manifest().runs if not run.identity.endswith("-00000000")]
     assert 1 <= len(new) <= 4
-    assert changes.store.written.requests <= 18 * len(new) + 20
+    assert changes.store.written.requests <= 2 * len(new) + 20
+
+
+def test_tables_of_small_runs_are_one_array(tmp_path: Path) -> None:
+    with gd.connect(workers=0) as client:
+        gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "net", client=client, trace=True)
+        changes = SmallChanges(tmp_path / "net")
+        texts = [write_village(tmp_path / f"{number}.txt", 6, number).read_text() for number in range(3)]
+        assert add(changes, texts[0])
+        first = changes.opened().reader
+        joined = {run.identity for run in first.manifest().runs if not run.identity.endswith("-00000000")}
+        assert first.joined_runs == joined, "a training writes others"
+        for identity in joined:
+            run, entries = first.run(identity), first.entries(identity)
+            assert run.postings is not None
+            assert [each.read(["zarr.json"])["zarr.json"] for each in entries] == [
+                table.entries["zarr.json"] for table in run[:2]
+            ]
+        # A training keeps some of them, and writes those that it adds up as others.
+        gd.train([texts[1]], tmp_path / "net", client=client)
+        second = changes.opened().reader
+        assert second.joined_runs == joined & {run.identity for run in second.manifest().runs}
+        assert second.joined_runs, "some are kept"
+        assert add(changes, texts[2])
+        assert second.fingerprint() != changes.opened().reader.fingerprint()
+        gd.train(tmp_path / "text.txt", tmp_path / "once", client=client, trace=True)
+        once = gd.train(texts, tmp_path / "once", client=client)
+        assert gd.open(tmp_path / "net").digest() == once.digest()
+
+
+def test_damaged_joined_tables_are_noticed() -> None:
+    empty = pack(Run.empty())
+    run = PackedRegionRun(empty, empty)
+    joined = join_tables(run)
+    assert split_tables(joined) == {"connections": empty.entries, "neurons": empty.entries}
+    chunk = JOINED_ENTRIES[1]
+    for wrong in (joined[chunk][:-1], joined[chunk][:40] + b"x" + joined[chunk][41:], b""):
+        with pytest.raises(StoreDamagedError, match="checksum is wrong"):
+            split_tables(joined | {chunk: wrong})
+    for content in (b'{"a/b":2}\nx', b'{"a/b":-1,"a/c":2}\nx', b"[]\n", b"{}\n", b'{"a/b":"x"}\n', b""):
+        entries = encode_array(JOINED, [np.frombuffer(content, np.uint8)], max(len(content), 1), Framing(1))
+        with pytest.raises(StoreDamagedError, match="contradict"):
+            split_tables(entries)
