@@ -13,7 +13,7 @@ STAGES = {
     "read": "read corpus",
     "summarise": "encode",
     "encode": "encode",
-    "count": "measure",
+    "count_block": "measure",
     "commit": "write",
     "ever_pos": "read corpus",
 }

@@ -21,9 +21,9 @@ PLACES: tuple[Place, ...] = get_args(Place)
 
 # Stages of encoding, training and inference in the order of the work, by the prefixes of their tasks' keys.
 STAGES = (
-    *("tag", "read", "encode", "select", "place", "count_batch", "accumulate", "route", "integrate", "pairs", "sum"),
-    *("compact", "split", "pack", "commit", "open", "open_run", "open_region", "infer", "infer_together", "predict"),
-    *("score", "generate"),
+    *("tag", "read", "encode", "select", "place", "count_batch", "accumulate", "offer", "route", "integrate", "pairs"),
+    *("sum", "compact", "split", "pack", "count", "derive", "commit", "open", "open_run", "open_region", "infer"),
+    *("infer_together", "predict", "score", "generate"),
 )
 # Those that devices compute; on the processor they are a part of others (``compact`` and ``pack``), or ``infer``.
 SUM, INFER_TOGETHER = "sum", "infer_together"

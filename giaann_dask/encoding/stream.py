@@ -337,7 +337,7 @@ class EncodingStream:
             return _Submitted(group, tagged, submitter.submit(task_key("summarise", tagged.key), summarise, tagged))
 
     def _count(self, encoded: Future) -> Future:
-        return self._submitter.submit(task_key("count", encoded.key), count_block, encoded)
+        return self._submitter.submit(task_key("count_block", encoded.key), count_block, encoded)
 
     def _merge(self, submitted: _Submitted) -> Iterator[StreamedBlock]:
         """Merge a block into the dictionaries and submit its encoding."""
