@@ -257,7 +257,7 @@ def _lost(
     reader: CommitReader, opened: RunCache, kept: Sequence[StoredRun], made: PackedRegionRun, less: PackedRegionRun
 ) -> RunSize:
     """Return how many neurons and connections of what was subtracted no run of a region has any more."""
-    rows = [opened.rows(reader, run.identity) for run in kept]
+    rows = opened.rows(reader, kept)
     connections = [*(its for its, _ in rows), KeptRowReader(made.connections.read)]
     neurons = [*(its for _, its in rows), KeptRowReader(made.neurons.read)]
     return RunSize(count_added_neurons([less.neurons], neurons), count_added([less.connections], connections))

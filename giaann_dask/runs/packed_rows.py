@@ -308,6 +308,12 @@ class KeptRowReader(RowReader):
     def _kept_rows(self) -> tuple[Integers, Integers]:
         return super().rows()
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it keeps now: decoded frames and source neurons."""
+        rows = self.__dict__.get("_kept_rows", ())
+        return self.kept_bytes + sum(each.nbytes for each in rows)
+
     def rows(self) -> tuple[Integers, Integers]:
         """Return what `RowReader.rows` reads."""
         return self._kept_rows

@@ -136,6 +136,11 @@ class JoinedEntries:
         self._run, self._table = run, table
         self._entries: dict[str, bytes] | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the entries that are kept now."""
+        return sum(map(len, (self._entries or {}).values()))
+
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
         """Return the entries with these names, relative to the table; those that do not exist are left out.
 

@@ -8,11 +8,11 @@ the network next sees no difference. What is not small, or needs all of a region
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from giaann_dask.cluster.regions import STORED_TOGETHER, sum_runs
 from giaann_dask.encoding.sources import SourceOptions, Unit, UnitGroup, read_units
@@ -21,13 +21,14 @@ from giaann_dask.models import model_of
 from giaann_dask.runs.column_placement import column_usage, place_columns
 from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.packed_rows import KeptRowReader
-from giaann_dask.runs.packing import PackedRegionRun
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RunSize
 from giaann_dask.runs.summing import count_added, count_added_neurons
-from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.commits import CommitReader, TableEntries
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.run_io import JoinedEntries
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.memory_inputs import Source
@@ -43,6 +44,8 @@ _CHARACTERS = StreamOptions().block_characters // 4
 _SUMMED = 1 << 18
 # Connections of a run that is kept in memory as it is stored.
 _KEPT = 1 << 16
+RUN_CACHE_BYTES = 256 << 20
+"""Bytes of stored runs that a process with small changes keeps between them, by default."""
 
 
 class RegionChange(NamedTuple):
@@ -63,33 +66,94 @@ class RegionChange(NamedTuple):
     size: RunSize
 
 
+# A run by the commit that wrote it, and its identity.
+_RunKey: TypeAlias = tuple[str, str]
+
+
+class _OpenedTable(NamedTuple):
+    """Table of a run as it is read, and its encoded entries."""
+
+    entries: PackedRun | TableEntries
+    reader: KeptRowReader
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept now; those of a run that is kept as a whole are not among them."""
+        joined = self.entries.nbytes if isinstance(self.entries, JoinedEntries) else 0
+        return joined + self.reader.nbytes
+
+
+def _bytes_of(tables: Sequence[_OpenedTable]) -> int:
+    return sum(table.nbytes for table in tables)
+
+
 class RunCache:
-    """Stored runs of a network as a process reads them: their rows on demand, and small ones as a whole."""
+    """Stored runs of a network as a process reads them: their rows on demand, and small ones as a whole.
 
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, str], tuple[KeptRowReader, KeptRowReader]] = {}
-        self._runs: dict[tuple[str, str], PackedRegionRun] = {}
+    What is beyond the budget is forgotten when the next run is used, what was used longest ago first, and read again
+    when it is needed.
 
-    def rows(self, reader: CommitReader, identity: str) -> tuple[KeptRowReader, KeptRowReader]:
-        """Return readers of the connections and of the neurons of a run of a commit."""
-        key = reader.commit_of(identity), identity
-        if key not in self._rows:
-            tables = self._runs[key][:2] if key in self._runs else reader.entries(identity)
-            connections, neurons = (KeptRowReader(table.read) for table in tables)
-            self._rows[key] = connections, neurons
-        return self._rows[key]
+    Parameters
+    ----------
+    budget : int
+        Bytes of source neurons, of decoded rows and of encoded runs that are kept, besides those of the runs in use.
+    """
+
+    def __init__(self, budget: int = RUN_CACHE_BYTES) -> None:
+        self.budget = budget
+        self._rows: OrderedDict[_RunKey, tuple[_OpenedTable, _OpenedTable]] = OrderedDict()
+        self._runs: OrderedDict[_RunKey, PackedRegionRun] = OrderedDict()
+        # Bytes of what is opened, as of its last use, and those that are in use.
+        self._sizes: dict[_RunKey, int] = {}
+        self._used: list[_RunKey] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept now."""
+        return sum(map(_bytes_of, self._rows.values())) + sum(run.nbytes for run in self._runs.values())
+
+    def _shrink(self) -> None:
+        """Forget what was used longest ago, until the rest is within the budget; rows first, which take more."""
+        self._sizes |= {key: _bytes_of(self._rows[key]) for key in self._used if key in self._rows}
+        self._used = []
+        left = self.budget - sum(self._sizes.values()) - sum(run.nbytes for run in self._runs.values())
+        while left < 0 and self._rows:
+            left += self._sizes.pop(self._rows.popitem(last=False)[0])
+        while left < 0 and self._runs:
+            left += self._runs.popitem(last=False)[1].nbytes
+
+    def rows(self, reader: CommitReader, runs: Sequence[StoredRun]) -> list[tuple[KeptRowReader, KeptRowReader]]:
+        """Return readers of the connections and of the neurons of runs of a region, which are in use until the next."""
+        self._shrink()
+        self._used = [(reader.commit_of(run.identity), run.identity) for run in runs]
+        for key in self._used:
+            opened = self._rows.pop(key, None)
+            if opened is None:
+                tables = self._runs[key][:2] if key in self._runs else reader.entries(key[1])
+                connections, neurons = (_OpenedTable(table, KeptRowReader(table.read)) for table in tables)
+                opened = connections, neurons
+            self._rows[key] = opened
+        opened_tables = [self._rows[key] for key in self._used]
+        return [(connections.reader, neurons.reader) for connections, neurons in opened_tables]
 
     def run(self, reader: CommitReader, identity: str) -> PackedRegionRun:
         """Return a run of a commit."""
-        return self._runs.get((reader.commit_of(identity), identity)) or reader.run(identity)
+        key = reader.commit_of(identity), identity
+        if key not in self._runs:
+            return reader.run(identity)
+        self._runs.move_to_end(key)
+        return self._runs[key]
 
     def keep(self, reader: CommitReader, written: Mapping[str, PackedRegionRun]) -> None:
         """Keep small runs that a commit has written, by identity; forget those that it does not have."""
         present = {(reader.commit_of(run.identity), run.identity) for run in reader.manifest().runs}
         small = {name: run for name, run in written.items() if run.connections.connections <= _KEPT}
         self._runs |= {(reader.commit, name): run for name, run in small.items()}
-        self._rows = {key: its for key, its in self._rows.items() if key in present}
-        self._runs = {key: its for key, its in self._runs.items() if key in present}
+        self._rows = OrderedDict((key, its) for key, its in self._rows.items() if key in present)
+        self._used = [key for key in self._used if key in present]
+        self._sizes = {key: size for key, size in self._sizes.items() if key in present}
+        self._runs = OrderedDict((key, its) for key, its in self._runs.items() if key in present)
+        self._shrink()
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +196,8 @@ class SmallChanges:
     ----------
     path : Path
         Folder of the network.
+    budget : int
+        Bytes of its runs that are kept; see `RunCache`.
 
     Attributes
     ----------
@@ -141,8 +207,8 @@ class SmallChanges:
         Its runs.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.store, self.runs = NetworkStore(path), RunCache()
+    def __init__(self, path: Path, budget: int = RUN_CACHE_BYTES) -> None:
+        self.store, self.runs = NetworkStore(path), RunCache(budget)
         self._opened: OpenedCommit | None = None
 
     def opened(self) -> OpenedCommit:
@@ -155,7 +221,7 @@ class SmallChanges:
 
     def forget(self) -> None:
         """Read everything again at the next change."""
-        self._opened, self.runs = None, RunCache()
+        self._opened, self.runs = None, RunCache(self.runs.budget)
 
     def add(self, inputs: Sequence[Source], sources: SourceOptions) -> CommitReader | None:
         """Add a text to the network; call it while holding the lock.
@@ -202,7 +268,7 @@ class SmallChanges:
             if size.empty:
                 continue
             before = known[region][1] if runs else RunSize(0, 0)
-            tables = [self.runs.rows(reader, each.identity) for each in runs]
+            tables = self.runs.rows(reader, runs)
             neurons = before.neurons + count_added_neurons([run.neurons], [its for _, its in tables])
             connections = before.connections + count_added([run.connections], [its for its, _ in tables])
             kept, run = self._summed(reader, runs, run)

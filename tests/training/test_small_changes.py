@@ -112,6 +112,24 @@ def test_what_a_small_text_costs_in_requests(tmp_path: Path) -> None:
     assert changes.store.written.requests <= 2 * len(new) + 20
 
 
+@pytest.mark.parametrize("budget", [0, 60_000])
+def test_what_is_kept_of_runs_is_within_a_budget(tmp_path: Path, budget: int) -> None:
+    """The digest is the same with any budget; a budget of nothing keeps nothing between two changes."""
+    texts = [write_village(tmp_path / f"{number}.txt", 6, number).read_text() for number in range(4)]
+    with gd.connect(workers=0) as client:
+        gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "net", client=client)
+        shutil.copytree(tmp_path / "net", tmp_path / "kept")
+    changes, kept = SmallChanges(tmp_path / "net", budget), SmallChanges(tmp_path / "kept")
+    for text in texts:
+        assert add(changes, text)
+        assert add(kept, text)
+        assert changes.runs.nbytes <= budget
+    assert forget(changes, texts[1]) is not None
+    assert forget(kept, texts[1]) is not None
+    assert kept.runs.nbytes > max(budget, changes.runs.nbytes), "more would have been kept"
+    assert gd.open(tmp_path / "net").digest() == gd.open(tmp_path / "kept").digest()
+
+
 def test_tables_of_small_runs_are_one_array(tmp_path: Path) -> None:
     with gd.connect(workers=0) as client:
         gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "net", client=client, trace=True)
