@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
@@ -308,7 +308,7 @@ def _purge(
 
 
 @attempt()
-def leave_out_names(client: Client, store: NetworkStore) -> str:
+def leave_out_names(client: Client, store: NetworkStore, proceed: Callable[[], None] = lambda: None) -> str:
     """Leave out the names that no text of a network has, and return the commit; `remove_earlier` completes a purge.
 
     Parameters
@@ -317,12 +317,14 @@ def leave_out_names(client: Client, store: NetworkStore) -> str:
         Where counts are renamed.
     store : NetworkStore
         The network; see `forget_documents`.
+    proceed : callable
+        Called between steps before the commit; an error that it raises ends the call, and the network is as before.
     """
     with store.lock() as held:
         SharedPlace(client, held).require()
         reader = store.open(store.head())
         reader.manifest().require_sum(reader.path)
-        return _subtract(client, store, reader, None, set(), renumber=True)
+        return _subtract(client, store, reader, None, set(), renumber=True, proceed=proceed)
 
 
 @attempt()
@@ -568,6 +570,7 @@ def _subtract(
     parts: set[int],
     *,
     renumber: bool,
+    proceed: Callable[[], None] = lambda: None,
 ) -> str:
     """Subtract documents, or none, from a network and commit; return the identity of the commit."""
     manifest, vocabulary = reader.manifest(), reader.vocabulary()
@@ -579,10 +582,12 @@ def _subtract(
     if renumber or not numbered:
         keeps = _names_in_use(regions, vocabulary, reader)
         vocabulary = _select(vocabulary, *keeps)
+    proceed()
     if renumber:
         regions = _renamed(regions, reader, close_gaps(*keeps) if numbered else None)
     before = CommitContents(manifest, vocabulary, Ledger(reader.ledger()))
     contents = _contents_without(before, removed, vocabulary, parts, origins)
+    proceed()
     return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
 
 

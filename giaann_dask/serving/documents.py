@@ -61,6 +61,7 @@ from giaann_dask.serving.requests import (
     wrong_field,
 )
 from giaann_dask.serving.serving_options import Limits
+from giaann_dask.serving.turns import ChangeWaitsError, Turns
 from giaann_dask.spec import Specification
 from giaann_dask.store.beside import DOCUMENTS
 from giaann_dask.store.commits import CommitReader
@@ -80,6 +81,8 @@ _TRUE, _FALSE = {"true", "1"}, {"", "false", "0"}
 Answer = TypeVar("Answer")
 _LOG = logging.getLogger(__name__)
 _NICE = 10
+# How often a purge begins again because a change waits.
+_GIVES_WAY = 5
 # Digests wait until no change has come for so long, and no longer than that.
 _QUIET_S, _LONGEST_S = 2.0, 30.0
 State = Literal["adding", "stored", "removing"]
@@ -276,6 +279,13 @@ class DocumentWriter:
         Called with each new commit, to predict with it.
     keep_texts : bool
         Whether the texts that are needed to subtract documents are kept.
+
+    Attributes
+    ----------
+    table : DocumentTable
+        The documents.
+    turns : Turns
+        Of changes, and of purges.
     """
 
     def __init__(
@@ -283,7 +293,7 @@ class DocumentWriter:
     ) -> None:
         self.table = DocumentTable(path)
         self._path, self._clients, self._renew, self._keep_texts = path, clients, renew, keep_texts
-        self._lock = threading.Lock()
+        self.turns = Turns()
         self._changes = SmallChanges(path)
         # What a response does not wait for: purges, and the digests of certificates.
         self._later = ThreadPoolExecutor(1, "later", _lower_priority)
@@ -294,7 +304,7 @@ class DocumentWriter:
         """Close the table, after a running change, purge or digest; a purge that waits is made at the next start."""
         self._closing.set()
         self._later.shutdown(cancel_futures=True)
-        with self._lock:
+        with self.turns.change():
             self.table.close()
 
     def recover(self) -> None:
@@ -303,7 +313,7 @@ class DocumentWriter:
         A document whose text the network holds is stored; another one was never acknowledged. A removal is done again,
         or taken back where the text of the document is not kept. A purge is done again.
         """
-        with self._lock:
+        with self.turns.change():
             held = self._held()
             for document in self.table.in_state("adding"):
                 if held.issuperset(document.parts):
@@ -337,7 +347,7 @@ class DocumentWriter:
         GiaannError
             If they cannot be trained; then none of them is stored.
         """
-        with self._lock:
+        with self.turns.change():
             documents = [self._document(*each) for each in texts]
             stored = [self.table.find(each.id) for each in documents]
             for document, present in zip(documents, stored, strict=True):
@@ -396,7 +406,7 @@ class DocumentWriter:
         GiaannError
             If it cannot be subtracted; then it stays stored.
         """
-        with self._lock:
+        with self.turns.change():
             owners = self.table.owners()
             if any(len(owners.get(part, ())) > 1 for part in document.parts):
                 self.table.remove([document.id])
@@ -431,17 +441,16 @@ class DocumentWriter:
     def _purge(self) -> None:
         """Remove earlier commits, and complete the certificates of the documents that wait for it.
 
-        Between two steps, changes go on.
+        Changes go on between two steps, and first where they come amid the first one, which is then made again.
         """
-        store = NetworkStore(self._path)
+        store, tries = NetworkStore(self._path), 0
         try:
-            with self._lock, self._clients.use() as client:
-                waiting = self.table.purges()
-                if not waiting:
-                    # An earlier purge was theirs, too.
-                    return
-                self._renew(store.open(leave_out_names(client, store)))
-            with self._lock, self._clients.use() as client:
+            while (waiting := self._leave_out_names(store, gives_way=tries < _GIVES_WAY)) is None:
+                tries += 1
+            if not waiting:
+                # An earlier purge was theirs, too.
+                return
+            with self.turns.step(), self._clients.use() as client:
                 done = remove_earlier(client, store)
                 # Of what is open, files may have been removed.
                 self._changes.forget()
@@ -455,6 +464,16 @@ class DocumentWriter:
         except GiaannError as error:
             # Done when the server starts again, or with the next purge.
             _LOG.warning("earlier commits are not removed yet: %s", error)
+
+    def _leave_out_names(self, store: NetworkStore, *, gives_way: bool) -> list[str] | None:
+        """Make the commit of a purge, and return the ids of the documents that wait for it; None if a change waits."""
+        with self.turns.step(), self._clients.use() as client, suppress(ChangeWaitsError):
+            waiting = self.table.purges()
+            if waiting:
+                proceed = self.turns.give_way if gives_way else _proceed
+                self._renew(store.open(leave_out_names(client, store, proceed)))
+            return waiting
+        return None
 
     def _wait_until_quiet(self) -> None:
         """Let changes that follow each other go first."""
@@ -498,7 +517,7 @@ class DocumentWriter:
 
     def _amend(self, name: str, field: str, commit: str, **fields: str) -> None:
         """Add fields to the certificate of a document, unless another one has taken its place."""
-        with self._lock:
+        with self.turns.step():
             kept = self.table.certificate(name)
             if kept is not None and kept[field] == commit:
                 self.table.certify(name, {**kept, **fields})
@@ -546,6 +565,10 @@ class DocumentWriter:
     def _head(self) -> CommitReader:
         store = NetworkStore(self._path)
         return store.open(store.head())
+
+
+def _proceed() -> None:
+    """Let a step go on."""
 
 
 def _lower_priority() -> None:

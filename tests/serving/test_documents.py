@@ -27,7 +27,7 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, StoreWriteError
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
-from giaann_dask.serving.documents import Document, DocumentTable
+from giaann_dask.serving.documents import Document, DocumentTable, DocumentWriter
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.models import EngineOpener, Models, ModelSource, SharedClient, open_engine
 from giaann_dask.serving.network_server import Server
@@ -166,6 +166,35 @@ def test_any_additions_and_removals_equal_one_training_on_what_is_left(
     with clients.use() as client:
         apart = gd.train([texts[name] for name in sorted(left)], tmp_path / "apart", client=client)
     assert gd.open(network).digest() == apart.digest()
+
+
+def test_a_change_goes_before_a_purge_that_has_begun(network: Path, clients: SharedClient) -> None:
+    """The purge is in its first step when the change comes: it begins again after it."""
+    changes: list[threading.Thread] = []
+    renewed: list[int] = []
+
+    class LateChange(SharedClient):
+        @contextmanager
+        def use(self) -> Iterator[Any]:
+            with clients.use() as client:
+                if threading.current_thread().name.startswith("later") and not changes:
+                    changes.append(threading.Thread(target=writer.add, args=([("late", COIN, {})],)))
+                    changes[0].start()
+                    until(lambda: writer.turns.waiting == 1)
+                yield client
+
+    writer = DocumentWriter(
+        network, LateChange(clients.use), lambda reader: renewed.append(reader.manifest().sequences)
+    )
+    with closing(writer):
+        (ship,) = writer.add([("ship", LANTERN, {})])
+        writer.remove(ship, LANTERN, purge=True)
+        until(lambda: (writer.certificate("ship") or {}).get("purge") == "done")
+        changes[0].join()
+        assert writer.table.find("late") is not None
+    added, removed, late, purged = renewed
+    assert added > removed < late == purged
+    assert len(gd.open(network).commits()) == 1
 
 
 def test_what_is_wrong_changes_nothing(
