@@ -311,8 +311,8 @@ class KeptRowReader(RowReader):
     @property
     def nbytes(self) -> int:
         """Bytes that it keeps now: decoded frames and source neurons."""
-        rows = self.__dict__.get("_kept_rows", ())
-        return self.kept_bytes + sum(each.nbytes for each in rows)
+        rows: tuple[Integers, ...] = self.__dict__.get("_kept_rows", ())
+        return self.kept_bytes + sum(int(each.nbytes) for each in rows)
 
     def rows(self) -> tuple[Integers, Integers]:
         """Return what `RowReader.rows` reads."""
