@@ -137,17 +137,6 @@ def format_bytes(n: int) -> str:
     return f"{size:,.1f} {_UNITS[unit]}"
 
 
-def format_count(n: int) -> str:
-    """Return a count with thousands separated by commas.
-
-    Examples
-    --------
-    >>> format_count(48590)
-    '48,590'
-    """
-    return f"{n:,}"
-
-
 def format_float(x: float) -> str:
     """Return a number with one decimal, with an exponent where it is large.
 

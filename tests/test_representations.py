@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from giaann_dask.representations import Summarised, Summary, bar, format_bytes, format_count
+from giaann_dask.representations import Summarised, Summary, bar, format_bytes
 
 VOID = {"br", "hr", "img"}
 
@@ -92,10 +92,6 @@ def test_an_object_shows_itself_by_its_summary() -> None:
 )
 def test_bytes(n: int, text: str) -> None:
     assert format_bytes(n) == text
-
-
-def test_counts() -> None:
-    assert [format_count(n) for n in (0, 999, 1000, 79_000_000)] == ["0", "999", "1,000", "79,000,000"]
 
 
 @pytest.mark.parametrize(

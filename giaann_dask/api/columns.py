@@ -35,7 +35,7 @@ from giaann_dask.local_files import local_name
 from giaann_dask.models import model_of
 from giaann_dask.models.columns.connection_table import COORDINATES, ConnectionTable, missing_concept
 from giaann_dask.models.columns.export import read_column, require_columns, select_column, table_of
-from giaann_dask.representations import Summarised, Summary, format_count, xml_text
+from giaann_dask.representations import Summarised, Summary, xml_text
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.storage import create_array, writing
 from giaann_dask.store.commits import CommitReader
@@ -342,11 +342,11 @@ class Column(Summarised):
         words = [feature.name for feature in sorted(features[1:], key=lambda each: -each.connections)[:_SHOWN]]
         more = "" if len(features) <= _SHOWN + 1 else ", …"
         rows = (
-            ("column", format_count(self.index)),
+            ("column", f"{self.index:,}"),
             ("regions" if len(self.regions) > 1 else "region", ", ".join(map(str, self.regions))),
             ("in memory of", f"{workers or 'no'} worker{'s' if workers > 1 else ''}"),
-            ("connections", format_count(len(self.connections))),
-            ("features", f"{format_count(len(features))}: {', '.join(words)}{more}" if words else str(len(features))),
+            ("connections", f"{len(self.connections):,}"),
+            ("features", f"{len(features):,}: {', '.join(words)}{more}" if words else str(len(features))),
             ("strongest", "\n".join(f"{t.feature} in {t.concept}  {t.strength:,.1f}" for t in targets) or "none"),
         )
         return Summary(f"Column {self.name}", rows)
@@ -415,7 +415,7 @@ class Columns(Summarised, Mapping[str, Column]):
         """Return the lines that represent the columns."""
         some = self._vocabulary.concepts[:_SHOWN]
         more = "" if len(self) <= _SHOWN else ", …"
-        rows = (("concepts", format_count(len(self))), ("first", ", ".join(some) + more))
+        rows = (("concepts", f"{len(self):,}"), ("first", ", ".join(some) + more))
         return Summary(f"Columns of network {self._reader.path}", rows)
 
 

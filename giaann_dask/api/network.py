@@ -20,7 +20,7 @@ from giaann_dask.errors import OptionError, ReportMissingError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keywords import names_keywords
 from giaann_dask.object_urls import with_storage_options
-from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
@@ -899,10 +899,10 @@ class Network(Summarised, Mapping[str, "Column"]):
         manifest = self.manifest
         rows = (
             ("commit", self.commit),
-            ("sequences", f"{format_count(manifest.trained)} trained of {format_count(manifest.sequences)}"),
-            ("concepts", format_count(manifest.saved_concepts)),
-            ("features", format_count(manifest.saved_features)),
-            ("connections", format_count(manifest.connections)),
+            ("sequences", f"{manifest.trained:,} trained of {manifest.sequences:,}"),
+            ("concepts", f"{manifest.saved_concepts:,}"),
+            ("features", f"{manifest.saved_features:,}"),
+            ("connections", f"{manifest.connections:,}"),
             ("segments", str(manifest.specification.segments)),
             *([("pruned", f"below strength {self.pruned_below:g}")] if self.pruned_below else []),
         )

@@ -17,7 +17,7 @@ from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.costs import Costs, Estimate, TrainingConfiguration, with_roles
 from giaann_dask.planning.growth import Growth, PowerLaw
 from giaann_dask.planning.hardware import Hardware
-from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
+from giaann_dask.representations import Summarised, Summary, format_bytes
 from giaann_dask.spec import PLACEMENTS, Specification
 from giaann_dask.training.training_options import TrainingOptions
 
@@ -147,7 +147,7 @@ class TrainingPlan(Summarised):
             f"a worker of kind {worst.kind.name!r} would need {format_bytes(worst.nbytes)} and has "
             f"{format_bytes(worst.kind.memory_bytes)}",
             "hardware that has room for the network",
-            f"describe about {format_count(more)} such workers, or larger ones" if more else "describe larger workers",
+            f"describe about {more:,} such workers, or larger ones" if more else "describe larger workers",
         )
 
     def as_dict(self) -> dict[str, object]:

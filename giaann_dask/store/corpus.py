@@ -42,7 +42,7 @@ from giaann_dask.errors import (
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_name
 from giaann_dask.object_urls import is_object_store
-from giaann_dask.representations import Summarised, Summary, format_bytes, format_count
+from giaann_dask.representations import Summarised, Summary, format_bytes
 from giaann_dask.runs.run import pointer_of
 from giaann_dask.storage import absolute_place, read_array, read_arrays, read_json, reading
 from giaann_dask.store.commits import DELIMITER_SINCE, read_vocabulary
@@ -269,11 +269,11 @@ class EncodedCorpus(Summarised):
         """Return the lines that represent the corpus."""
         counts = self.describe()
         rows = (
-            ("sequences", format_count(counts["sequences"])),
-            ("divided into columns", format_count(counts["trained"])),
-            ("tokens", format_count(counts["tokens"])),
-            ("concepts", format_count(counts["concepts"])),
-            ("features", format_count(counts["features"])),
+            ("sequences", f"{counts['sequences']:,}"),
+            ("divided into columns", f"{counts['trained']:,}"),
+            ("tokens", f"{counts['tokens']:,}"),
+            ("concepts", f"{counts['concepts']:,}"),
+            ("features", f"{counts['features']:,}"),
             ("on disk", format_bytes(counts["bytes_on_disk"])),
         )
         return Summary(f"Corpus {self.path}", rows)

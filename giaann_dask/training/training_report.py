@@ -19,7 +19,7 @@ from giaann_dask.cluster.stages import StageTime, add_times, time_rows
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.events import MemoryMeasured, RoundIntegrated
 from giaann_dask.keys import unpack_neuron
-from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.representations import Summarised, Summary
 from giaann_dask.runs.pair_tables import PairRegionRun
 from giaann_dask.runs.run import RegionRun
 from giaann_dask.store.manifest import Manifest
@@ -121,10 +121,10 @@ class TrainingReport(Summarised):
     def summary(self) -> Summary:
         """Return the lines that represent the training."""
         rows = (
-            ("sequences", f"{format_count(self.trained)} trained of {format_count(self.sequences)}"),
-            *((f"left out, {reason}", format_count(count)) for reason, count in self.skipped.items() if count),
-            ("tokens", format_count(self.tokens)),
-            ("connections", format_count(self.connections)),
+            ("sequences", f"{self.trained:,} trained of {self.sequences:,}"),
+            *((f"left out, {reason}", f"{count:,}") for reason, count in self.skipped.items() if count),
+            ("tokens", f"{self.tokens:,}"),
+            ("connections", f"{self.connections:,}"),
             *((("index", f"{self.index_bytes_per_connection:.3g} B per connection"),) if self.index_bytes else ()),
             ("seconds", f"{self.seconds:.2f}"),
             *((("waits for columns", f"{self.lock_waits}, {self.lock_seconds:.2f} s"),) if self.lock_waits else ()),

@@ -29,7 +29,7 @@ from giaann_dask.errors import GiaannError, OptionError, StoreExistsError
 from giaann_dask.events import Observer
 from giaann_dask.keywords import arguments_of
 from giaann_dask.models import model_of
-from giaann_dask.representations import format_bytes, format_count
+from giaann_dask.representations import format_bytes
 from giaann_dask.spec import Specification
 from giaann_dask.storage import bytes_on_disk, read_json_lines, require_local, writing
 from giaann_dask.text.inputs import Files
@@ -273,7 +273,7 @@ def summary(row: Mapping[str, Any]) -> list[str]:
         return [f"rule    {row['rule']}", f"failed  {row['error']}"]
     return [
         f"rule     {row['rule']}",
-        f"top-1    {row['top1']:.4f} of {format_count(row['prediction_tokens'])} tokens",
+        f"top-1    {row['top1']:.4f} of {row['prediction_tokens']:,} tokens",
         f"network  {format_bytes(row['network_bytes'])}",
         f"time     {row['training_seconds']:.2f} s of training, {row['seconds']:.2f} s in all",
         f"memory   {format_bytes(row['peak_memory_bytes'])} at most, of all workers",

@@ -43,7 +43,6 @@ from giaann_dask.diagnostics.monitoring.board import (
     plain_message,
     quantile,
     rates,
-    ratios,
     rows_of,
     stages_of,
 )
@@ -196,7 +195,7 @@ def test_rates_of_long_rounds_do_not_jump() -> None:
     settled = rates(samples, "n")[60:]
     assert min(settled) > 10
     assert max(settled) < 31
-    assert set(ratios(samples, "bytes", "rounds")[60:]) == {900}
+    assert set(rates(samples, "bytes", "rounds")[60:]) == {900}
     assert rates(samples[:1], "n") == [0]
     assert rates([], "n") == []
 

@@ -111,8 +111,10 @@ class Histories:
         return list(self._samples[name])
 
 
-def rates(samples: Sequence[Sample], name: str, smoothed_s: float = SMOOTHED_S) -> list[float]:
-    """Return how fast a counter grew up to each sample, per second.
+def rates(
+    samples: Sequence[Sample], name: str, per: str | None = None, *, smoothed_s: float = SMOOTHED_S
+) -> list[float]:
+    """Return how fast a counter grew up to each sample: per second, or per unit of another counter.
 
     Parameters
     ----------
@@ -120,6 +122,8 @@ def rates(samples: Sequence[Sample], name: str, smoothed_s: float = SMOOTHED_S) 
         The oldest first.
     name : str
         Of the counter.
+    per : str, optional
+        Of the other counter, such as rounds.
     smoothed_s : float
         Each rate is that of so many seconds before the sample, and of at least two changes of a counter
         that changes less often.
@@ -127,37 +131,14 @@ def rates(samples: Sequence[Sample], name: str, smoothed_s: float = SMOOTHED_S) 
     Returns
     -------
     list of float
-        One for each sample; 0 for the first.
+        One for each sample; 0 for the first, and where the other counter did not grow.
 
     Examples
     --------
-    >>> rates([Sample(0.0, {"n": 0}), Sample(2.0, {"n": 6}), Sample(4.0, {"n": 8})], "n", 2.0)
-    [0.0, 3.0, 2.0]
+    >>> samples = [Sample(0.0, {"n": 0, "m": 0}), Sample(2.0, {"n": 6, "m": 1}), Sample(4.0, {"n": 8, "m": 4})]
+    >>> rates(samples, "n", smoothed_s=2.0), rates(samples, "n", per="m", smoothed_s=2.0)
+    ([0.0, 3.0, 2.0], [0.0, 6.0, 2.0])
     """
-    return _slopes(samples, name, None, smoothed_s)
-
-
-def ratios(samples: Sequence[Sample], name: str, per: str, smoothed_s: float = SMOOTHED_S) -> list[float]:
-    """Return the growth of a counter per unit of another, as bytes per round; 0 where that did not grow.
-
-    Parameters
-    ----------
-    samples : sequence of Sample
-        The oldest first.
-    name, per : str
-        Of the counters.
-    smoothed_s : float
-        As for `rates`.
-
-    Examples
-    --------
-    >>> ratios([Sample(0.0, {}), Sample(9.0, {"bytes": 600, "rounds": 3})], "bytes", "rounds")
-    [0.0, 200.0]
-    """
-    return _slopes(samples, name, per, smoothed_s)
-
-
-def _slopes(samples: Sequence[Sample], name: str, per: str | None, smoothed_s: float) -> list[float]:
     times = np.array([sample.time_s for sample in samples])
     values = np.array([sample[name] for sample in samples])
     under = times if per is None else np.array([sample[per] for sample in samples])

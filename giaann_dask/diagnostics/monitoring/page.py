@@ -23,7 +23,7 @@ from tornado.ioloop import IOLoop
 
 from giaann_dask.cluster.locality import ROW_BOUNDS_S, bucket_names
 from giaann_dask.diagnostics.monitoring import plots
-from giaann_dask.diagnostics.monitoring.board import SPANS, Board, RegionState, Sample, quantile, rates, ratios
+from giaann_dask.diagnostics.monitoring.board import SPANS, Board, RegionState, Sample, quantile, rates
 from giaann_dask.diagnostics.monitoring.plots import Look, Series
 from giaann_dask.representations import format_bytes
 
@@ -244,11 +244,11 @@ def time_columns(samples: Sequence[Sample], now: float, unit_s: float) -> dict[s
         found[name] = rates(samples, "sequences" if name == "trained" else f"{name}_sequences")
     found["connections"] = rates(samples, "connections")
     for name in ("stayed_bytes", "increment_bytes", "stolen_bytes", "reassigned_bytes", "read_bytes"):
-        found[name] = ratios(samples, f"data_{name}", "rounds")
-    found["spilling_bytes"] = ratios(samples, "data_spilled_bytes", "rounds")
+        found[name] = rates(samples, f"data_{name}", "rounds")
+    found["spilling_bytes"] = rates(samples, "data_spilled_bytes", "rounds")
     found["row_requests"] = rates(samples, "row_requests")
-    found["answer_ms"] = [1000 * value for value in ratios(samples, "row_seconds", "row_requests")]
-    found["asked_ms"] = [1000 * value for value in ratios(samples, "asked_seconds", "asked_requests")]
+    found["answer_ms"] = [1000 * value for value in rates(samples, "row_seconds", "row_requests")]
+    found["asked_ms"] = [1000 * value for value in rates(samples, "asked_seconds", "asked_requests")]
     found["late_ms"] = [0.0] * len(samples)
     if any(found["row_requests"]):
         buckets = zip(*(rates(samples, name) for name in bucket_names()), strict=True)

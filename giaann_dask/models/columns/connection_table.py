@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from giaann_dask.errors import ConceptMissingError, InputFormatError
 from giaann_dask.keys import pack_neuron, unpack_neuron
-from giaann_dask.representations import Summarised, Summary, format_count
+from giaann_dask.representations import Summarised, Summary
 from giaann_dask.text.blocks import noun_name
 from giaann_dask.text.names import Names
 
@@ -137,11 +137,11 @@ class ConnectionTable(Summarised):
         """Return the lines that represent the table."""
         branches, segments = (int(numbers.max(initial=-1)) + 1 for numbers in (self.branch, self.seg))
         rows = (
-            ("connections", format_count(len(self))),
-            ("concepts", format_count(len(self.concepts))),
-            ("features", format_count(len(self.features))),
-            ("branches", format_count(branches)),
-            ("segments", format_count(segments)),
+            ("connections", f"{len(self):,}"),
+            ("concepts", f"{len(self.concepts):,}"),
+            ("features", f"{len(self.features):,}"),
+            ("branches", f"{branches:,}"),
+            ("segments", f"{segments:,}"),
             ("sum of strengths", f"{self.strength.sum(dtype=np.float64):,.1f}"),
         )
         return Summary("Connections", rows)

@@ -17,7 +17,7 @@ from giaann_dask.keywords import names_keywords
 from giaann_dask.models.results import EvaluationReport
 from giaann_dask.models.words.scores import MOST_RANK, ScoreSummary, TextScores, join_scores
 from giaann_dask.models.words.stream import stream_tokens
-from giaann_dask.representations import Summary, finite, format_count
+from giaann_dask.representations import Summary, finite
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -225,11 +225,11 @@ class ScoreReport(EvaluationReport):
         predicted, every = self.predicted, self.every
         rows = (
             ("top-1", f"{predicted.top1:.4f}"),
-            ("right", f"{format_count(predicted.matches)} of {format_count(predicted.tokens)}"),
+            ("right", f"{predicted.matches:,} of {predicted.tokens:,}"),
             ("perplexity", predicted.shown_perplexity),
             ("bits per byte", f"{predicted.bits_per_byte:.3f}"),
             ("every token", every.costs),
-            ("tokens", f"{format_count(every.tokens)}, {self.tokens_per_second:,.0f} a second"),
+            ("tokens", f"{every.tokens:,}, {self.tokens_per_second:,.0f} a second"),
         )
         return Summary("Evaluation", rows)
 

@@ -40,7 +40,7 @@ from giaann_dask.models.columns.rules import InferenceRules, fitting_rules
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.generation_options import EvaluationOptions
 from giaann_dask.models.results import EvaluationReport
-from giaann_dask.representations import Summary, format_count
+from giaann_dask.representations import Summary
 from giaann_dask.rows.regions import open_regions
 from giaann_dask.rows.source import RowStatistics
 from giaann_dask.spec import Specification
@@ -131,8 +131,8 @@ class AccuracyReport(EvaluationReport):
         asked = () if self.rows is None else (("rows asked for", self.rows.line()),)
         rows = (
             *((f"top-{k}", f"{overall.share(k):.4f}") for k in self.accuracy.top_k),
-            ("right", f"{format_count(self.prediction_matches)} of {format_count(self.prediction_tokens)}"),
-            ("sequences", f"{format_count(self.inferred)} of {format_count(self.sequences)}"),
+            ("right", f"{self.prediction_matches:,} of {self.prediction_tokens:,}"),
+            ("sequences", f"{self.inferred:,} of {self.sequences:,}"),
             ("without candidates", f"{overall.share_without_candidates:.1%} of the steps"),
             *asked,
             ("seconds", f"{self.seconds:.2f}"),
