@@ -124,7 +124,7 @@ def see_training(browser: Any, workers: set[str]) -> None:
 
 
 @NEEDS_BROWSER
-@pytest.mark.parametrize("workers", [2, pytest.param(11, marks=pytest.mark.slow), 24])
+@pytest.mark.parametrize("workers", [2, 11, 24])
 def test_nothing_overlaps(browser: Any, tmp_path: Path, workers: int) -> None:
     from bokeh.embed import file_html
     from bokeh.resources import INLINE
