@@ -175,13 +175,16 @@ def test_the_lexicon_tagger_imports_nothing_else_of_this_package() -> None:
 
 
 # Private names of other modules that tests use or replace. It only becomes smaller.
-PRIVATE_NAMES = 26
-# Methods of named tuples, of IPython and of file systems of fsspec, the end of a process, and operators of PyTorch.
-PUBLIC = {"_asdict", "_fields", "_replace", "_repr_html_", "_repr_png_", "_strip_protocol", "_exit"}
+PRIVATE_NAMES = 29
+# Methods of named tuples, of IPython and of file systems of fsspec, operators of PyTorch, names of Python and of click.
+PUBLIC = {"_asdict", "_fields", "_replace", "_repr_html_", "_repr_png_", "_strip_protocol"}
 PUBLIC |= {"_local_scalar_dense", "_make_wrapper_subclass", "_to_copy", "_unique2"}
+PUBLIC |= {"_exit", "_thread", "_GIAANN_DASK_COMPLETE"}
 
 
 def test_no_more_private_names_are_used_by_tests() -> None:
+    """As attributes, imports, or strings with which they are replaced."""
+    replaced = re.compile(r"_[A-Z][A-Z0-9_]*|giaann_dask\.[\w.]+\._\w+")
     found = []
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         for node in ast.walk(parsed(path)):
@@ -191,9 +194,14 @@ def test_no_more_private_names_are_used_by_tests() -> None:
                 case ast.Attribute(attr=name):
                     pass
                 case ast.Call(func=ast.Attribute(attr="setattr"), args=[_, ast.Constant(value=str(name)), *_]):
+                    # Of constants the string is counted, wherever it is.
+                    name = "" if replaced.fullmatch(name) else name
+                case ast.alias(name=name):
                     pass
+                case ast.Constant(value=str(text)) if replaced.fullmatch(text):
+                    name = text.rpartition(".")[2]
                 case _:
                     continue
             if re.match(r"_[^_]", name) and name not in PUBLIC:
-                found.append(f"{path.name}:{node.lineno} {name}")
+                found.append(f"{path.name}:{getattr(node, 'lineno', 0)} {name}")
     assert len(found) <= PRIVATE_NAMES, found

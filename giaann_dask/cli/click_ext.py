@@ -514,7 +514,7 @@ def spelled(name: str, context: click.Context) -> str:
     """
     if name in context.meta.get(FILE_FIELDS, ()):
         return name
-    commands = list(_commands(context.find_root().command))
+    commands = list(commands_below(context.find_root().command))
     for command in (context.command, *commands):
         options = {option.name: option for option in command.params if isinstance(option, click.Option)}
         set_by = {option.parameter: option for option in options.values() if isinstance(option, Option)}
@@ -556,9 +556,9 @@ def _specification_fields() -> set[str]:
     return {field.name for field in fields(Specification)}
 
 
-def _commands(command: click.Command) -> Iterator[click.Command]:
+def commands_below(command: click.Command) -> Iterator[click.Command]:
     """Yield a command and all below it."""
     yield command
     if isinstance(command, click.Group):
         for each in command.commands.values():
-            yield from _commands(each)
+            yield from commands_below(each)

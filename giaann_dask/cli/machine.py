@@ -149,11 +149,11 @@ def doctor(
     if is_json():
         answer(values, [])
     else:
-        show(f"{_table(findings)}\n{f'{bad} to mend' if bad else 'all is well'}")
+        show(f"{findings_table(findings)}\n{f'{bad} to mend' if bad else 'all is well'}")
     return CHECK_FAILED if bad else 0
 
 
-def _table(findings: Sequence[Finding]) -> str:
+def findings_table(findings: Sequence[Finding]) -> str:
     """Return findings as a table for the terminal, or for a file."""
     from rich.console import Console
     from rich.markup import escape

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 # Widths of the terminal, in characters, below which fewer columns are shown.
 _NARROW, _WIDE = 56, 80
-# Seconds between two looks at the cache of compiled code.
-_COUNT_PERIOD_S = 1.0
 # Seconds between two updates of a notebook's bars at least.
 _NOTEBOOK_PERIOD_S = 0.25
 _CELL = "border:none;padding:1px 12px 1px 0;text-align:left"
@@ -286,14 +284,14 @@ class NotebookBars:
 
 
 class _CompiledFunctions:
-    """Number of functions that are compiled, counted when it is shown."""
+    """Number of functions that are compiled, counted when it is shown, at most once in a period."""
 
-    def __init__(self) -> None:
-        self._count, self._until = 0, 0.0
+    def __init__(self, period_s: float) -> None:
+        self._period_s, self._count, self._until = period_s, 0, 0.0
 
     def __str__(self) -> str:
         if time.monotonic() > self._until:
-            self._count, self._until = count_compiled(), time.monotonic() + _COUNT_PERIOD_S
+            self._count, self._until = count_compiled(), time.monotonic() + self._period_s
         return f"{self._count} functions"
 
 
@@ -304,13 +302,15 @@ class TerminalBars:
     ----------
     progress : rich.progress.Progress
         From `terminal_bars`.
+    count_period_s : float
+        Seconds between two looks at the cache of compiled code.
     """
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, *, count_period_s: float = 1.0) -> None:
         self._progress = progress
         self._tasks: dict[str, Any] = {}
         self._compiles = not progress.disable and not count_compiled()
-        name, rate = ("compile", _CompiledFunctions()) if self._compiles else ("start", "")
+        name, rate = ("compile", _CompiledFunctions(count_period_s)) if self._compiles else ("start", "")
         self._first = progress.add_task(name, total=None, note="", rate=rate)
 
     def show(self, stage: StageProgress) -> None:

@@ -230,7 +230,7 @@ class _Collection:
 _COLLECTION = _Collection(_COLLECT_S)
 
 
-class _RemoteSession(EngineRequest):
+class RemoteSession(EngineRequest):
     """A prompt that a worker continues, which can begin again on another one."""
 
     def __init__(self, number: int, prompt: str, options: CompletionOptions, report: Report) -> None:
@@ -286,14 +286,14 @@ class _Worker:
         self.actor: Any = None
         self._orders: SimpleQueue[Order | None] = SimpleQueue()
         self.steps = 0
-        self.sessions: dict[int, _RemoteSession] = {}
+        self.sessions: dict[int, RemoteSession] = {}
         # Set when it is open or has failed.
         self.settled = threading.Event()
         # Set when it is not used any more.
         self.left = threading.Event()
         self.error: Exception | None = None
 
-    def begin(self, session: _RemoteSession) -> None:
+    def begin(self, session: RemoteSession) -> None:
         """Start a prompt, without waiting for the worker."""
         self.sessions[session.number] = session
         session.worker = self
@@ -381,7 +381,7 @@ class RemoteEngine:
         self._numbers, self._identity = itertools.count(), uuid.uuid4().hex
         self._lock = threading.Lock()
         self._workers: dict[str, _Worker] = {}
-        self._waiting: deque[_RemoteSession] = deque()
+        self._waiting: deque[RemoteSession] = deque()
         self._failed: dict[str, float] = {}
         self._steps: Counter[str] = Counter()
         self._regenerated = 0
@@ -417,7 +417,7 @@ class RemoteEngine:
         """Start to continue a prompt; see `CompletionEngine.start`."""
         # Drawn here, because another worker has to give the same words.
         seeded = replace(options, sampling=options.sampling.seeded())
-        session = _RemoteSession(next(self._numbers), prompt, seeded, report)
+        session = RemoteSession(next(self._numbers), prompt, seeded, report)
         self._assign([session])
         return session
 
@@ -525,7 +525,7 @@ class RemoteEngine:
             else:
                 self._pass(worker, session, event)
 
-    def _pass(self, worker: _Worker, session: _RemoteSession, event: PromptEvent) -> None:
+    def _pass(self, worker: _Worker, session: RemoteSession, event: PromptEvent) -> None:
         """Pass an event of a prompt on; end the prompt if it cannot be continued as before."""
         try:
             new = session.receive(event)
@@ -540,12 +540,12 @@ class RemoteEngine:
         elif new and isinstance(event, TokenEvent):
             self._observer(PromptsAdvanced(tokens=int(event.token is not None)))
 
-    def _end(self, worker: _Worker, session: _RemoteSession) -> None:
+    def _end(self, worker: _Worker, session: RemoteSession) -> None:
         with self._lock:
             worker.sessions.pop(session.number, None)
         self._finish(session)
 
-    def _finish(self, session: _RemoteSession, error: Exception | None = None) -> None:
+    def _finish(self, session: RemoteSession, error: Exception | None = None) -> None:
         if session.entered:
             self._observer(PromptsAdvanced(left=1))
         session.end(error)
@@ -568,7 +568,7 @@ class RemoteEngine:
             session.begin_again()
         self._assign(sessions)
 
-    def _assign(self, sessions: Iterable[_RemoteSession]) -> None:
+    def _assign(self, sessions: Iterable[RemoteSession]) -> None:
         """Give prompts, and those that wait for a worker, to the workers with the fewest."""
         ended = []
         with self._lock:

@@ -21,7 +21,7 @@ from giaann_dask import errors, keywords
 from giaann_dask.api.columns import Column
 from giaann_dask.cli import giaann_dask as command_line
 from giaann_dask.cli import run
-from giaann_dask.cli.click_ext import Command, _commands
+from giaann_dask.cli.click_ext import Command, commands_below
 from giaann_dask.cluster import ClusterOptions
 from giaann_dask.data import sample_test_text
 from giaann_dask.diagnostics.pictures import Pictures
@@ -287,7 +287,7 @@ def test_errors_about_text_name_the_option(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_every_command_names_its_options() -> None:
-    commands = [each for each in _commands(command_line) if not isinstance(each, click.Group)]
+    commands = [each for each in commands_below(command_line) if not isinstance(each, click.Group)]
     assert [each.name for each in commands if not isinstance(each, Command)] == []
 
 

@@ -194,12 +194,11 @@ def test_a_terminal_shows_a_bar_before_the_first_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cold: bool
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("giaann_dask.diagnostics.progress._COUNT_PERIOD_S", 0.0)
     if not cold:
         (tmp_path / "kernel.nbi").touch()
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     with terminal_bars(console) as bars:
-        shown = TerminalBars(bars)
+        shown = TerminalBars(bars, count_period_s=0.0)
         if cold:
             (tmp_path / "kernel.nbi").touch()
 

@@ -14,11 +14,11 @@ import pytest
 from distributed import Client
 from support.hostile_matrix import CASES, drawn, repeated_by
 from support.residue import residue
+from support.small_limits import store_all_tables
 from support.stored_networks import RUNS, commit_runs, create_network
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.models.contexts import table_files
 from giaann_dask.models.contexts.table_files import place_of, read_tables
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.training.maintenance import compact_network
@@ -76,7 +76,7 @@ def keep(network: gd.Network, case: Case, client: Client) -> None:
 
 def check(case: Case, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    monkeypatch.setattr(table_files, "_LEAST_BYTES", 0)
+    store_all_tables(monkeypatch)
     place, columns = folder / "net", case.profile != "contexts"
     rule = gd.Specification(profile=case.profile, trace=case.trace, regions=2)  # type: ignore[arg-type]
     text, document = write_village(folder / "village.txt", 30), folder / "document.txt"

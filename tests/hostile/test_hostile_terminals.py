@@ -19,7 +19,7 @@ from support.training_commands import command
 
 import giaann_dask as gd
 from giaann_dask.cli import INTERRUPTED, run
-from giaann_dask.cli.machine import _table
+from giaann_dask.cli.machine import findings_table
 from giaann_dask.cli.output import LOGGER, escape_warnings, quiet, set_logging, show
 from giaann_dask.cli.process import SIGNALS, interrupt_on_signals, stop_on_signals
 from giaann_dask.data import sample_test_text
@@ -274,5 +274,5 @@ def test_logs_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_findings_of_the_doctor_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
     found = Finding("check [/x]", "bad", f"[/] {OBEYED}", f"[bold]{OBEYED}")
-    show(_table([found]))
+    show(findings_table([found]))
     assert [line for line in capsys.readouterr().out.split("\n") if not line.isprintable()] == []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.small_limits import store_all_tables
 from support.stored_networks import reader_of
 from support.village import write_village
 
@@ -98,7 +99,7 @@ def test_tables_are_not_taken_from_other_content_of_that_identity(
 ) -> None:
     """As a forged network with the identity of a commit, which comes in the place of another one, has."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(table_files, "_LEAST_BYTES", 0)
+    store_all_tables(monkeypatch)
     reader = reader_of(network)
     honest = read_tables(*place_of(reader))
     (folder,) = (tmp_path / "giaann_dask" / "tables").iterdir()

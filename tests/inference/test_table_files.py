@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.plain_scores import distribution_of
+from support.small_limits import store_all_tables
 
 from giaann_dask.models.contexts import table_files
 from giaann_dask.models.contexts.kinds import count_kinds
@@ -39,7 +42,7 @@ def opened(commit: str, build: Callable[[], PackedTables], path: str = "/net", c
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: PackedTables) -> Path:
     """Folder of the stored tables of commit ``A``."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(table_files, "_LEAST_BYTES", 0)
+    store_all_tables(monkeypatch)
     assert opened("A", lambda: tables).words.words == tables.words.words
     (folder,) = (tmp_path / "giaann_dask" / "tables").iterdir()
     return folder
@@ -92,8 +95,8 @@ def test_small_tables_and_full_disks_store_nothing(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     opened("A", lambda: tables)
-    monkeypatch.setattr(table_files, "_LEAST_BYTES", 0)
-    monkeypatch.setattr(table_files, "_DISK_SHARE", 0.0)
+    store_all_tables(monkeypatch)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     assert opened("A", lambda: tables).words.words == tables.words.words
     assert not list((tmp_path / "giaann_dask" / "tables").iterdir())
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
@@ -110,7 +113,7 @@ def test_other_content_under_the_same_identity_has_tables_of_its_own(stored: Pat
 
 def test_only_the_user_can_read_tables(tmp_path: Path, tables: PackedTables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(table_files, "_LEAST_BYTES", 0)
+    store_all_tables(monkeypatch)
     # As earlier versions made them.
     folder = tmp_path / "giaann_dask" / "tables"
     (folder / "A-1").mkdir(parents=True)

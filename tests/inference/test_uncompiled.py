@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.small_limits import store_all_tables
 from test_packed_counts import random_rows, require_same
 from test_pooled_scores import OTHERS, SOME, WEIGHTS, Documents, tables_of
 
@@ -105,7 +106,7 @@ print(json.dumps([found.as_dict(), "numba" in sys.modules]))
 def test_a_new_process_predicts_without_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: bool) -> None:
     """What the first tokens of a process take from rows and from stored tables, with the same probabilities."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("giaann_dask.models.contexts.table_files._LEAST_BYTES", 0)
+    store_all_tables(monkeypatch)
     network = str(tmp_path / "network")
     with gd.connect(workers=0) as client:
         gd.train(sample_text(), network, profile="contexts", client=client)

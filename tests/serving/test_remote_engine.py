@@ -26,7 +26,7 @@ from giaann_dask.models.results import GeneratedToken
 from giaann_dask.rows.protocol import RowOptions
 from giaann_dask.serving.engine import CompletionOptions, PromptEvent
 from giaann_dask.serving.models import open_engine
-from giaann_dask.serving.remote_engine import RemoteEngine, _RemoteSession
+from giaann_dask.serving.remote_engine import RemoteEngine, RemoteSession
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 
@@ -125,7 +125,7 @@ def test_prompts_of_a_killed_worker_begin_again_on_another(
 
 def test_parts_that_come_again_are_left_out_and_compared() -> None:
     passed: list[PromptEvent | Exception | None] = []
-    session = _RemoteSession(0, "the old", WANTED, passed.append)
+    session = RemoteSession(0, "the old", WANTED, passed.append)
     words = [PromptWords(("the", "old")), *(event_of(word) for word in ("miller", "carried", "flour"))]
     assert [session.receive(part) for part in words[:3]] == [True] * 3
     session.begin_again()

@@ -12,7 +12,7 @@ from typing import Any
 import icechunk
 import pytest
 import zarr
-from support.stored_networks import RUNS, commit_runs, create_network
+from support.stored_networks import RUNS, commit_runs, create_network, edit_manifest
 from zarr.core.sync import sync
 
 from giaann_dask.errors import (
@@ -24,7 +24,6 @@ from giaann_dask.errors import (
     StoreUnreachableError,
     StoreWriteError,
 )
-from giaann_dask.store import commits
 from giaann_dask.store.backup import StorePlace, answering, copy_commit
 from giaann_dask.store.icechunk_library import create_repository
 from giaann_dask.store.network_store import NetworkStore
@@ -305,11 +304,6 @@ def change(path: Path, edit: Callable[[Any], object]) -> None:
     session = NetworkStore(path).begin()
     edit(zarr.open_group(session.store, mode="a"))
     session.commit("by hand")
-
-
-def edit_manifest(root: Any, **changed: Any) -> None:
-    root.attrs["manifest"] = {**root.attrs["manifest"], **changed}
-    root.attrs["checksum"] = commits._checksum(root.attrs)
 
 
 def one_connection_more(root: Any) -> None:

@@ -16,7 +16,7 @@ import icechunk
 import numpy as np
 import pytest
 import zarr
-from support.stored_networks import RUNS, commit_runs, create_network
+from support.stored_networks import RUNS, commit_runs, create_network, edit_manifest
 
 from giaann_dask.cluster.regions import open_run
 from giaann_dask.errors import (
@@ -32,7 +32,6 @@ from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.spec import Specification
 from giaann_dask.storage import append_values, update_values, write_concurrently
-from giaann_dask.store import commits
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
@@ -212,8 +211,7 @@ def test_dictionaries_of_another_size_than_the_manifest_says(tmp_path: Path) -> 
     store = create_network(tmp_path / "net")
     session = store.begin()
     root: Any = zarr.open_group(session.store, mode="a")
-    root.attrs["manifest"] = {**root.attrs["manifest"], "features": 2}
-    root.attrs["checksum"] = commits._checksum(root.attrs)
+    edit_manifest(root, features=2)
     with pytest.raises(StoreDamagedError, match="have sizes"):
         store.open(session.commit("by hand")).vocabulary()
 

@@ -14,6 +14,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from support.exported_tables import read_table
+from support.small_limits import merge_small_ranges
 
 from giaann_dask.errors import StoreDamagedError, StoreExistsError, StoreWriteError
 from giaann_dask.events import Event, StageAdvanced
@@ -111,8 +112,7 @@ def test_the_same_file_as_of_whole_arrays(
     monkeypatch.setattr(export, "BLOCK", 6)
     monkeypatch.setattr(export, "CONVERTED", 3)
     # Rows are merged by many ranges of source neurons.
-    monkeypatch.setattr("giaann_dask.store.ordered_connections._GATHERED", 8)
-    monkeypatch.setattr("giaann_dask.store.ordered_connections._SAMPLED", 2)
+    merge_small_ranges(monkeypatch, 8)
     runs = random_regions(3, 40, 3, False)
     whole = merge_runs([run for parts in runs.values() for run in parts])
     columns = connection_columns(Specification())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from giaann_dask.api.network import Network
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
+from giaann_dask.store import commits
 from giaann_dask.store.commits import CommitContent
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import CommitReader, NetworkStore
@@ -48,3 +50,9 @@ def commit_runs(store: NetworkStore, identities: tuple[str, ...], ledger: Sequen
         forks = [write_run(store.fork(session), name, packed) for name in identities if name not in present]
         store.write_content(session, before, content)
         return store.commit(session, forks, before, manifest)
+
+
+def edit_manifest(root: Any, **changed: Any) -> None:
+    """Change fields of the manifest in the group of a commit, with the checksum that goes with them."""
+    root.attrs["manifest"] = {**root.attrs["manifest"], **changed}
+    root.attrs["checksum"] = commits._checksum(root.attrs)

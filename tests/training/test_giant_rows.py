@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from distributed import Client
 from support.processes import until
+from support.small_limits import merge_small_ranges
 from support.stored_networks import reader_of
 
 import giaann_dask as gd
@@ -105,8 +106,7 @@ def largest_rows(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str)
 def test_exports_are_the_same(networks: Pair, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, divided = networks.readers()
     # Ranges of rows are merged that are much smaller than a row.
-    for limit, size in (("_SAMPLED", 2), ("_GATHERED", 6)):
-        monkeypatch.setattr(ordered_connections, limit, size)
+    merge_small_ranges(monkeypatch, 6)
     sizes = largest_rows(monkeypatch, ordered_connections, "read_blocks")
     manifest, placement = divided.manifest(), divided.placement()
     assert not plain.placement().divided()
