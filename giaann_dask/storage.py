@@ -133,10 +133,12 @@ async def append_values(group: zarr.AsyncGroup, name: str, values: npt.NDArray[A
     array = await _find(group, name)
     if array is None:
         await _create(group, name, values, _growing_chunk(values))
+        _record(group, name, values, after=0)
         return 0
     before: int = array.shape[0]
     if len(values):
         await array.append(values)
+        _record(group, name, values.astype(array.dtype), after=_recorded(group, name))
     return before
 
 
@@ -148,7 +150,9 @@ async def update_values(group: zarr.AsyncGroup, name: str, values: npt.NDArray[A
     array = await _find(group, name)
     if array is None:
         await _create(group, name, values, _growing_chunk(values))
+        _record(group, name, values, after=0)
         return
+    _record(group, name, values.astype(array.dtype), after=0)
     stored = array.shape[0]
     differs = np.asarray(await array.getitem(slice(None))) != values[:stored]
     changed = np.flatnonzero(differs.any(axis=tuple(range(1, values.ndim))))
@@ -159,12 +163,25 @@ async def update_values(group: zarr.AsyncGroup, name: str, values: npt.NDArray[A
         await array.append(values[stored:])
 
 
+def _recorded(group: zarr.AsyncGroup, name: str) -> int:
+    """Return the checksum of an array of a group whose arrays have some; see `seal_arrays`."""
+    return int(group.metadata.attributes.get(CHECKSUMS, {}).get(name, 0))
+
+
+def _record(group: zarr.AsyncGroup, name: str, values: npt.NDArray[Any], *, after: int) -> None:
+    """Note the checksum of an array with new values after those of a checksum, in a group whose arrays have some."""
+    if CHECKSUMS in group.metadata.attributes:
+        group.metadata.attributes[CHECKSUMS][name] = int(google_crc32c.extend(after, values.tobytes()))
+
+
 Write = Callable[[zarr.AsyncGroup], Awaitable[object]]
 """Write to arrays of a group: `append_values`, say, with all its arguments but the first."""
 
 
 def write_concurrently(group: zarr.Group, writes: Iterable[Write]) -> None:
     """Write to arrays of a group concurrently; raise the first error after all have ended.
+
+    Where the group has checksums of its arrays, the object of the group has those of the new values afterwards.
 
     Parameters
     ----------

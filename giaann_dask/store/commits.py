@@ -448,8 +448,10 @@ def remove_replaced(root: zarr.Group, before: CommitReader, manifest: Manifest) 
         del root[f"runs/{identity}"]
 
 
-def write_content(root: zarr.Group, before: CommitReader, content: CommitContent) -> None:
+def write_content(root: zarr.Group, before: CommitReader, content: CommitContent) -> dict[str, int]:
     """Write the content of a commit, as far as it differs from that of the commit before.
+
+    Returns the checksums of the values of all arrays, for `write_manifest`.
 
     Parameters
     ----------
@@ -460,8 +462,6 @@ def write_content(root: zarr.Group, before: CommitReader, content: CommitContent
     content : CommitContent
         That of the new one.
     """
-    # Those of the commit before, which arrays no longer have while they are changed.
-    root.attrs.pop(CHECKSUMS, None)
     old, origins = before.manifest(), None
     concepts, features = old.concepts, old.features
     if content.rewritten:
@@ -479,6 +479,7 @@ def write_content(root: zarr.Group, before: CommitReader, content: CommitContent
     if content.origins is not None:
         writes += origin_writes(content.origins, origins)
     write_concurrently(root, writes)
+    return dict(cast(Mapping[str, int], root.attrs[CHECKSUMS]))
 
 
 def write_manifest(
@@ -488,6 +489,7 @@ def write_manifest(
     repeats: StoredRepeats | None = None,
     *,
     joined: Collection[str] = (),
+    sums: Mapping[str, int] | None = None,
 ) -> None:
     """Write the manifest of a commit, and the checksums of its content, after all else is in the session.
 
@@ -503,11 +505,13 @@ def write_manifest(
         What was written of all counts of profile ``contexts``.
     joined : collection of str
         Identities of new runs whose tables are one array.
+    sums : mapping of str to int, optional
+        What `write_content` has returned; by default all arrays are read.
     """
     kept = {run.identity for run in manifest.runs} & {run.identity for run in before.manifest().runs}
     run_commits = {identity: before.commit_of(identity) for identity in kept}
     joined = (kept & before.joined_runs).union(joined)
-    _write_header(root, manifest, repeats, run_commits, before.repeated_connections, joined)
+    _write_header(root, manifest, repeats, run_commits, before.repeated_connections, joined, sums)
 
 
 def _write_header(
@@ -517,6 +521,7 @@ def _write_header(
     run_commits: Mapping[str, str] = MappingProxyType({}),
     repeated: int = 0,
     joined: Collection[str] = (),
+    sums: Mapping[str, int] | None = None,
 ) -> None:
     """Write the attributes of a commit after its arrays."""
     runs: dict[str, list[str]] = {}
@@ -524,8 +529,8 @@ def _write_header(
         runs.setdefault(commit, []).append(identity)
     own = {_REPEATED: repeated} if repeats is None else repeats.as_dict(manifest.connections)
     values: dict[str, Any] = {_MANIFEST: manifest.as_dict(), _RUN_COMMITS: runs, _JOINED: sorted(joined), REPEATS: own}
-    sums = {_CHECKSUM: _checksum(values), CHECKSUMS: seal_arrays(root)}
-    root.update_attributes({"format": FORMAT, "version": VERSION, **values, **sums})
+    values |= {_CHECKSUM: _checksum(values), CHECKSUMS: seal_arrays(root) if sums is None else dict(sums)}
+    root.update_attributes({"format": FORMAT, "version": VERSION, **values})
 
 
 def _checksum(attributes: Mapping[str, Any]) -> int:

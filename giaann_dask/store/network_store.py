@@ -140,7 +140,9 @@ class NetworkStore:
         self.branch = branch
         self.held: WriteLock | None = None
         self.written = WrittenObjects()
+        # Of the session: new runs whose tables are one array, and checksums of its other arrays once they are written.
         self._joined: set[str] = set()
+        self._sums: dict[str, int] | None = None
         place = StorePlace(str(self.path))
         there = is_there(self.path / "refs") if place.folder is not None else place.exists()
         if not there:
@@ -509,7 +511,7 @@ class NetworkStore:
         session = self._repository.writable_session(self.branch)
         if before is not None and session.snapshot_id != before:
             raise self._conflict()
-        self.written, self._joined = WrittenObjects(), set()
+        self.written, self._joined, self._sums = WrittenObjects(), set(), None
         return session
 
     def _conflict(self) -> StoreConflictError:
@@ -529,7 +531,7 @@ class NetworkStore:
         """
         with writing(f"network {self.path}"):
             counted = CountingStore(session.store)
-            write_content(zarr.open_group(counted, mode="a"), before, content)
+            self._sums = write_content(zarr.open_group(counted, mode="a"), before, content)
         self.written = self.written.plus(counted.written)
 
     def write_runs(self, session: icechunk.Session, runs: Mapping[str, PackedRegionRun]) -> None:
@@ -593,7 +595,7 @@ class NetworkStore:
             session.merge()
             for fork in written:
                 objects = objects.plus(merge_written(session, fork))
-            write_manifest(root, before, manifest, repeats, joined=self._joined)
+            write_manifest(root, before, manifest, repeats, joined=self._joined, sums=self._sums)
             message = f"{manifest.sequences} sequences, {manifest.connections} connections"
             message += f"; {note}" if note else ""
             if self.held is not None:

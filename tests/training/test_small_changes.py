@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from support.village import write_village
 
 import giaann_dask as gd
@@ -19,6 +20,7 @@ from giaann_dask.runs.joined_tables import JOINED, JOINED_ENTRIES, join_tables, 
 from giaann_dask.runs.packed_arrays import Framing, encode_array
 from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.run import Run
+from giaann_dask.storage import seal_arrays
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.training.small_changes import SmallChanges
 
@@ -155,6 +157,25 @@ def test_tables_of_small_runs_are_one_array(tmp_path: Path) -> None:
         gd.train(tmp_path / "text.txt", tmp_path / "once", client=client, trace=True)
         once = gd.train(texts, tmp_path / "once", client=client)
         assert gd.open(tmp_path / "net").digest() == once.digest()
+
+
+@pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: str(kind["profile"]))
+def test_checksums_of_content_are_those_of_what_is_stored(tmp_path: Path, kind: dict[str, object]) -> None:
+    """They are computed of what is written, without reading it: in additions, removals and trainings."""
+    texts = [write_village(tmp_path / f"{number}.txt", 6, number).read_text() for number in range(3)]
+    with gd.connect(workers=0) as client:
+        gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "net", client=client, **kind)
+        changes = SmallChanges(tmp_path / "net")
+        for number, text in enumerate(texts):
+            if number == 1 or not add(changes, text):
+                gd.train([text], tmp_path / "net", client=client)
+        if kind["profile"] != "contexts":
+            assert forget(changes, texts[2]) is not None
+        gd.forget(tmp_path / "net", texts[:1], client=client)
+    store = NetworkStore(tmp_path / "net")
+    for commit, _ in store.commits():
+        root = zarr.open_group(store.open(commit).zarr_store(), mode="r")
+        assert root.attrs["checksums"] == seal_arrays(root)
 
 
 def test_damaged_joined_tables_are_noticed() -> None:
