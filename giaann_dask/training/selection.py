@@ -21,6 +21,7 @@ from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import require_option
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import jit, jit_inner
+from giaann_dask.runs.run import pointer_of
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.training_options import SelectionOptions
@@ -99,7 +100,7 @@ def _touches_of_block(block: EncodedBlock) -> ColumnTouches:
     # Every column of a trained sequence is assigned, so none is negative.
     key = np.unique((sequence << 32) | block.column[noun])
     counts = np.bincount(key >> 32, minlength=len(length))[trained]
-    return ColumnTouches(_offsets(counts), (key & 0xFFFFFFFF).astype(np.int32), length[trained].astype(np.int32))
+    return ColumnTouches(pointer_of(counts), (key & 0xFFFFFFFF).astype(np.int32), length[trained].astype(np.int32))
 
 
 def join_touches(parts: Sequence[ColumnTouches]) -> ColumnTouches:
@@ -114,7 +115,7 @@ def join_touches(parts: Sequence[ColumnTouches]) -> ColumnTouches:
     counts = np.concatenate([np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)])
     empty = np.zeros(0, np.int32)
     column = np.concatenate([empty, *(part.column for part in parts)])
-    return ColumnTouches(_offsets(counts), column, np.concatenate([empty, *(part.length for part in parts)]))
+    return ColumnTouches(pointer_of(counts), column, np.concatenate([empty, *(part.length for part in parts)]))
 
 
 def choose_rounds(touches: ColumnTouches, width: int, options: SelectionOptions) -> Integers:
@@ -212,7 +213,7 @@ def assign_batches(touches: ColumnTouches, batches: int, options: SelectionOptio
     # A column that occurs once is no reason to move; leaving out the ubiquitous halves the work.
     tells = (frequency > 1) & (frequency <= _EVERYWHERE * batches)
     kept = tells[index]
-    notify_all = Sequences(_offsets(kept)[touches.offsets], (np.cumsum(tells) - 1)[index[kept]], cost)
+    notify_all = Sequences(pointer_of(kept)[touches.offsets], (np.cumsum(tells) - 1)[index[kept]], cost)
     grouped = Batches(
         np.full(count, -1, np.int64),
         np.zeros((np.count_nonzero(tells), batches), np.int32),
@@ -225,10 +226,6 @@ def assign_batches(touches: ColumnTouches, batches: int, options: SelectionOptio
         every, stretches, np.zeros(shape, np.bool_)
     )
     return grouped.batch if better else stretches
-
-
-def _offsets(counts: npt.ArrayLike) -> Integers:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
 def _index(touches: ColumnTouches) -> tuple[Integers, Integers]:

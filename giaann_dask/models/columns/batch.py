@@ -28,6 +28,7 @@ from giaann_dask.models.columns.state.session import (
 )
 from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.rows.source import RowSource
+from giaann_dask.runs.run import pointer_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -219,7 +220,7 @@ def _advance(number: int, steps: range, finished: bool, traces: list[StepTrace])
         steps,
         finished,
         tuple(trace.result for trace in traces),
-        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        pointer_of(np.array(counts, np.int64)),
         np.concatenate(neuron),
         np.concatenate(value),
         next((trace.candidates.order for trace in traces if trace.candidates is not None), NameOrder()),

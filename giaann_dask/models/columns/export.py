@@ -26,7 +26,7 @@ from giaann_dask.models.base import NameTable
 from giaann_dask.models.columns.connection_table import ConnectionTable, best_of_pairs
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.renaming import ABSENT, Renaming, rank_names
-from giaann_dask.runs.run import RegionRun, Run, rows_between
+from giaann_dask.runs.run import RegionRun, Run, join_ranges, pointer_of, rows_between
 from giaann_dask.spec import Specification
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
@@ -325,14 +325,8 @@ def _connections_between(run: Run, chosen: npt.NDArray[np.bool_]) -> Run:
     rows = np.flatnonzero(chosen[unpack_neuron(run.source)[0]])
     # Few rows are left, so that few targets are decoded.
     begin, end = run.pointer[rows], run.pointer[rows + 1]
-    at = np.concatenate([np.arange(b, e) for b, e in zip(begin, end, strict=True)] or [_NONE])
+    at = join_ranges(begin, end - begin)
     kept = chosen[unpack_neuron(unpack_target(run.target[at])[1])[0]]
-    per_row = np.add.reduceat(kept.astype(np.int64), _starts(end - begin)) if len(rows) else _NONE
+    per_row = np.add.reduceat(kept.astype(np.int64), pointer_of(end - begin)[:-1]) if len(rows) else _NONE
     full = per_row > 0
-    pointer = np.concatenate([[0], np.cumsum(per_row[full])]).astype(np.int64)
-    return Run(run.source[rows[full]], pointer, run.target[at[kept]], run.strength[at[kept]])
-
-
-def _starts(lengths: Integers) -> Integers:
-    """Return where each row begins; no row is empty."""
-    return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
+    return Run(run.source[rows[full]], pointer_of(per_row[full]), run.target[at[kept]], run.strength[at[kept]])

@@ -34,7 +34,7 @@ from giaann_dask.models.columns.v1.tables import (
     step_pairs,
 )
 from giaann_dask.rows.source import RowSource, RunRows, require_layout
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.run import Run, pointer_of
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
 Found: TypeAlias = tuple[Integers, Integers, Floats]
@@ -668,7 +668,7 @@ class DeviceSteps:
         counts[ran] = narrow[_CANDIDATES, at[ran], step[ran]]
         neuron, value = (each.copy_to_host()[:total] for each in found)
         kept = (neuron >= 0) & np.repeat(ran, ends)
-        return np.concatenate([[0], np.cumsum(counts)]), neuron[kept], value[kept]
+        return pointer_of(counts), neuron[kept], value[kept]
 
     def _write_back(self, slots: Slots, into: Any, found: Any, places: Any) -> None:
         """Write what a launch has found for some steps into the slots."""

@@ -42,7 +42,7 @@ from giaann_dask.models.columns.v1.tables import (
 )
 from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.rows.source import RowSource
-from giaann_dask.runs.run import join_ranges
+from giaann_dask.runs.run import join_ranges, pointer_of
 from giaann_dask.spec import FEATURE_BITS, Specification
 
 if TYPE_CHECKING:
@@ -397,7 +397,7 @@ class PullBatch:
             pointer=found[0],
             neuron=found[1],
             found=found[2],
-            bounds=np.append(0, np.cumsum(end - begin)),
+            bounds=pointer_of(end - begin),
             finished=found[3],
         )
 
