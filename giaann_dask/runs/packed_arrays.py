@@ -24,18 +24,24 @@ from numcodecs.zstd import Zstd
 
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 
-VERSION = 3
-# Of a table whose targets are given as differences within their row.
-VERSION_GAPS = 4
+VERSION = 5
+# Of a table whose targets are given as differences within their row, or as numbers in a table of their names.
+VERSION_GAPS, VERSION_NAMES = 6, 7
 LEVEL = 3
 
 _HEADER = "giaann_run"
 GROUP_KEY = "zarr.json"
 # Returns the encoded bytes of the entries with these names; entries that do not exist are left out.
 ReadEntries: TypeAlias = Callable[[Sequence[str]], Mapping[str, bytes]]
-# The attribute of an array that lists the checksums of its chunks.
-_CHECKSUMS = "crc32c"
+# The attributes of an array that list the checksums of its chunks, and, where its values are differences, have the one
+# of what they begin with.
+_CHECKSUMS, _DIFFERENCES = "crc32c", "differences"
+# The attribute of an array that lists its distinct values, whose places are stored, and their checksum at the end.
+_DISTINCT = "distinct"
+_MOST_DISTINCT = 256
 _TYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint8", "uint16", "uint32", "uint64")}
+# Of values that are stored as differences.
+_RESTORED = _TYPES["uint32"]
 _CODEC = Zstd(level=LEVEL)
 # A smaller chunk is one frame.
 _FRAMED_VALUES = 1 << 16
@@ -74,10 +80,17 @@ class Framing(NamedTuple):
         Frames of a chunk: with more of them a chunk may get larger, with one a value costs a whole chunk.
     summary : FrameSummary or None
         What is stored of each frame, if anything.
+    differences : bool
+        Whether values, which fit 32 bits, are stored as the difference from the one before modulo 2 ** 32, the first
+        one of each frame as 0: the summary, `FrameSummary.FIRST`, has it.
+    distinct : bool
+        Whether a byte with the place among all distinct values is stored of each value, where these are few and wide.
     """
 
     frames: int = 4
     summary: FrameSummary | None = None
+    differences: bool = False
+    distinct: bool = False
 
 
 def encode_array(name: str, pieces: Sequence[npt.NDArray[Any]], chunk: int, framing: Framing) -> dict[str, bytes]:
@@ -85,24 +98,67 @@ def encode_array(name: str, pieces: Sequence[npt.NDArray[Any]], chunk: int, fram
 
     The chunks are even, so that padding stays small, and of the widest type of all pieces.
     """
-    summary = framing.summary
-    values, kind = sum(map(len, pieces)), np.result_type(*pieces)
+    summary, differences = framing.summary, framing.differences
+    values, kind = sum(map(len, pieces)), _widest_difference(pieces) if differences else np.result_type(*pieces)
     count = -(-values // chunk)
     length = max(-(-values // max(count, 1)), 1)
     chunks: dict[str, bytes] = {}
     checksums, summaries = [], []
-    for number, piece in enumerate(_even_chunks(pieces, np.zeros(length, kind.newbyteorder("<")))):
+    chunk_values = np.zeros(length, _RESTORED if differences else kind.newbyteorder("<"))
+    distinct = _few_values(pieces) if framing.distinct and kind.itemsize > 1 else None
+    if distinct is not None:
+        kind = np.dtype(np.uint8)
+    for number, piece in enumerate(_even_chunks(pieces, chunk_values, repeats_last=differences)):
         parts = divide_chunk(piece, _frame_values(len(piece), framing.frames))
-        encoded = _encode_chunk(parts)
+        encoded = _encode_chunk([_as_stored(part, kind, distinct, differences) for part in parts])
         checksums.append(google_crc32c.value(encoded))
         chunks[f"{name}/c/{number}"] = encoded + checksums[-1].to_bytes(4, "little")
         summaries += [summary.of(part) for part in parts] if summary else []
-    attributes = {_CHECKSUMS: checksums, **({summary.value: summaries} if summary else {})}
+    attributes: dict[str, Any] = {_CHECKSUMS: checksums, **({summary.value: summaries} if summary else {})}
+    attributes |= {_DIFFERENCES: _checksum_of(summaries)} if differences else {}
+    attributes |= {} if distinct is None else {_DISTINCT: [*distinct.tolist(), _checksum_of(distinct.tolist())]}
     return {f"{name}/zarr.json": to_json(_array_metadata(values, length, kind.name, attributes)), **chunks}
 
 
-def _even_chunks(pieces: Sequence[npt.NDArray[Any]], chunk: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    """Yield the values of pieces as chunks in the same memory; the last one is padded with 0.
+def _as_stored(
+    values: npt.NDArray[Any], kind: np.dtype[Any], distinct: npt.NDArray[Any] | None, differences: bool
+) -> npt.NDArray[Any]:
+    """Return what is stored of the values of a frame; see `Framing`."""
+    if distinct is not None:
+        return np.searchsorted(distinct, values).astype(kind)
+    return _differences(values).astype(kind) if differences else values
+
+
+def _few_values(pieces: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
+    """Return the distinct values of pieces and 0, with which chunks are padded, ascending; None where they are many."""
+    found = np.zeros(1, _RESTORED)
+    for piece in pieces:
+        found = np.union1d(found, piece)
+        if len(found) > _MOST_DISTINCT:
+            return None
+    return found
+
+
+def _checksum_of(values: Sequence[int]) -> int:
+    """Return the checksum of values of 32 bits that no chunk has."""
+    return int(google_crc32c.value(np.array(values, _RESTORED).tobytes()))
+
+
+def _differences(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the difference of each value of 32 bits from the one before, modulo 2 ** 32; of the first one 0."""
+    return np.diff(values, prepend=values[:1])
+
+
+def _widest_difference(pieces: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
+    """Return the narrowest type that differences of values fit."""
+    values = np.concatenate([np.zeros(0, _RESTORED), *pieces]).astype(_RESTORED)
+    return np.min_scalar_type(int(_differences(values).max(initial=0))).newbyteorder("<")
+
+
+def _even_chunks(
+    pieces: Sequence[npt.NDArray[Any]], chunk: npt.NDArray[Any], *, repeats_last: bool
+) -> Iterator[npt.NDArray[Any]]:
+    """Yield the values of pieces as chunks in the same memory; the last one is padded with 0, or its last value.
 
     An array of all values would be new memory, which costs more than this.
     """
@@ -117,7 +173,7 @@ def _even_chunks(pieces: Sequence[npt.NDArray[Any]], chunk: npt.NDArray[Any]) ->
                 yield chunk
                 filled = 0
     if filled:
-        chunk[filled:] = 0
+        chunk[filled:] = chunk[filled - 1] if repeats_last else 0
         yield chunk
 
 
@@ -151,23 +207,30 @@ class ArrayLayout(NamedTuple):
         Of the array.
     length, chunk : int
         Number of its values, and of those of a chunk.
-    dtype : numpy.dtype
-        Of its values.
+    dtype, stored : numpy.dtype
+        Of its values, and of what is stored of them.
     checksums : list of int
         Of its chunks: a chunk of another array is intact, too.
     summary : FrameSummary or None
         What is stored of each frame, if anything.
     summaries : list of int
         That, of all frames of all chunks in order.
+    differences : bool
+        See `Framing`.
+    distinct : ndarray or None
+        All distinct values, where places among these are stored.
     """
 
     name: str
     length: int
     chunk: int
     dtype: np.dtype[Any]
+    stored: np.dtype[Any]
     checksums: list[int]
     summary: FrameSummary | None = None
     summaries: Sequence[int] = ()
+    differences: bool = False
+    distinct: npt.NDArray[Any] | None = None
 
     @property
     def chunks(self) -> int:
@@ -226,14 +289,22 @@ def read_layout(name: str, entries: Mapping[str, bytes]) -> ArrayLayout:
         summary = next((each for each in FrameSummary if each.value in attributes), None)
         summaries = attributes[summary.value] if summary else []
         stored = {_CHECKSUMS: checksums, **({summary.value: summaries} if summary else {})}
+        differences = summary is FrameSummary.FIRST and _DIFFERENCES in attributes
+        stored |= {_DIFFERENCES: _checksum_of(summaries)} if differences else {}
+        distinct = None
+        if _DISTINCT in attributes:
+            *values, _ = attributes[_DISTINCT]
+            distinct = np.array(values, _RESTORED)
+            stored[_DISTINCT] = [*distinct.tolist(), _checksum_of(values)]
         intact = document == _array_metadata(length, chunk, kind, stored) and kind in _TYPES
         intact = intact and type(length) is int and type(chunk) is int and length >= 0 and 1 <= chunk <= _MOST_VALUES
         intact = intact and len(checksums) == -(-length // chunk)
         intact = intact and all(type(value) is int and 0 <= value < 1 << 63 for value in summaries)
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         intact = False
     require_intact(intact, f"the metadata of {name} of a run is {str(document)[:200]}")
-    layout = ArrayLayout(name, length, chunk, _TYPES[kind], checksums, summary, summaries)
+    dtype = _TYPES[kind] if distinct is None and not differences else _RESTORED
+    layout = ArrayLayout(name, length, chunk, dtype, _TYPES[kind], checksums, summary, summaries, differences, distinct)
     frames = layout.chunks * layout.frames if summary else 0
     require_intact(len(summaries) == frames, f"{name} of a run has {len(summaries)} summaries", f"{frames}")
     return layout
@@ -254,9 +325,8 @@ def decode_chunk(layout: ArrayLayout, number: int, entries: Mapping[str, bytes])
         If it is missing, or not what was written.
     """
     values = _decode(layout, number, _intact_chunk(layout, number, entries), layout.chunk)
-    for frame, part in enumerate(divide_chunk(values, layout.frame)):
-        _check_summary(layout, number, frame, part)
-    return values
+    parts = [_restored(layout, number, *each) for each in enumerate(divide_chunk(values, layout.frame))]
+    return np.concatenate(parts) if layout.differences or layout.distinct is not None else values
 
 
 def decode_frames(
@@ -274,17 +344,25 @@ def decode_frames(
     lengths = [min(size, layout.chunk - each * size) for each in frames]
     parts = [encoded[slice(*bounds[each])] for each in frames]
     found = [_decode(layout, number, *part) for part in zip(parts, lengths, strict=True)]
-    for each, values in zip(frames, found, strict=True):
-        _check_summary(layout, number, each, values)
-    return found
+    return [_restored(layout, number, *each) for each in zip(frames, found, strict=True)]
 
 
-def _check_summary(layout: ArrayLayout, number: int, frame: int, values: npt.NDArray[Any]) -> None:
-    """Check that a frame is the one that its array has a summary of, if it has one."""
-    if layout.summary is not None:
-        stored, found = layout.summaries[number * layout.frames + frame], layout.summary.of(values)
-        name = f"{layout.summary.value} of {layout.entry(number)}"
-        require_intact(stored == found, f"{name} of a run is {stored}", f"{found}")
+def _restored(layout: ArrayLayout, number: int, frame: int, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the values of a frame, after checking that it is the one that its array has a summary of, if any."""
+    if layout.distinct is not None:
+        most = int(values.max(initial=0))
+        require_intact(most < len(layout.distinct), f"{layout.entry(number)} of a run has the place {most}")
+        values = layout.distinct[values]
+    if layout.summary is None:
+        return values
+    stored, expected = layout.summaries[number * layout.frames + frame], layout.summary.of(values)
+    name = f"{layout.summary.value} of {layout.entry(number)}"
+    if layout.differences:
+        require_intact(expected == 0, f"the first difference of {name} of a run is {expected}", "0")
+        restored: npt.NDArray[Any] = np.cumsum(values, dtype=_RESTORED) + _RESTORED.type(stored)
+        return restored
+    require_intact(stored == expected, f"{name} of a run is {stored}", f"{expected}")
+    return values
 
 
 def _frame_bounds(layout: ArrayLayout, number: int, encoded: memoryview) -> list[tuple[int, int]]:
@@ -316,7 +394,7 @@ def _intact_chunk(layout: ArrayLayout, number: int, entries: Mapping[str, bytes]
 
 def _decode(layout: ArrayLayout, number: int, encoded: memoryview, values: int) -> npt.NDArray[Any]:
     """Return so many values of a compressed chunk or frame."""
-    decoded = np.zeros(values, layout.dtype)
+    decoded = np.zeros(values, layout.stored)
     try:
         # So little can be made to decompress to no more.
         _CODEC.decode(encoded, decoded)
@@ -361,10 +439,10 @@ def read_header(entries: Mapping[str, bytes]) -> dict[str, int]:
     numbers = all(type(value) is int and value >= 0 for value in header.values())
     intact = set(header) == names and numbers and document == group_metadata(header)
     require_intact(intact, f"the header of a run is {str(document)[:200]}")
-    if header["version"] not in (VERSION, VERSION_GAPS):
+    if header["version"] not in (VERSION, VERSION_GAPS, VERSION_NAMES):
         raise StoreFormatError(
             f"a run is of format version {header['version']}",
-            f"version {VERSION} or {VERSION_GAPS}",
+            f"version {VERSION}, {VERSION_GAPS} or {VERSION_NAMES}",
             "open it with the version of giaann_dask that wrote it",
         )
     require_intact(header["strength_bits"] in (32, 64), f"a run has {header['strength_bits']}-bit strengths")
@@ -374,6 +452,11 @@ def read_header(entries: Mapping[str, bytes]) -> dict[str, int]:
 def has_gaps(header: Mapping[str, int]) -> bool:
     """Return whether the targets of a table are differences within their row, given its header."""
     return header["version"] == VERSION_GAPS
+
+
+def has_names(header: Mapping[str, int]) -> bool:
+    """Return whether the targets of a table are numbers of names, given its header."""
+    return header["version"] == VERSION_NAMES
 
 
 def to_json(document: dict[str, Any]) -> bytes:

@@ -22,12 +22,24 @@ from giaann_dask.runs.packed_arrays import (
     decode_array,
     decode_frames,
     has_gaps,
+    has_names,
     read_header,
     read_layout,
     require_intact,
 )
-from giaann_dask.runs.packing import FRAMINGS, ROW_ARRAYS, RUN_ARRAYS, TARGET_ARRAYS, decode_targets, target_key
+from giaann_dask.runs.packing import (
+    FRAMINGS,
+    NAME_ARRAYS,
+    ROW_ARRAYS,
+    RUN_ARRAYS,
+    TARGET_ARRAYS,
+    arrays_of,
+    decode_targets,
+    name_number,
+    target_key,
+)
 from giaann_dask.runs.run import Run, join_ranges, pointer_of
+from giaann_dask.spec import BRANCH_BITS
 
 Segments: TypeAlias = npt.NDArray[np.uint32]
 # An array, one of its chunks, and one of the frames of that.
@@ -78,7 +90,7 @@ def read_rows(read: ReadEntries | RowReader, wanted: Integers) -> tuple[Integers
     rows = np.flatnonzero(among(source, wanted))
     begins = pointer_of(row_targets)[rows]
     *fields, segments = reader.values_at(TARGET_ARRAYS, join_ranges(begins, row_targets[rows]))
-    return source[rows], pointer_of(row_targets[rows]), target_key(*fields), segments.astype(np.uint32)
+    return source[rows], pointer_of(row_targets[rows]), reader.target_keys(fields), segments.astype(np.uint32)
 
 
 def row_bounds(readers: Sequence[RowReader], size: int) -> Iterator[tuple[int, int]]:
@@ -129,11 +141,12 @@ class RowReader:
         metadata = read([GROUP_KEY, *(f"{name}/zarr.json" for name in RUN_ARRAYS)])
         header = read_header(metadata)
         self._strength = np.int32 if header["strength_bits"] == 32 else np.int64
-        self._gaps = has_gaps(header)
-        self._layouts = {name: read_layout(name, metadata) for name in RUN_ARRAYS}
-        column, feature, counts, segments = (self._layouts[name] for name in FRAMINGS)
-        for name, framing in FRAMINGS.items():
-            require_intact(self._layouts[name].summary is framing.summary, f"{name} of a run has other summaries")
+        self._gaps, self._named = has_gaps(header), has_names(header)
+        self._layouts = {name: read_layout(name, metadata) for name in arrays_of(header)}
+        column, feature, counts, segments = (self._layouts[name] for name in (*ROW_ARRAYS, "target_segments"))
+        for name, layout in self._layouts.items():
+            summary = FRAMINGS[name].summary if name in FRAMINGS else None
+            require_intact(layout.summary is summary, f"{name} of a run has other summaries")
         intact = (column.length, column.chunk) == (feature.length, feature.chunk) and column.length == counts.length
         require_intact(intact, "the rows of a run contradict each other")
         self._begins = (*column.begins, column.length)
@@ -170,7 +183,7 @@ class RowReader:
         size = int(np.bitwise_count(segments).sum(dtype=np.int64))
         changes = self._connections[frame] + int(np.bitwise_count(before).sum(dtype=np.int64)) - begin
         (change,) = self._values([("strength_change", changes, changes + size - (end - begin))])
-        sets = decode_targets(row_targets, fields, (segments, strength, change), gaps=self._gaps)
+        sets = decode_targets(row_targets, self.target_keys(fields), (segments, strength, change), gaps=self._gaps)
         pointer = np.zeros(len(source) + 1, np.int64)
         run = Run(source, pointer, np.empty(size, np.int64), np.empty(size, self._strength))
         intact = spread_targets(sets, run.pointer, run.target, run.strength)
@@ -194,11 +207,21 @@ class RowReader:
     def largest_names(self) -> tuple[int, int]:
         """Return the largest column and feature of the source neurons, and of targets that are neurons; -1 for none."""
         found = []
+        ends = ("source", "name" if self._named else "target")[: 2 - self._gaps]
         for name in ("column", "feature"):
             # One array at a time, as all targets of a region may be many.
-            arrays = (self._whole([f"{end}_{name}"])[0] for end in ("source", "target")[: 2 - self._gaps])
+            arrays = (self._whole([f"{end}_{name}"])[0] for end in ends)
             found.append(max((int(array.max()) for array in arrays if len(array)), default=-1))
         return found[0], found[1]
+
+    def target_keys(self, fields: Sequence[npt.NDArray[Any]]) -> Integers:
+        """Return target keys without their segments, given what the arrays of targets have; see `target_key`."""
+        if not self._named:
+            return target_key(*fields)
+        high, low, branch = fields
+        wanted, which = np.unique(name_number(high, low), return_inverse=True)
+        keys: Integers = pack_neuron(*self.values_at(NAME_ARRAYS, wanted))[which] << BRANCH_BITS | branch
+        return keys
 
     def values_at(self, names: Sequence[str], places: Integers) -> list[npt.NDArray[Any]]:
         """Return the values of arrays of one length at ascending places, decoding only the frames that have them."""

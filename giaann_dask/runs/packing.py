@@ -27,7 +27,13 @@ array                one value for each meaning
 Of a table with ``gaps`` (postings, see `giaann_dask.runs.postings`), ``target_column`` and ``target_feature`` are
 those of the difference from the target before in the same row, which is small where targets are dense.
 
-Chunks are compressed by Zstandard, without a shuffle, and closed by a CRC-32C checksum (`packed_arrays`).
+Large tables whose targets are hashes have two more arrays, ``name_column`` and ``name_feature``: the distinct targets,
+the most frequent ones first. ``target_column`` and ``target_feature`` are then the number of a target in these: without
+its lowest 16 bits, and these (`target_names`).
+
+Columns of sources and names are stored as differences from the value before, and segments as places among the distinct
+values where these are few and wide (`packed_arrays`). Chunks are compressed by Zstandard, without a shuffle, and closed
+by a CRC-32C checksum.
 """
 
 from __future__ import annotations
@@ -45,6 +51,7 @@ from giaann_dask.runs.packed_arrays import (
     GROUP_KEY,
     VERSION,
     VERSION_GAPS,
+    VERSION_NAMES,
     ArrayLayout,
     FrameSummary,
     Framing,
@@ -53,12 +60,14 @@ from giaann_dask.runs.packed_arrays import (
     encode_array,
     group_metadata,
     has_gaps,
+    has_names,
     read_header,
     read_layout,
     require_intact,
     to_json,
 )
 from giaann_dask.runs.run import BLOCK, RegionTables, Run, pointer_of, row_blocks, rows_between
+from giaann_dask.runs.target_names import LOW_BITS, number_targets
 from giaann_dask.spec import BRANCH_BITS, MAXIMUM_BRANCHES, MAXIMUM_CONCEPTS, MAXIMUM_FEATURES, MAXIMUM_SEGMENTS
 
 if TYPE_CHECKING:
@@ -69,6 +78,7 @@ CHUNK = 262_144
 # What a row is, and what a target is without its strengths.
 ROW_ARRAYS = ("source_column", "source_feature", "row_targets")
 TARGET_ARRAYS = ("target_column", "target_feature", "target_branch", "target_segments")
+NAME_ARRAYS = ("name_column", "name_feature")
 _LIMITS = {
     "source_column": MAXIMUM_CONCEPTS,
     "source_feature": MAXIMUM_FEATURES,
@@ -79,16 +89,20 @@ _LIMITS = {
     "target_segments": 1 << MAXIMUM_SEGMENTS,
     "strength": 1 << 63,
     "strength_change": 1 << 64,
+    "name_column": MAXIMUM_CONCEPTS,
+    "name_feature": MAXIMUM_FEATURES,
 }
 # Summaries find the row of a source neuron, its first target, and the first strength that changes. A row is searched in
 # frames that are smaller than those that its targets are read from, where that costs no room.
 FRAMINGS = {
-    "source_column": Framing(16, FrameSummary.FIRST),
+    "source_column": Framing(16, FrameSummary.FIRST, differences=True),
     "source_feature": Framing(16, FrameSummary.FIRST),
     "row_targets": Framing(16, FrameSummary.SUM),
-    "target_segments": Framing(summary=FrameSummary.BITS),
+    "target_segments": Framing(summary=FrameSummary.BITS, distinct=True),
+    "name_column": Framing(16, FrameSummary.FIRST, differences=True),
+    "name_feature": Framing(16, FrameSummary.FIRST),
 }
-# The arrays of a table of a run.
+# The arrays of a table of a run, of which those of names may be missing.
 RUN_ARRAYS = tuple(_LIMITS)
 
 
@@ -147,8 +161,7 @@ class PackedRun:
         first = read([GROUP_KEY, *(f"{name}/{entry}" for name in RUN_ARRAYS for entry in ("zarr.json", "c/0"))])
         if GROUP_KEY not in first:
             return None
-        read_header(first)
-        layouts = [read_layout(name, first) for name in RUN_ARRAYS]
+        layouts = [read_layout(name, first) for name in arrays_of(read_header(first))]
         more = [layout.entry(number) for layout in layouts for number in range(1, layout.chunks)]
         entries = {**first, **read(more)} if more else first
         return cls.from_entries({name: entries[name] for name in sorted(entries)})
@@ -217,14 +230,23 @@ def pack_targets(blocks: Iterable[TargetBlock], chunk: int = CHUNK, *, gaps: boo
         columns.append(_columns(replace(sets, key=_as_gaps(sets.key, sets.row_targets)) if gaps else sets))
         connections += block.connections
         bits = max(bits, block.bits)
-    source = np.concatenate(sources)
+    source, arrays = np.concatenate(sources), [list(pieces) for pieces in zip(*columns, strict=True)]
+    numbered = None if gaps else number_targets(*arrays[1:3])
     version = VERSION_GAPS if gaps else VERSION
+    if numbered is not None:
+        version, arrays[1:3] = VERSION_NAMES, [numbered.high, numbered.low]
+        arrays += [[_narrow(part)] for part in unpack_neuron(numbered.names)]
     header = {"version": version, "rows": len(source), "connections": connections, "strength_bits": bits}
     entries = {GROUP_KEY: to_json(group_metadata(header))}
-    pieces = (*([_narrow(part)] for part in unpack_neuron(source)), *zip(*columns, strict=True))
-    for name, arrays in zip(_LIMITS, pieces, strict=True):
-        entries.update(encode_array(name, arrays, chunk, FRAMINGS.get(name, Framing())))
+    arrays = [*([_narrow(part)] for part in unpack_neuron(source)), *arrays]
+    for name, pieces in zip(arrays_of(header), arrays, strict=True):
+        entries.update(encode_array(name, pieces, chunk, FRAMINGS.get(name, Framing())))
     return PackedRun(entries, len(source), connections, sum(map(len, entries.values())))
+
+
+def arrays_of(header: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the names of the arrays of a table, given its header."""
+    return RUN_ARRAYS if has_names(header) else RUN_ARRAYS[: -len(NAME_ARRAYS)]
 
 
 def unpack(packed: PackedRun, *, block: int = BLOCK) -> Run:
@@ -275,6 +297,8 @@ class BlockReader:
         Width of the strengths, 32 or 64.
     gaps : bool
         Whether targets are differences within their row.
+    names : ndarray or None
+        Target neurons by number, where targets are numbers; int64.
 
     Raises
     ------
@@ -284,12 +308,13 @@ class BlockReader:
 
     def __init__(self, packed: PackedRun) -> None:
         header = read_header(packed.entries)
-        layouts = {name: read_layout(name, packed.entries) for name in RUN_ARRAYS}
+        layouts = {name: read_layout(name, packed.entries) for name in arrays_of(header)}
         _check_lengths(layouts, header, len(packed.entries))
         self.bits, self.gaps = header["strength_bits"], has_gaps(header)
         self._values = {name: _Values(layout, packed.entries) for name, layout in layouts.items()}
         column, feature, counts = (self.rest(name) for name in ROW_ARRAYS)
         self.source, self.row_targets = pack_neuron(column, feature), counts.astype(np.int64)
+        self.names = pack_neuron(*map(self.rest, NAME_ARRAYS)) if has_names(header) else None
         require_intact(bool(np.all(self.source[1:] > self.source[:-1])), "the source neurons of a run do not ascend")
         targets = layouts["target_column"].length
         # Also keeps the sum from overflowing.
@@ -324,7 +349,8 @@ class BlockReader:
         *fields, segments, strength = (self._values[name].take(targets) for name in (*TARGET_ARRAYS, "strength"))
         further = int(np.bitwise_count(segments).sum(dtype=np.int64)) - targets
         change = self._values["strength_change"].take(further)
-        sets = decode_targets(row_targets, fields, (segments, strength, change), gaps=self.gaps)
+        key = target_key(*fields, names=self.names)
+        sets = decode_targets(row_targets, key, (segments, strength, change), gaps=self.gaps)
         return TargetBlock(self.source[part], sets, self.bits)
 
     def finish(self) -> None:
@@ -346,7 +372,10 @@ def _check_lengths(layouts: Mapping[str, ArrayLayout], header: Mapping[str, int]
     targets = layouts["target_column"].length
     found = targets + layouts["strength_change"].length
     require_intact(found == header["connections"], f"a run has {found} connections", f"{header['connections']}")
-    for names, length in ((ROW_ARRAYS, header["rows"]), ((*TARGET_ARRAYS, "strength"), targets)):
+    lengths = [(ROW_ARRAYS, header["rows"]), ((*TARGET_ARRAYS, "strength"), targets)]
+    if has_names(header):
+        lengths.append((NAME_ARRAYS, layouts["name_column"].length))
+    for names, length in lengths:
         for name in names:
             has = layouts[name].length
             require_intact(has == length, f"{name} of a run has {has} values", f"{length}")
@@ -416,7 +445,8 @@ def unpack_targets(packed: PackedRun) -> tuple[npt.NDArray[np.int64], TargetSets
     reader, none = BlockReader(packed), np.zeros(0, np.int64)
     *fields, segments = (reader.rest(name) for name in TARGET_ARRAYS)
     strengths = (segments, none, none)
-    return reader.source, decode_targets(reader.row_targets, fields, strengths, gaps=reader.gaps)
+    key = target_key(*fields, names=reader.names)
+    return reader.source, decode_targets(reader.row_targets, key, strengths, gaps=reader.gaps)
 
 
 def _columns(sets: TargetSets) -> tuple[npt.NDArray[Any], ...]:
@@ -431,7 +461,7 @@ def _columns(sets: TargetSets) -> tuple[npt.NDArray[Any], ...]:
 
 def decode_targets(
     row_targets: Integers,
-    fields: Sequence[npt.NDArray[Any]],
+    key: Integers,
     strengths: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]],
     *,
     gaps: bool,
@@ -442,8 +472,8 @@ def decode_targets(
     ----------
     row_targets : ndarray
         Number of targets of each row, int64.
-    fields : sequence of ndarray
-        Column, feature and branch of each target, unsigned integers of any width.
+    key : ndarray
+        See `target_key`.
     strengths : tuple of ndarray
         Segments and lowest strength of each target, and the changes; unsigned integers of any width.
     gaps : bool
@@ -451,7 +481,7 @@ def decode_targets(
     """
     from giaann_dask.runs.target_sets import TargetSets
 
-    key, (segments, strength, change) = target_key(*fields), strengths
+    segments, strength, change = strengths
     return TargetSets(
         row_targets,
         _from_gaps(key, row_targets) if gaps else key,
@@ -461,23 +491,46 @@ def decode_targets(
     )
 
 
-def target_key(column: npt.NDArray[Any], feature: npt.NDArray[Any], branch: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def target_key(
+    column: npt.NDArray[Any], feature: npt.NDArray[Any], branch: npt.NDArray[Any], *, names: Integers | None = None
+) -> Integers:
     """Return target keys without their segments.
 
     Parameters
     ----------
     column, feature, branch : ndarray
         Of each target, unsigned integers of any width, of one length.
+    names : ndarray, optional
+        Target neurons by number, where `column` and `feature` are numbers.
 
     Returns
     -------
     ndarray
         See `TargetSets`; int64.
+
+    Raises
+    ------
+    StoreDamagedError
+        If a number has no name.
     """
-    key = pack_neuron(column, feature)
+    if names is None:
+        key = pack_neuron(column, feature)
+    else:
+        number = name_number(column, feature)
+        most = int(number.max(initial=-1))
+        require_intact(most < len(names), f"a run has the name {most}", f"{len(names)} names")
+        key = names[number]
     key <<= BRANCH_BITS
     key |= branch
     return key
+
+
+def name_number(high: npt.NDArray[Any], low: npt.NDArray[Any]) -> Integers:
+    """Return the numbers of names, given their two parts."""
+    number = high.astype(np.int64)
+    number <<= LOW_BITS
+    number |= low
+    return number
 
 
 def _as_gaps(key: Integers, row_targets: Integers) -> Integers:

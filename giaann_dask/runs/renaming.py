@@ -20,7 +20,7 @@ from giaann_dask.keys import BRANCH_MASK, COLUMN_MASK, FEATURE_MASK, SEGMENT_SHI
 from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.lazy import numba_types as nb
 from giaann_dask.runs.packed_arrays import require_intact
-from giaann_dask.runs.packing import TARGET_ARRAYS, BlockReader, PackedRun, decode_targets
+from giaann_dask.runs.packing import TARGET_ARRAYS, BlockReader, PackedRun, decode_targets, target_key
 from giaann_dask.runs.run import BLOCK, Run, join_ranges, pointer_of, readable
 from giaann_dask.runs.target_sets import TargetBlock, TargetSets
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
@@ -309,7 +309,7 @@ class _PackedRows:
 
     def __init__(self, packed: PackedRun) -> None:
         reader = BlockReader(packed)
-        self._bits, self._gaps = reader.bits, reader.gaps
+        self._bits, self._gaps, self._names = reader.bits, reader.gaps, reader.names
         self.source, self.row_targets = reader.source, reader.row_targets
         self._arrays = {name: reader.rest(name) for name in (*TARGET_ARRAYS, "strength", "strength_change")}
         segments = self._arrays["target_segments"]
@@ -327,7 +327,8 @@ class _PackedRows:
         *fields, segments, strength = (self._arrays[name][items] for name in (*TARGET_ARRAYS, "strength"))
         begins, ends = (edges[rows] for edges in self._changes)
         change = self._arrays["strength_change"][join_ranges(begins, ends - begins)]
-        sets = decode_targets(row_targets, fields, (segments, strength, change), gaps=self._gaps)
+        key = target_key(*fields, names=self._names)
+        sets = decode_targets(row_targets, key, (segments, strength, change), gaps=self._gaps)
         return TargetBlock(self.source[rows], sets, self._bits)
 
 

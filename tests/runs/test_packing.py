@@ -18,10 +18,12 @@ from zarr.storage import MemoryStore
 
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 from giaann_dask.keys import NEURON_MASK, pack_neuron, pack_target, unpack_target
+from giaann_dask.runs import target_names
 from giaann_dask.runs.packed_arrays import FrameSummary
 from giaann_dask.runs.packed_rows import RowReader, read_rows
-from giaann_dask.runs.packing import CHUNK, PackedRun, pack, unpack
-from giaann_dask.runs.run import BLOCK, Run, narrow_strength
+from giaann_dask.runs.packing import CHUNK, PackedRun, pack, pack_blocks, unpack
+from giaann_dask.runs.placement import split_packed
+from giaann_dask.runs.run import BLOCK, Run, narrow_strength, rows_between
 from giaann_dask.spec import BRANCH_BITS
 
 ARRAYS = ("source", "pointer", "target", "strength")
@@ -65,6 +67,16 @@ def random_run(seed: int, connections: int, largest: int = 1 << 24) -> Run:
     return to_run(plain)
 
 
+def hashed_run(seed: int, connections: int, words: int = 50, most: int = 1 << 24) -> Run:
+    """A run as models of words have them: contexts and words are hashes, and each word follows many contexts."""
+    rng = np.random.default_rng(seed)
+    source = rng.integers(0, NEURON_MASK, connections // 3)[rng.integers(0, connections // 3, connections)]
+    word = rng.integers(0, NEURON_MASK, words)[np.minimum(rng.geometric(4 / words, connections), words) - 1]
+    target = pack_target(rng.choice([2, 9, 31], connections), word, 0)
+    strength = rng.integers(1, most, connections)
+    return to_run(dict(zip(zip(source.tolist(), target.tolist(), strict=True), strength.tolist(), strict=True)))
+
+
 def assert_same(left: Run, right: Run) -> None:
     for name in ARRAYS:
         one, other = getattr(left, name), getattr(right, name)
@@ -89,7 +101,7 @@ def tampered(packed: PackedRun, name: str, change: Any) -> PackedRun:
     ends = [entries.get(f"{name}/c/{number}", b"")[-4:] for number in range(len(chunks))]
     attributes["crc32c"] = [int.from_bytes(end, "little") for end in ends]
     for each in FrameSummary:
-        if each.value in attributes:
+        if each.value in attributes and "differences" not in attributes:
             attributes[each.value] = [each.of(chunk) for chunk in chunks]
     entries[f"{name}/zarr.json"] = json.dumps(document).encode()
     return PackedRun(entries, packed.rows, packed.connections, packed.nbytes)
@@ -158,6 +170,10 @@ def test_zarr_reads_what_the_table_says() -> None:
     group = as_group(pack(run, chunk=300))
     values = {name: np.asarray(array[:]) for name, array in group.arrays()}
     assert all(np.issubdtype(array.dtype, np.unsignedinteger) for array in values.values())
+    columns = group["source_column"]
+    first, size, gaps = columns.attrs["frame_first"], columns.chunks[0], values["source_column"].astype(np.int64)
+    restored = [begin + np.cumsum(gaps[at * size : (at + 1) * size]) for at, begin in enumerate(first)]
+    values["source_column"] = np.concatenate(restored)
     assert dict(group.attrs)["giaann_run"]["connections"] == len(run)  # type: ignore[index, call-overload]
     assert np.array_equal(pack_neuron(values["source_column"], values["source_feature"]), run.source)
     plain: dict[tuple[int, int], int] = {}
@@ -255,11 +271,11 @@ def test_what_zarr_writes_is_read() -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        {"version": 3, "rows": 1, "connections": 120, "strength_bits": 32},
-        {"version": 3, "rows": -1, "connections": 120, "strength_bits": 32},
-        {"version": 3, "rows": 1.5, "connections": 120, "strength_bits": 32},
-        {"version": 3, "rows": 1, "connections": 120, "strength_bits": 16},
-        {"version": 3, "rows": 1},
+        {"version": 5, "rows": 1, "connections": 120, "strength_bits": 32},
+        {"version": 5, "rows": -1, "connections": 120, "strength_bits": 32},
+        {"version": 5, "rows": 1.5, "connections": 120, "strength_bits": 32},
+        {"version": 5, "rows": 1, "connections": 120, "strength_bits": 16},
+        {"version": 5, "rows": 1},
         [],
     ],
 )
@@ -273,7 +289,7 @@ def test_headers_that_cannot_be(header: Any) -> None:
 
 def test_a_newer_version_is_distinguished_from_damage() -> None:
     packed = pack(random_run(11, 120))
-    newer = packed.entries["zarr.json"].replace(b'"version":3', b'"version":9')
+    newer = packed.entries["zarr.json"].replace(b'"version":5', b'"version":9')
     assert newer != packed.entries["zarr.json"]
     with pytest.raises(StoreFormatError, match="version 9"):
         PackedRun.from_entries({**packed.entries, "zarr.json": newer})
@@ -307,7 +323,7 @@ def test_a_target_is_stored_once_for_all_its_segments() -> None:
 def test_a_range_of_rows_is_that_of_the_whole_run(seed: int, low: int, high: int, chunk: int) -> None:
     run, ends = random_run(seed, 200), sorted(pack_neuron([low, high], 0).tolist())
     packed = pack(run, chunk)
-    part = RowReader(lambda names: {name: packed.entries[name] for name in names}).between(*ends)
+    part = RowReader(packed.read).between(*ends)
     kept = (run.source >= ends[0]) & (run.source < ends[1])
     per_connection = np.repeat(kept, np.diff(run.pointer))
     assert_same(
@@ -325,7 +341,7 @@ def test_a_range_of_rows_is_that_of_the_whole_run(seed: int, low: int, high: int
 def test_rows_read_in_any_order_are_those_of_the_run(seed: int, columns: list[int], chunk: int) -> None:
     run = random_run(seed, 200)
     packed = pack(run, chunk)
-    rows = RowReader(lambda names: {name: packed.entries[name] for name in names})
+    rows = RowReader(packed.read)
     for neuron in pack_neuron(columns, 0).tolist() + run.source[::-7].tolist():
         found, expected = rows.between(neuron, neuron + 1).row(neuron), run.row(neuron)
         assert (found is None) == (expected is None)
@@ -384,10 +400,10 @@ def test_any_decoder_reads_large_chunks(large: tuple[Run, PackedRun]) -> None:
 
 def test_runs_of_earlier_versions_are_refused_by_name() -> None:
     packed = pack(random_run(11, 120))
-    earlier = {**packed.entries, "zarr.json": packed.entries["zarr.json"].replace(b'"version":3', b'"version":1')}
-    with pytest.raises(StoreFormatError, match="format version 1; expected version 3 or 4"):
+    earlier = {**packed.entries, "zarr.json": packed.entries["zarr.json"].replace(b'"version":5', b'"version":1')}
+    with pytest.raises(StoreFormatError, match="format version 1; expected version 5, 6 or 7"):
         PackedRun.from_entries(earlier)
-    with pytest.raises(StoreFormatError, match="format version 1; expected version 3 or 4"):
+    with pytest.raises(StoreFormatError, match="format version 1; expected version 5, 6 or 7"):
         RowReader(replace(packed, entries=earlier).read)
     bare = json.loads(packed.entries["row_targets/zarr.json"])
     for kept in ([], ["crc32c"]):
@@ -402,7 +418,7 @@ def test_of_a_range_only_its_chunks_are_read() -> None:
 
     def read(names: Sequence[str]) -> dict[str, bytes]:
         asked.update(names)
-        return {name: packed.entries[name] for name in names}
+        return packed.read(names)
 
     rows = RowReader(read)
     assert not [name for name in asked if "/c/" in name], "opening reads metadata alone"
@@ -425,3 +441,96 @@ def test_a_range_that_entries_contradict_is_damage() -> None:
         packed = tampered(pack(random_run(5, 100), 16), name, change)
         with pytest.raises(StoreDamagedError):
             RowReader(packed.read).between(0, NEURON_MASK)
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> tuple[Run, PackedRun]:
+    """A run whose targets are numbers of names."""
+    monkeypatch.setattr(target_names, "LEAST_TARGETS", 100)
+    run = hashed_run(22, 2000)
+    return run, pack(run, 300)
+
+
+def test_hashes_of_targets_are_stored_once(named: tuple[Run, PackedRun]) -> None:
+    run, packed = named
+    assert_same(unpack(packed), run)
+    group = as_group(packed)
+    values = {name: np.asarray(array[:]) for name, array in group.arrays()}
+    pairs = np.stack([np.repeat(run.source, np.diff(run.pointer)), unpack_target(run.target)[1]])
+    neuron, counts = np.unique(np.unique(pairs, axis=1)[1], return_counts=True)
+    assert len(values["name_column"]) == len(values["name_feature"]) == len(neuron) < 300
+    names = pack_neuron(
+        group["name_column"].attrs["frame_first"][0] + np.cumsum(values["name_column"], dtype=np.uint32),
+        values["name_feature"],
+    )
+    assert np.array_equal(names, neuron[np.lexsort((neuron, -counts))])
+    assert values["target_column"].dtype == np.uint8
+    assert values["target_segments"].dtype == np.uint8
+    blocks = [rows_between(run, at, min(at + 7, len(run.source))) for at in range(0, len(run.source), 7)]
+    assert pack_blocks(blocks, 300).entries == packed.entries
+
+
+def test_rows_of_named_targets_are_those_of_the_run(named: tuple[Run, PackedRun]) -> None:
+    run, packed = named
+    rows = RowReader(packed.read)
+    for neuron in run.source[::97].tolist():
+        found, expected = rows.between(neuron, neuron + 1).row(neuron), run.row(neuron)
+        assert found is not None
+        assert expected is not None
+        assert np.array_equal(found.target, expected.target)
+    assert_same(rows.between(0, NEURON_MASK + 1), run)
+    _, pointer, key, _ = read_rows(packed.read, run.source[5:7])
+    assert np.array_equal(np.unique(key >> 7), np.unique(unpack_target(run.target[run.pointer[5] : run.pointer[7]])[1]))
+    assert pointer[-1] == len(key)
+    assert rows.largest_names()[0] == max(int(each.max()) >> 25 for each in (run.source, unpack_target(run.target)[1]))
+    assert_same(unpack(split_packed(packed, 0, upper=True)), run)
+
+
+def test_names_of_some_rows_of_large_chunks() -> None:
+    run = hashed_run(24, 300_000, words=200_000)
+    packed = pack(run)
+    rows = RowReader(packed.read)
+    assert_same(rows.between(0, NEURON_MASK + 1), run)
+    rows.release()
+    before = rows.decoded
+    neuron = int(run.source[-1])
+    assert len(rows.between(neuron, neuron + 1)) < 20
+    assert rows.decoded - before < rows.values / 3
+
+
+def test_small_or_varied_tables_have_their_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert b'"version":5' in pack(hashed_run(23, 2000)).entries["zarr.json"]
+    monkeypatch.setattr(target_names, "LEAST_TARGETS", 100)
+    assert b'"version":7' in pack(hashed_run(23, 2000)).entries["zarr.json"]
+    for run in (hashed_run(23, 2000, words=5000), random_run(23, 2000)):
+        packed = pack(run)
+        assert b'"version":5' in packed.entries["zarr.json"]
+        assert_same(unpack(packed), run)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("target_column", lambda v: np.full_like(v, 1)),
+        ("target_feature", lambda v: np.full_like(v, 4000)),
+        ("target_segments", lambda v: np.full_like(v, 200)),
+        ("name_column", lambda v: v + 1),
+    ],
+)
+def test_names_that_contradict_a_run(named: tuple[Run, PackedRun], name: str, change: Any) -> None:
+    changed = tampered(named[1], name, change)
+    with pytest.raises(StoreDamagedError):
+        unpack(changed)
+    with pytest.raises(StoreDamagedError):
+        RowReader(changed.read).between(0, NEURON_MASK)
+
+
+def test_any_changed_byte_of_the_metadata_of_names_is_found(named: tuple[Run, PackedRun]) -> None:
+    # In several chunks, as one may be larger than its values.
+    packed = pack(named[0], 30)
+    for key in ("name_column/zarr.json", "target_segments/zarr.json", "zarr.json"):
+        value = packed.entries[key]
+        for at in range(len(value)):
+            changed = value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
+            with pytest.raises((StoreDamagedError, StoreFormatError)):
+                unpack(replace(packed, entries={**packed.entries, key: changed}))
