@@ -18,8 +18,9 @@ from giaann_dask.models.contexts import table_files
 from giaann_dask.models.contexts.kinds import count_kinds
 from giaann_dask.models.contexts.scores import BEST, LogLinearModel
 from giaann_dask.models.contexts.table_files import open_tables
-from giaann_dask.models.contexts.tables import PackedTables, build_tables
+from giaann_dask.models.contexts.tables import JoinedNames, PackedTables, build_tables
 from giaann_dask.models.words.stream import TokenStream
+from giaann_dask.text.names import Names
 
 TEXT = [
     [["the", "miller", "carries", "the", "flour", "."], ["the", "baker", "bakes", "the", "bread", "."]],
@@ -53,7 +54,17 @@ def arrays_of(value: object) -> list[np.ndarray]:
     if isinstance(value, np.ndarray):
         return [value]
     parts = value if isinstance(value, tuple) else [getattr(value, each.name) for each in fields(value)]  # type: ignore[arg-type]
-    return [array for part in parts if not isinstance(part, str | float) for array in arrays_of(part)]
+    return [array for part in parts if not isinstance(part, str | float | Names) for array in arrays_of(part)]
+
+
+def test_mapped_words_are_decoded_when_they_are_asked_for(stored: Path, tables: PackedTables) -> None:
+    words = opened("A", lambda: pytest.fail("built again")).words
+    every = [*tables.words.words, "qqq", "xxx"]
+    assert isinstance(words.words, Names)
+    assert words.names_with(()) is words.words
+    names = words.names_with(every[-2:])
+    assert isinstance(names, JoinedNames)
+    assert (list(names), names[-3:], names[-len(every)], names[2]) == (every, every[-3:], every[0], every[2])
 
 
 def test_mapped_tables_are_those_that_were_stored(stored: Path, tables: PackedTables) -> None:

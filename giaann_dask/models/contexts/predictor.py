@@ -167,7 +167,7 @@ class ContextsText(WordText):
         self._opened, model = opened, opened.model
         stream = TokenStream.from_documents([self._sentences])
         unknown, number = model.number_words(stream)
-        self._names = (*model.tables.words.words, *unknown)
+        self._names = model.tables.words.names_with(unknown)
         # With capacity for the words to generate.
         words = np.append(number[stream.index], np.zeros(options.max_tokens, np.int64))
         rows = np.full((len(words), len(NAMES)), NONE, np.int64)

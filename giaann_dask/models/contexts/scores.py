@@ -164,7 +164,7 @@ class LogLinearModel:
         stream = TokenStream.from_documents([sentences])
         part, evidence = self.with_evidence(stream, self.numbered(stream), first, len(stream))
         scores = self.score_part(stream, part, evidence, first, len(stream))
-        names = (*self.tables.words.words, *self.number_words(stream)[0]) if candidates else ()
+        names = self.tables.words.names_with(self.number_words(stream)[0]) if candidates else ()
         found = []
         for at, (begin, end) in enumerate(places[first:]):
             likely: tuple[Candidate, ...] = ()

@@ -336,12 +336,13 @@ def _read(folder: Path) -> PackedTables | None:
     try:
         header = json.loads((folder / _HEADER).read_text(encoding="utf-8"))
         arrays = {name: _mapped(folder / f"{name}.npy", header["shapes"][name]) for name in header["shapes"]}
-        names = list(Names.of_packed(arrays.pop("words_text"), arrays.pop("words_end")))
+        # Most are never asked for.
+        names = Names.of_packed(arrays.pop("words_text"), arrays.pop("words_end"))
         spelling = Spelling(*(_levels(arrays, name) for name in ("keys", "counts")))
         os.utime(folder)
         counts = PackedCounts(**{name: arrays.pop(name) for name in _COUNTS})
         discounts, unknown = arrays.pop("discounts"), float(header["unknown"])
-        words = WordTables(words=tuple(names), unknown=unknown, spelling=spelling, **arrays)
+        words = WordTables(words=names, unknown=unknown, spelling=spelling, **arrays)
         return PackedTables(words, discounts, counts)
     except (OSError, ValueError, KeyError, TypeError, StoreDamagedError):
         return None

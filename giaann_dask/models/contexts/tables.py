@@ -51,8 +51,8 @@ class WordTables:
 
     Attributes
     ----------
-    words : tuple of str
-        The vocabulary.
+    words : sequence of str
+        The vocabulary; stored tables decode a word when it is asked for.
     word_keys, word_order : ndarray
         Keys of the words, ascending, and the number of each; int64, shape ``(words,)``.
     base : ndarray
@@ -67,7 +67,7 @@ class WordTables:
         Natural logarithm of the probability that each word has by its spelling alone; float64, shape ``(words,)``.
     """
 
-    words: tuple[str, ...]
+    words: Sequence[str]
     word_keys: Integers
     word_order: Integers
     base: Floats
@@ -80,6 +80,10 @@ class WordTables:
         """Return the numbers of words by their keys, `NONE` for unknown ones."""
         return find_numbers(self.word_keys, self.word_order, keys)
 
+    def names_with(self, unknown: Sequence[str]) -> Sequence[str]:
+        """Return the names of all known words and some unknown ones, numbered in this order."""
+        return JoinedNames(self.words, unknown) if unknown else self.words
+
     def with_unknown(self, unknown: Sequence[str]) -> Text:
         """Return a text without tokens: all known words and some unknown ones, numbered in this order."""
         other = self.spelling.log_probability(unknown) + math.log(self.unknown) if unknown else np.zeros(0)
@@ -90,6 +94,31 @@ class WordTables:
         share = np.concatenate([self.share, nothing])
         none, rows = np.zeros(0, np.int64), np.zeros((0, len(CONTEXTS) - 1), np.int64)
         return Text(none, none, rows, base, share, log_base, np.argsort(-base, kind="stable"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JoinedNames(Sequence[str]):
+    """Names of known words, followed by those of unknown ones, without a list of all.
+
+    Attributes
+    ----------
+    known, unknown : sequence of str
+        The names.
+    """
+
+    known: Sequence[str]
+    unknown: Sequence[str]
+
+    def __len__(self) -> int:
+        """Return the number of names."""
+        return len(self.known) + len(self.unknown)
+
+    def __getitem__(self, at: Any) -> Any:
+        """Return a name; slices are lists."""
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
+        number, known = range(len(self))[at], len(self.known)
+        return self.known[number] if number < known else self.unknown[number - known]
 
 
 class RowTables(Protocol):
