@@ -11,6 +11,7 @@ network until it has been written elsewhere, and a command that is given again a
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from distributed import Client
+from distributed import Client, Future
 
 from giaann_dask.algebra.differences import RECENT, subtract_counts, subtract_from_latest
 from giaann_dask.algebra.documents import (
@@ -32,7 +33,7 @@ from giaann_dask.algebra.documents import (
     require_found,
 )
 from giaann_dask.algebra.parts import add_parts, divide_parts
-from giaann_dask.cluster import attempt, results
+from giaann_dask.cluster import attempt, results, timeout_s, wait_all
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import RAW, SourceOptions
 from giaann_dask.encoding.stream import encode_here
@@ -69,6 +70,8 @@ from giaann_dask.training.tasks import takes_runs
 from giaann_dask.training.trainer import Trainer
 from giaann_dask.training.training_options import TrainingOptions
 
+# Between two looks whether to proceed.
+_LOOK_S = 0.02
 _NONE: Integers = np.zeros(0, np.int64)
 _SUFFIX = ".certificates.json"
 # Fields that are tuples here and lists in JSON.
@@ -585,10 +588,20 @@ def _subtract(
     proceed()
     if renumber:
         regions = _renamed(regions, reader, close_gaps(*keeps) if numbered else None)
+        _await([run.value for run in regions.runs.all() if run.value is not None], proceed)
     before = CommitContents(manifest, vocabulary, Ledger(reader.ledger()))
     contents = _contents_without(before, removed, vocabulary, parts, origins)
     proceed()
     return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
+
+
+def _await(futures: Sequence[Future], proceed: Callable[[], None]) -> None:
+    """Wait until all futures are finished, and ask meanwhile whether to proceed."""
+    deadline = time.monotonic() + timeout_s()
+    while not all(future.done() for future in futures) and time.monotonic() < deadline:
+        proceed()
+        time.sleep(_LOOK_S)
+    wait_all(futures)
 
 
 def _contents_without(
