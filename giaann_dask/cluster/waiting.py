@@ -148,13 +148,22 @@ def current_client() -> Client | None:
     # A process that has not imported Dask's scheduler has no client.
     if "distributed" not in sys.modules:
         return None
-    from distributed import default_client
-
     try:
-        client = default_client()
+        client = _default_client()
     except ValueError:
         return None
     return None if client.asynchronous else client
+
+
+def _default_client() -> Client:
+    """Return Dask's default client; raise a ValueError without one, or where its cluster in this process was closed."""
+    from distributed import default_client
+
+    client = default_client()
+    # Tasks of such a cluster open clients, which go on connecting when it is closed.
+    if client.status != "running" and client.scheduler.address.startswith("inproc://"):
+        raise ValueError("the cluster of the default client is closed")
+    return client
 
 
 def find_client() -> Client | None:
@@ -167,13 +176,13 @@ def find_client() -> Client | None:
     """
     if "distributed" not in sys.modules:
         return None
-    from distributed import default_client, get_client, get_worker
+    from distributed import get_client, get_worker
 
     try:
         get_worker()
         found = get_client
     except ValueError:
-        found = default_client
+        found = _default_client
     try:
         client = found()
     except ValueError:

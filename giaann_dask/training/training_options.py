@@ -231,7 +231,7 @@ def expected_tasks(shape: RoundShape, exchange: Exchange) -> float:
     --------
     >>> thousand = RoundShape.full(2, 2, 1024)
     >>> round(expected_tasks(thousand, "tasks")), round(expected_tasks(thousand, "workers"))
-    (1328, 15)
+    (1307, 15)
     """
     counting = 2 * shape.batches + 1
     between = shape.owners > 1

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, default_client, get_client
 from distributed.client import CancelledFuturesGroup, FutureCancelledError, FuturesCancelledError
 from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.api import cluster as api_cluster
 from giaann_dask.api.cluster import use_client
-from giaann_dask.cluster import current_client
+from giaann_dask.cluster import current_client, find_client
 from giaann_dask.cluster.waiting import lost_cluster
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import ClusterError, EmptyInputError, OptionError, ReportMissingError
@@ -68,6 +68,21 @@ def test_the_current_client_is_used(cluster: LocalCluster, tmp_path: Path, monke
             assert [*network.sessions([PROMPT], client=given, max_tokens=1)][-1].finished
         assert opened.count(client) == 1, "the network is opened once on the cluster"
     assert network.generate(PROMPT, max_tokens=1).text == "to"
+
+
+def test_clients_of_tasks_are_not_used_when_their_cluster_is_closed(cluster: LocalCluster) -> None:
+    # Dask closes clients of tasks with the last worker of a process; there is another one.
+    assert len(cluster.workers) == 1
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as closed,
+        Client(closed, set_as_default=False) as client,
+    ):
+        assert client.submit(lambda: get_client().status).result() == "running"
+    left = default_client()
+    assert left.status != "running"
+    assert current_client() is None
+    assert find_client() is None
+    left.close(timeout=30)
 
 
 def test_asynchronous_clients_are_refused(cluster: LocalCluster, tmp_path: Path) -> None:

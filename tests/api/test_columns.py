@@ -167,7 +167,8 @@ def test_a_column_is_the_sum_of_the_runs_of_its_regions(network: gd.Network) -> 
     }
 
     def rows(name: str, table: str) -> RowReader:
-        return RowReader(lambda names: {each: runs[name].entries[each] for each in names})
+        entries = runs[name].entries
+        return RowReader(lambda names: {each: entries[each] for each in names if each in entries})
 
     stored = tuple(StoredRun(name, int(name[0]), 0, 0, len(run), 0) for name, run in runs.items())
     reader: Any = SimpleNamespace(
