@@ -29,12 +29,12 @@ from giaann_dask.encoding.stream import first_sequences
 from giaann_dask.errors import GiaannError
 from giaann_dask.planning.growth import BATCH_SIZES
 from giaann_dask.planning.hardware import Hardware, Link, Rates, Tier, WorkerKind
-from giaann_dask.runs.merging import ROUNDS_TOGETHER
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training import tasks
+from giaann_dask.training.training_options import ROUNDS_TOGETHER
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -18,12 +18,13 @@ from giaann_dask.errors import require_at_least, require_one_of
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.growth import Growth
 from giaann_dask.planning.hardware import COMPRESSED, SHARED_TIERS, TIERS, Hardware, Tier, WorkerKind
-from giaann_dask.runs.merging import ROUNDS_TOGETHER, SUMS_TOGETHER
 from giaann_dask.runs.placement import FIRST_REGIONS
 from giaann_dask.spec import PLACEMENTS, PlacementKind, Specification
 from giaann_dask.training.region_budgets import regions_ahead
 from giaann_dask.training.training_options import (
     EXCHANGES,
+    ROUNDS_TOGETHER,
+    SUMS_TOGETHER,
     Exchange,
     Order,
     RoundShape,

@@ -23,13 +23,13 @@ from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.growth import Growth
 from giaann_dask.planning.hardware import Hardware
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
-from giaann_dask.runs.merging import ROUNDS_TOGETHER, SUMS_TOGETHER, plan_compaction
+from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.placement import Placement
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training.region_budgets import COMPACT_FRACTION
 from giaann_dask.training.selection import ColumnTouches, touches_of
 from giaann_dask.training.tasks import assign, plan_rounds
-from giaann_dask.training.training_options import SelectionOptions
+from giaann_dask.training.training_options import ROUNDS_TOGETHER, SUMS_TOGETHER, SelectionOptions
 
 Floats = npt.NDArray[np.float64]
 

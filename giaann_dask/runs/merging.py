@@ -24,11 +24,6 @@ from giaann_dask.lazy import numba_types as nb
 from giaann_dask.runs.packing import PackedRun, unpack
 from giaann_dask.runs.run import BLOCK, Run, fold_smallest, narrow_strength, readable, require_fits
 
-ROUNDS_TOGETHER = 8
-"""Runs of rounds that become one: their sum is packed, which takes longest, so it is made late and once."""
-SUMS_TOGETHER = 16
-"""Sums of a rank that become one during a training."""
-
 Table: TypeAlias = tuple[Integers, Integers, Integers, npt.NDArray[np.signedinteger[Any]]]
 
 

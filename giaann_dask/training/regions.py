@@ -20,7 +20,7 @@ from distributed import Client, Future
 from giaann_dask.cluster import result
 from giaann_dask.cluster.devices import DeviceShare
 from giaann_dask.cluster.regions import STORED_TOGETHER
-from giaann_dask.runs.merging import ROUNDS_TOGETHER, SUMS_TOGETHER, plan_compaction
+from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.placement import Placement, SequencePart, Split
 from giaann_dask.runs.run import RunSize
 from giaann_dask.store.manifest import StoredRun
@@ -34,7 +34,7 @@ from giaann_dask.training.run_references import (
     StoredRuns,
     rounds_of,
 )
-from giaann_dask.training.training_options import Exchange, choose_exchange
+from giaann_dask.training.training_options import ROUNDS_TOGETHER, SUMS_TOGETHER, Exchange, choose_exchange
 from giaann_dask.training.training_report import RoundReport
 
 _LOG = logging.getLogger(__name__)

@@ -25,10 +25,15 @@ EXCHANGES: tuple[Exchange, ...] = get_args(Exchange)
 TASKS_PER_S = 900.0
 """Tasks that Dask's scheduler does in a second, as measured."""
 
+ROUNDS_TOGETHER = 8
+"""Runs of rounds that become one: their sum is packed, which takes longest, so it is made late and once."""
+SUMS_TOGETHER = 16
+"""Sums of a rank that become one during a training."""
+
 # Of the scheduler's time, for the tasks of regions; the rest is for encoding, counting and commits.
 _SHARE = 0.25
-# Every eighth round of a region makes a sum, every sixteenth sum another one, with a task that measures each.
-_SUMS = 2 * (1 / 8 + 1 / 128)
+# Sums for each run of a round of a region, with a task that measures each.
+_SUMS = 2 * (1 + 1 / SUMS_TOGETHER) / ROUNDS_TOGETHER
 
 
 @names_keywords
