@@ -310,8 +310,12 @@ def _purge(
     return tuple(model.clear_tables(client, str(store.path), (store.head(),), others)), tuple(made_of(store.path))
 
 
+def proceed_always() -> None:
+    """Let a call that asks whether to proceed go on."""
+
+
 @attempt()
-def leave_out_names(client: Client, store: NetworkStore, proceed: Callable[[], None] = lambda: None) -> str:
+def leave_out_names(client: Client, store: NetworkStore, proceed: Callable[[], None] = proceed_always) -> str:
     """Leave out the names that no text of a network has, and return the commit; `remove_earlier` completes a purge.
 
     Parameters
@@ -573,7 +577,7 @@ def _subtract(
     parts: set[int],
     *,
     renumber: bool,
-    proceed: Callable[[], None] = lambda: None,
+    proceed: Callable[[], None] = proceed_always,
 ) -> str:
     """Subtract documents, or none, from a network and commit; return the identity of the commit."""
     manifest, vocabulary = reader.manifest(), reader.vocabulary()

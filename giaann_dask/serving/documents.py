@@ -33,6 +33,7 @@ from giaann_dask.algebra.removal import (
     forget_documents,
     forget_few,
     leave_out_names,
+    proceed_always,
     remove_earlier,
 )
 from giaann_dask.api.text_options import TextOptions
@@ -470,7 +471,7 @@ class DocumentWriter:
         with self.turns.step(), self._clients.use() as client, suppress(ChangeWaitsError):
             waiting = self.table.purges()
             if waiting:
-                proceed = self.turns.give_way if gives_way else _proceed
+                proceed = self.turns.give_way if gives_way else proceed_always
                 self._renew(store.open(leave_out_names(client, store, proceed)))
             return waiting
         return None
@@ -565,10 +566,6 @@ class DocumentWriter:
     def _head(self) -> CommitReader:
         store = NetworkStore(self._path)
         return store.open(store.head())
-
-
-def _proceed() -> None:
-    """Let a step go on."""
 
 
 def _lower_priority() -> None:
