@@ -20,7 +20,6 @@ import zarr
 from giaann_dask.errors import OptionError, StoreConflictError, StoreDamagedError, StoreExistsError, StoreMissingError
 from giaann_dask.local_files import is_there
 from giaann_dask.object_urls import is_object_store
-from giaann_dask.runs.joined_tables import is_joined
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.storage import absolute_place, checksum_of, reading, writing
 from giaann_dask.store.commits import (
@@ -40,10 +39,8 @@ from giaann_dask.store.run_io import (
     CountingStore,
     WrittenObjects,
     fork_session,
-    groups_of,
     merge_written,
-    write_groups,
-    write_joined,
+    write_runs_into,
 )
 from giaann_dask.store.unfinished import BEGUN, BRANCH, CLOCKS_DIFFER, is_blank, is_vacant, made_apart, restart
 from giaann_dask.text.ever_pos import EverPos
@@ -141,7 +138,6 @@ class NetworkStore:
         self.held: WriteLock | None = None
         self.written = WrittenObjects()
         # Of the session: new runs whose tables are one array, and checksums of its other arrays once they are written.
-        self._joined: set[str] = set()
         self._sums: dict[str, int] | None = None
         place = StorePlace(str(self.path))
         there = is_there(self.path / "refs") if place.folder is not None else place.exists()
@@ -511,7 +507,7 @@ class NetworkStore:
         session = self._repository.writable_session(self.branch)
         if before is not None and session.snapshot_id != before:
             raise self._conflict()
-        self.written, self._joined, self._sums = WrittenObjects(), set(), None
+        self.written, self._sums = WrittenObjects(), None
         return session
 
     def _conflict(self) -> StoreConflictError:
@@ -542,11 +538,7 @@ class NetworkStore:
         StoreWriteError
             If the disk is full; the last commit stays as it was.
         """
-        small = {identity: run for identity, run in runs.items() if is_joined(run)}
-        large = {identity: run for identity, run in runs.items() if identity not in small}
-        self._joined.update(small)
-        self.written = self.written.plus(write_joined(session.store, small))
-        self.written = self.written.plus(write_groups(session.store, groups_of(large)))
+        self.written = self.written.plus(write_runs_into(session.store, runs))
 
     def commit(
         self,
@@ -595,7 +587,7 @@ class NetworkStore:
             session.merge()
             for fork in written:
                 objects = objects.plus(merge_written(session, fork))
-            write_manifest(root, before, manifest, repeats, joined=self._joined, sums=self._sums)
+            write_manifest(root, before, manifest, repeats, joined=objects.joined_runs, sums=self._sums)
             message = f"{manifest.sequences} sequences, {manifest.connections} connections"
             message += f"; {note}" if note else ""
             if self.held is not None:

@@ -20,7 +20,7 @@ from zarr.core.sync import sync
 from zarr.storage import WrapperStore
 
 from giaann_dask.object_urls import is_in_memory
-from giaann_dask.runs.joined_tables import JOINED_ENTRIES, join_tables, split_tables
+from giaann_dask.runs.joined_tables import JOINED_ENTRIES, is_joined, join_tables, split_tables
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.storage import writing
 from giaann_dask.store.icechunk_library import CONCURRENT, icechunk
@@ -31,6 +31,9 @@ _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 _sessions: WeakValueDictionary[str, icechunk.Session] = WeakValueDictionary()
 # Chunks of no more bytes are part of Icechunk's manifests.
 _INLINE = 512
+# Runs that a worker writes at once, each table as arrays, which other programs read. Of more, small runs are one array
+# each: a network of thousands of regions has most of its time of a commit in the entries of small runs.
+_FEW_RUNS = 32
 
 
 class WrittenObjects(NamedTuple):
@@ -40,14 +43,18 @@ class WrittenObjects(NamedTuple):
     ----------
     requests, nbytes : int
         How many, and their bytes as far as they are known.
+    joined_runs : frozenset of str
+        Identities of the runs among them whose tables are one array (`giaann_dask.runs.joined_tables`).
     """
 
     requests: int = 0
     nbytes: int = 0
+    joined_runs: frozenset[str] = frozenset()
 
     def plus(self, other: WrittenObjects) -> WrittenObjects:
         """Return the objects of both."""
-        return WrittenObjects(self.requests + other.requests, self.nbytes + other.nbytes)
+        joined = self.joined_runs | other.joined_runs
+        return WrittenObjects(self.requests + other.requests, self.nbytes + other.nbytes, joined)
 
 
 def is_object(key: str, nbytes: int) -> bool:
@@ -234,16 +241,18 @@ def merge_packed(session: icechunk.Session, written: bytes) -> None:
 
 
 def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
-    """Write a run through a fork; see `write_tables`."""
-    return write_runs(fork, {identity: packed})
+    """Write a run through a fork, its tables as arrays; see `write_tables`."""
+    return write_tables(fork, _groups_of({identity: packed}))
 
 
 def write_runs(fork: bytes, runs: Mapping[str, PackedRegionRun]) -> bytes:
-    """Write runs, by identity, through a fork; see `write_tables`."""
-    return write_tables(fork, groups_of(runs))
+    """Write runs, by identity, through a fork, more than a few as `write_runs_into` does; see `write_tables`."""
+    if len(runs) <= _FEW_RUNS:
+        return write_tables(fork, _groups_of(runs))
+    return _write_into(fork, lambda store: write_runs_into(store, runs))
 
 
-def groups_of(runs: Mapping[str, PackedRegionRun]) -> dict[str, dict[str, PackedRun]]:
+def _groups_of(runs: Mapping[str, PackedRegionRun]) -> dict[str, dict[str, PackedRun]]:
     """Return the tables of runs by the path of their group in the store, given the runs by identity."""
     return {
         f"runs/{identity}": {name: table for name, table in packed._asdict().items() if table is not None}
@@ -273,12 +282,32 @@ def write_tables(fork: bytes, groups: Mapping[str, Mapping[str, PackedRun]]) -> 
     StoreUnsharedError
         If this process does not see the folder that the session is of; then nothing is written.
     """
+    return _write_into(fork, lambda store: _write_groups(store, groups))
+
+
+def _write_into(fork: bytes, write: Callable[[Any], WrittenObjects]) -> bytes:
+    """Write through a fork by a function of its store; return what `write_tables` does."""
     opened = open_fork(fork)
-    written = write_groups(opened.store, groups)
+    written = write(opened.store)
     return PackedFork(pickle.dumps((pack_written(opened), written)))
 
 
-def write_groups(store: Any, groups: Mapping[str, Mapping[str, PackedRun]]) -> WrittenObjects:
+def write_runs_into(store: Any, runs: Mapping[str, PackedRegionRun]) -> WrittenObjects:
+    """Write runs, by identity, into the store of a session; the tables of a small one as one array."""
+    small = {identity: run for identity, run in runs.items() if is_joined(run)}
+    joined = {
+        f"runs/{identity}/{key}": value for identity, run in small.items() for key, value in join_tables(run).items()
+    }
+    with writing("the network"):
+        write_entries(store, "", {f"runs/{identity}/zarr.json": _GROUP for identity in small})
+        write_entries(store, "", joined)
+    chunks = [len(value) for name, value in joined.items() if is_object(name, len(value))]
+    large = {identity: run for identity, run in runs.items() if identity not in small}
+    written = WrittenObjects(len(chunks), sum(chunks), frozenset(small))
+    return written.plus(_write_groups(store, _groups_of(large)))
+
+
+def _write_groups(store: Any, groups: Mapping[str, Mapping[str, PackedRun]]) -> WrittenObjects:
     """Write groups of tables into the store of a session; see `write_tables`."""
     chunks: list[int] = []
     for path, tables in groups.items():
@@ -288,19 +317,6 @@ def write_groups(store: Any, groups: Mapping[str, Mapping[str, PackedRun]]) -> W
             sync(store.set(f"{path}/zarr.json", Buffer.from_bytes(_GROUP)))
             write_entries(store, f"{path}/", entries)
         chunks += [len(value) for name, value in entries.items() if is_object(name, len(value))]
-    return WrittenObjects(len(chunks), sum(chunks))
-
-
-def write_joined(store: Any, runs: Mapping[str, PackedRegionRun]) -> WrittenObjects:
-    """Write small runs, by identity, into the store of a session, the tables of each as one array."""
-    joined = {
-        f"runs/{identity}/{key}": value for identity, run in runs.items() for key, value in join_tables(run).items()
-    }
-    groups = {f"runs/{identity}/zarr.json": _GROUP for identity in runs}
-    with writing("the network"):
-        write_entries(store, "", groups)
-        write_entries(store, "", joined)
-    chunks = [len(value) for name, value in joined.items() if is_object(name, len(value))]
     return WrittenObjects(len(chunks), sum(chunks))
 
 

@@ -422,4 +422,4 @@ class Trainer:
         took_s = time.perf_counter() - started
         self._schedule.committed(took_s)
         self._figures.written = self._figures.written.plus(store.written)
-        self._observer(Committed(commit, manifest.sequences, took_s, *store.written))
+        self._observer(Committed(commit, manifest.sequences, took_s, store.written.requests, store.written.nbytes))

@@ -16,7 +16,7 @@ from giaann_dask.store import commits
 from giaann_dask.store.commits import CommitContent
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import CommitReader, NetworkStore
-from giaann_dask.store.run_io import write_run
+from giaann_dask.store.run_io import write_runs
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry
 from giaann_dask.text.vocabulary import Vocabulary
@@ -47,7 +47,7 @@ def commit_runs(store: NetworkStore, identities: tuple[str, ...], ledger: Sequen
     present = before.stored_runs()
     with store.lock():
         session = store.begin()
-        forks = [write_run(store.fork(session), name, packed) for name in identities if name not in present]
+        forks = [write_runs(store.fork(session), {name: packed for name in identities if name not in present})]
         store.write_content(session, before, content)
         return store.commit(session, forks, before, manifest)
 
