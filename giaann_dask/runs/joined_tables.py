@@ -1,9 +1,9 @@
 """Join the tables of a small run into one array, and take them apart again.
 
 A table has two entries for each of its nine arrays (`packing`). Of a small run each entry costs as much time and as
-many requests as one of a large run. So a process that writes many small runs stores one array of bytes for each. It
-holds a JSON object with the bytes of each entry by name, sorted and closed by a newline, then the entries one after the
-other. Compression and checksums are those of the arrays of a run.
+many requests as one of a large run. So a small run is stored as one array of bytes. It holds a JSON object with the
+bytes of each entry by name, sorted and closed by a newline, then the entries one after the other. Compression and
+checksums are those of the arrays of a run.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ JOINED = "joined"
 """Name of the array."""
 JOINED_METADATA = f"{JOINED}/zarr.json"
 JOINED_ENTRIES = (JOINED_METADATA, f"{JOINED}/c/0")
-# Bytes of a run at most: it is read as a whole.
-_MOST_BYTES = 1 << 18
+# Bytes of a run at most: it is read as a whole. Larger ones are arrays, which other programs read, too.
+_MOST_BYTES = 1 << 15
 
 
 def is_joined(run: PackedRegionRun) -> bool:

@@ -31,9 +31,6 @@ _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
 _sessions: WeakValueDictionary[str, icechunk.Session] = WeakValueDictionary()
 # Chunks of no more bytes are part of Icechunk's manifests.
 _INLINE = 512
-# Runs that a worker writes at once, each table as arrays, which other programs read. Of more, small runs are one array
-# each: a network of thousands of regions has most of its time of a commit in the entries of small runs.
-_FEW_RUNS = 32
 
 
 class WrittenObjects(NamedTuple):
@@ -241,14 +238,12 @@ def merge_packed(session: icechunk.Session, written: bytes) -> None:
 
 
 def write_run(fork: bytes, identity: str, packed: PackedRegionRun) -> bytes:
-    """Write a run through a fork, its tables as arrays; see `write_tables`."""
-    return write_tables(fork, _groups_of({identity: packed}))
+    """Write a run through a fork; see `write_runs`."""
+    return write_runs(fork, {identity: packed})
 
 
 def write_runs(fork: bytes, runs: Mapping[str, PackedRegionRun]) -> bytes:
-    """Write runs, by identity, through a fork, more than a few as `write_runs_into` does; see `write_tables`."""
-    if len(runs) <= _FEW_RUNS:
-        return write_tables(fork, _groups_of(runs))
+    """Write runs, by identity, through a fork as `write_runs_into` does; see `write_tables`."""
     return _write_into(fork, lambda store: write_runs_into(store, runs))
 
 

@@ -585,7 +585,7 @@ def pack_table(regions: Sequence[int], table: RunTable) -> RunTable:
 
 
 def write_table(fork: bytes, identities: Mapping[int, str], attempt: str, table: RunTable) -> bytes:
-    """Write the runs of some regions of a table that are not empty, in one go; many small ones as one array each."""
+    """Write the runs of some regions of a table that are not empty, in one go, as `write_stored` writes one."""
     found: dict[str, PackedRegionRun] = {}
     for region, identity in identities.items():
         run = table.runs[region]

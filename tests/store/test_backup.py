@@ -316,9 +316,8 @@ def one_run_less(root: Any) -> None:
     edit_manifest(root, runs=root.attrs["manifest"]["runs"][:1])
 
 
-def other_neurons(root: Any) -> None:
-    group = root[f"runs/{RUNS[1]}/neurons"]
-    del group[sorted(group.array_keys())[0]]
+def no_tables(root: Any) -> None:
+    del root[f"runs/{RUNS[1]}/joined"]
 
 
 @pytest.mark.parametrize(
@@ -326,7 +325,7 @@ def other_neurons(root: Any) -> None:
     [
         (one_connection_more, "2 connections in run 00001.00000000-00000000 of region 1; expected 3"),
         (one_run_less, "other runs"),
-        (other_neurons, "row_targets of a run is missing"),
+        (no_tables, "no connections of run 00001.00000000-00000000"),
     ],
 )
 def test_a_commit_that_contradicts_its_manifest_is_not_copied(

@@ -28,7 +28,6 @@ from giaann_dask.errors import (
     StoreRefusedError,
     StoreUnsharedError,
 )
-from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.spec import Specification
@@ -233,19 +232,6 @@ def test_folders_that_are_no_place_of_a_network(tmp_path: Path) -> None:
     with pytest.raises(StoreRefusedError, match="a path in UTF-8"):
         create_network(tmp_path / os.fsdecode(b"\xff"))
     assert not list(tmp_path.iterdir())
-
-
-def test_many_small_runs_that_are_written_together_are_one_array_each(tmp_path: Path) -> None:
-    store = create_network(tmp_path / "net")
-    few, many = ([f"{place % 2:05d}.{place:08d}-{place:08d}" for place in range(count)] for count in (32, 65))
-    assert not store.open(commit_runs(store, tuple(few))).joined_runs
-    objects = store.written.requests
-    # Those that are there stay as they are.
-    joined = store.open(commit_runs(store, tuple(many)))
-    assert joined.joined_runs == {*many} - {*few}
-    assert store.written.requests < objects / 2
-    run = merge_runs([joined.connections(many[-1])])
-    assert (run.target.tolist(), run.strength.tolist()) == ([1, 3], [7, 9])
 
 
 def test_a_run_that_does_not_fit_on_the_disk(tmp_path: Path) -> None:
