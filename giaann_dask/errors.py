@@ -25,6 +25,8 @@ _NAMES = r"""(?<![\w'"./-])(?:[a-z]+_\w+{})(?![\w'"/-]|\.\w)"""
 _PACKAGE = os.path.dirname(__file__)
 # Characters of a value that an error shows.
 _SHOWN = 200
+# What to do about a store that is not what was written.
+RESTORE = "look at it with giaann-dask doctor, and restore it from a copy"
 
 
 class GiaannError(Exception):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-import math
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,10 +20,10 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.codecs import BloscCodec, Crc32cCodec
 from zarr.core.sync import sync
 
 from giaann_dask.errors import (
+    RESTORE,
     GiaannError,
     OptionError,
     StoreDamagedError,
@@ -32,13 +31,12 @@ from giaann_dask.errors import (
     StoreRefusedError,
     StoreUnreachableError,
 )
+from giaann_dask.growing_arrays import StoredArray
 from giaann_dask.limits import causes_of, matches, resource_limit
 from giaann_dask.local_files import BYTE_ORDER_MARK, local_name
 from giaann_dask.object_urls import ObjectPath, is_object_store, object_path
 
 CHUNK = 262_144
-# Bytes of a chunk of an array that grows: small, as zarr compresses a chunk as a whole, however little is in it.
-_GROWING_BYTES = 1 << 18
 # The attribute of a group with the checksums of the values of its arrays, where there is one.
 CHECKSUMS = "checksums"
 
@@ -98,8 +96,6 @@ _WRITE_FAULTS: tuple[tuple[tuple[type, ...], tuple[int, ...], tuple[str, ...], t
         "free some space and run the same command again; everything committed before is intact",
     ),
 )
-# What to do about a store that is not what was written.
-RESTORE = "look at it with giaann-dask doctor, and restore it from a copy"
 
 
 class _MissingArrayError(StoreDamagedError):
@@ -125,19 +121,20 @@ def create_array(group: zarr.Group, name: str, values: npt.NDArray[Any], chunk: 
     zarr.Array
         Compressed by zstd after a bit shuffle, each chunk closed by a CRC-32C checksum.
     """
-    return zarr.Array(sync(_create(_asynchronous(group), name, values, chunk)))
+    sync(StoredArray.create(_asynchronous(group), name, values, chunk))
+    return cast("zarr.Array[Any]", group[name])
 
 
 async def append_values(group: zarr.AsyncGroup, name: str, values: npt.NDArray[Any]) -> int:
     """Append values to an array of a group, creating it if it does not exist; return its length before."""
-    array = await _find(group, name)
+    array = await StoredArray.find(group, name)
     if array is None:
-        await _create(group, name, values, _growing_chunk(values))
+        await StoredArray.create(group, name, values)
         _record(group, name, values, after=0)
         return 0
-    before: int = array.shape[0]
+    before = len(array)
     if len(values):
-        await array.append(values)
+        await array.write(before, values)
         _record(group, name, values.astype(array.dtype), after=_recorded(group, name))
     return before
 
@@ -147,20 +144,20 @@ async def update_values(group: zarr.AsyncGroup, name: str, values: npt.NDArray[A
 
     Written are those from the first that differs to the last, and those beyond the end.
     """
-    array = await _find(group, name)
+    array = await StoredArray.find(group, name)
     if array is None:
-        await _create(group, name, values, _growing_chunk(values))
+        await StoredArray.create(group, name, values)
         _record(group, name, values, after=0)
         return
     _record(group, name, values.astype(array.dtype), after=0)
-    stored = array.shape[0]
-    differs = np.asarray(await array.getitem(slice(None))) != values[:stored]
+    stored = len(array)
+    differs = await array.read() != values[:stored]
     changed = np.flatnonzero(differs.any(axis=tuple(range(1, values.ndim))))
     if len(changed):
         first, last = int(changed[0]), int(changed[-1]) + 1
-        await array.setitem(slice(first, last), values[first:last])
+        await array.write(first, values[first:last])
     if len(values) > stored:
-        await array.append(values[stored:])
+        await array.write(stored, values[stored:])
 
 
 def _recorded(group: zarr.AsyncGroup, name: str) -> int:
@@ -202,36 +199,6 @@ def write_concurrently(group: zarr.Group, writes: Iterable[Write]) -> None:
 
 def _asynchronous(group: zarr.Group) -> zarr.AsyncGroup:
     return zarr.AsyncGroup(metadata=group.metadata, store_path=group.store_path)
-
-
-def _growing_chunk(values: npt.NDArray[Any]) -> int:
-    """Return the length of a chunk of an array that grows, of which each commit writes the last chunk anew."""
-    return max(1, _GROWING_BYTES // (values.dtype.itemsize * math.prod(values.shape[1:])))
-
-
-async def _create(group: zarr.AsyncGroup, name: str, values: npt.NDArray[Any], chunk: int) -> zarr.AsyncArray[Any]:
-    array: zarr.AsyncArray[Any] = await group.create_array(
-        name,
-        shape=values.shape,
-        chunks=(chunk, *values.shape[1:]),
-        dtype=values.dtype,
-        compressors=(
-            BloscCodec(cname="zstd", clevel=5, shuffle="bitshuffle", typesize=values.dtype.itemsize),
-            Crc32cCodec(),
-        ),
-    )
-    if len(values):
-        await array.setitem(slice(None), values)
-    return array
-
-
-async def _find(group: zarr.AsyncGroup, name: str) -> zarr.AsyncArray[Any] | None:
-    """Return an array of a group, None if it does not exist."""
-    try:
-        found = await group.getitem(name)
-    except KeyError:
-        return None
-    return found if isinstance(found, zarr.AsyncArray) else None
 
 
 def read_array(group: zarr.Group, name: str, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
@@ -308,8 +275,9 @@ def seal_arrays(group: zarr.Group) -> dict[str, int]:
 
 async def write_json(group: zarr.AsyncGroup, name: str, value: Any) -> None:
     """Create an array with a JSON document."""
-    text = json.dumps(value, sort_keys=True).encode()
-    await _create(group, name, np.frombuffer(text, np.uint8), len(text))
+    text = np.frombuffer(json.dumps(value, sort_keys=True).encode(), np.uint8)
+    await StoredArray.create(group, name, text, len(text))
+    _record(group, name, text, after=0)
 
 
 def read_json(group: zarr.Group, name: str) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 import zarr
 
-from giaann_dask.errors import StoreDamagedError, StoreFormatError
+from giaann_dask.errors import RESTORE, StoreDamagedError, StoreFormatError
 from giaann_dask.keys import Integers
 from giaann_dask.runs.joined_tables import JOINED_METADATA
 from giaann_dask.runs.packed_arrays import GROUP_KEY
@@ -26,7 +26,6 @@ from giaann_dask.runs.packing import RUN_ARRAYS, PackedRegionRun, PackedRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.storage import (
     CHECKSUMS,
-    RESTORE,
     Write,
     append_values,
     checksum_of_json,
@@ -424,8 +423,9 @@ def write_empty(
         writes += origin_writes(Origins(), None)
     if tokenizer is not None:
         writes.append(partial(write_json, name=_TOKENIZER, value=tokenizer.content))
+    root.metadata.attributes[CHECKSUMS] = {}
     write_concurrently(root, writes)
-    _write_header(root, manifest)
+    _write_header(root, manifest, sums=cast(Mapping[str, int], root.attrs[CHECKSUMS]))
 
 
 def remove_replaced(root: zarr.Group, before: CommitReader, manifest: Manifest) -> None:

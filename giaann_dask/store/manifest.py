@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
 from typing import Any, TypeVar, cast
 
-from giaann_dask.errors import SpecificationError, StoreDamagedError
+from giaann_dask.errors import RESTORE, SpecificationError, StoreDamagedError
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.runs.run import RunSize
 from giaann_dask.spec import Specification
-from giaann_dask.storage import RESTORE
 from giaann_dask.text.blocks import STATUS_NAMES
 
 

@@ -31,7 +31,7 @@ from giaann_dask.errors import (
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.spec import Specification
-from giaann_dask.storage import append_values, update_values, write_concurrently
+from giaann_dask.storage import append_values, create_array, update_values, write_concurrently
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
@@ -116,7 +116,7 @@ def test_counts_of_a_region_are_kept() -> None:
 @pytest.mark.parametrize("changed", [[], [0], [5], [0, 5], [2, 4]])
 def test_an_array_is_rewritten_from_the_first_difference_to_the_last(changed: list[int]) -> None:
     root = zarr.create_group({})
-    root.create_array("numbers", data=np.arange(6))
+    create_array(root, "numbers", np.arange(6), chunk=4)
     wanted = np.arange(8)
     wanted[changed] += 10
     write_concurrently(root, [partial(update_values, name=name, values=wanted) for name in ("numbers", "new")])

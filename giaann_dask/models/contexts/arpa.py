@@ -24,7 +24,7 @@ from typing import IO, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import EmptyInputError, StoreDamagedError
+from giaann_dask.errors import RESTORE, EmptyInputError, StoreDamagedError
 from giaann_dask.events import Observer, StageAdvanced
 from giaann_dask.keys import Integers, source_key, unpack_target
 from giaann_dask.models.contexts.context_rows import Rows
@@ -33,7 +33,7 @@ from giaann_dask.models.contexts.tables import chain_shares, discounts_of, rank_
 from giaann_dask.models.words.stream import BOUNDARY, EVERYWHERE, NONE, find_ascending
 from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.run import Run
-from giaann_dask.storage import RESTORE, replacing, writing
+from giaann_dask.storage import replacing, writing
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.export import CONVERTED, Compression
 from giaann_dask.store.ordered_connections import ordered_connections

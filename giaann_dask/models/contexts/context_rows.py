@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import StoreDamagedError
+from giaann_dask.errors import RESTORE, StoreDamagedError
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, word_keys
 from giaann_dask.lazy import jit, jit_inner
 from giaann_dask.models.words.counting import EXTENDS
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import BRANCH_BITS
-from giaann_dask.storage import RESTORE
 
 # Rows of up to this many words are sorted by insertion.
 _FEW = 24

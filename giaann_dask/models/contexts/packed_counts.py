@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
-from giaann_dask.errors import StoreDamagedError
+from giaann_dask.errors import RESTORE, StoreDamagedError
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import jit, jit_inner, runs_plainly
 from giaann_dask.models.contexts.context_rows import Rows
@@ -30,7 +30,6 @@ from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS
 from giaann_dask.models.contexts.uncompiled import CountFields, read_rows
 from giaann_dask.models.words.stream import NONE
 from giaann_dask.spec import NEURON_BITS
-from giaann_dask.storage import RESTORE
 
 Bits = npt.NDArray[np.uint64]
 
