@@ -37,8 +37,10 @@ _EVEN, _NEAR = (2 / 3, 3 / 2), (0.8, 1.25)
 _STAYING, _LEAST_WORKERS = 1 / 2, 2
 LEAST_SECONDS = 0.1
 """Time of counting until it is an observation, as times of small tasks vary most."""
-# Bytes of a transfer that tells more than latency, of several until they are an observation, and links of a worker.
-_TRANSFER_BYTES, _LEAST_BYTES, _LINKS = 1 << 16, 1 << 18, 16
+# Bytes of a transfer that tells more than latency, of several until they are an observation; links of a worker that
+# are kept, and those that make an observation.
+_TRANSFER_BYTES, _LEAST_BYTES, _LINKS, _LEAST_LINKS = 1 << 16, 1 << 18, 16, 2
+Transfers = Mapping[str, tuple[float, float]]
 
 
 class Work(NamedTuple):
@@ -118,8 +120,10 @@ class WorkerSpeeds:
         By address.
     counting, links : mapping of str to tuple of float
         Last seconds for a byte of increments, and for a received or sent byte, of each worker.
-    pending, transfers : mapping of str to Work
-        Counting, and what was received, that is too little for an observation yet.
+    pending : mapping of str to Work
+        Counting that is too little for an observation yet.
+    transfers : mapping of str to mapping
+        Bytes and seconds between each worker and others, by the addresses of these, that are too little yet.
     moved, counted : float
         Bytes received and counted by all workers so far.
     most : int
@@ -130,7 +134,7 @@ class WorkerSpeeds:
     counting: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     links: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     pending: Mapping[str, Work] = field(default_factory=dict)
-    transfers: Mapping[str, Work] = field(default_factory=dict)
+    transfers: Mapping[str, Transfers] = field(default_factory=dict)
     moved: float = 0.0
     counted: float = 0.0
     most: int = 0
@@ -161,11 +165,7 @@ class WorkerSpeeds:
         pending = {worker: self.pending.get(worker, Work()).plus(its) for worker, its in work.items()}
         ready = {worker: its for worker, its in pending.items() if its.nbytes and its.seconds >= LEAST_SECONDS}
         per_byte = {worker: its.seconds / its.nbytes for worker, its in ready.items()}
-        transfers = {
-            worker: self.transfers.get(worker, Work()).plus(Work(received=its.received)) for worker, its in work.items()
-        }
-        enough, few = _parted(transfers)
-        link = _seconds_per_byte(enough)
+        link, few = _observed_links(_with_new(self.transfers, work))
         told = replace(
             self,
             counting=_with_last(self.counting, work, per_byte),
@@ -256,28 +256,34 @@ class WorkerSpeeds:
         return self.verdicts.get(worker, Verdict())
 
 
-def _parted(transfers: Mapping[str, Work]) -> tuple[dict[str, Work], dict[str, Work]]:
-    """Return what workers have received from those that have sent enough for an observation, and from others."""
-    parted: tuple[dict[str, Work], dict[str, Work]] = ({}, {})
-    for worker, its in transfers.items():
-        for few, found in enumerate(parted):
-            of = {other: sent for other, sent in its.received.items() if (sent[0] < _LEAST_BYTES) == bool(few)}
-            found[worker] = Work(received=of)
-    return parted
-
-
-def _seconds_per_byte(work: Mapping[str, Work]) -> dict[str, float]:
-    """Return how long each worker takes for a byte, over the better half of its links in either direction.
-
-    A link has two ends: with a slow worker, only one of the links of all others is slow.
-    """
-    pairs: dict[str, list[float]] = {}
+def _with_new(before: Mapping[str, Transfers], work: Mapping[str, Work]) -> dict[str, Transfers]:
+    """Return what was moved between each present worker and others, in either direction, with what is new."""
+    found = {
+        worker: {other: each for other, each in before.get(worker, {}).items() if other in work} for worker in work
+    }
     for worker, its in work.items():
         for other, (nbytes, seconds) in its.received.items():
-            if nbytes and other in work:
-                for end in (worker, other):
-                    pairs.setdefault(end, []).append(seconds / nbytes)
-    return {worker: median_low(values) for worker, values in pairs.items()}
+            for one, end in ((worker, other), (other, worker)) if other in work else ():
+                earlier = found[one].get(end, (0.0, 0.0))
+                found[one][end] = earlier[0] + nbytes, earlier[1] + seconds
+    return found
+
+
+def _observed_links(transfers: Mapping[str, Transfers]) -> tuple[dict[str, float], dict[str, Transfers]]:
+    """Return how long each worker takes for a byte, over the better half of its links, and what is too little yet.
+
+    A link has two ends: with a slow worker, only one of the links of all others is slow. So a worker is judged by two
+    links at least, where there are as many.
+    """
+    least = min(_LEAST_LINKS, len(transfers) - 1)
+    observed: dict[str, float] = {}
+    few = dict(transfers)
+    for worker, its in transfers.items():
+        values = [seconds / nbytes for nbytes, seconds in its.values() if nbytes >= _LEAST_BYTES]
+        if values and len(values) >= least:
+            observed[worker] = median_low(values)
+            few[worker] = {other: each for other, each in its.items() if each[0] < _LEAST_BYTES}
+    return observed, few
 
 
 def _with_last(

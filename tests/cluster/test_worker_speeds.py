@@ -100,6 +100,23 @@ def test_a_slow_link_is_named_by_small_messages_as_well(nbytes: int, most: int) 
     assert speeds.shares(list(names)).get("a", 0.0) < 0.6
 
 
+def test_a_worker_that_has_heard_of_a_slow_one_only_is_not_named() -> None:
+    """Of each worker's links, that to the slow first one is the only one of which much is told in most rounds."""
+    names, speeds, nbytes = "abcd", WorkerSpeeds(), 1 << 20
+    for number in range(40):
+        work = {}
+        for name in names:
+            received = Work()
+            for other in names.replace(name, ""):
+                slow = "a" in (name, other)
+                if slow or number % 4 == 0:
+                    received = received.plus(received_work(other, nbytes, nbytes * (1e-6 if slow else 1e-7)))
+            work[name] = Work(4.0 * nbytes, 4e-8 * nbytes, 3.0 * nbytes, received.received)
+        speeds = speeds.review(work)
+        assert not speeds.slow().keys() - {"a"}
+    assert speeds.slow()["a"].cause == "link"
+
+
 def test_messages_that_tell_latency_alone_name_no_link() -> None:
     speeds = WorkerSpeeds()
     for _ in range(60):
