@@ -20,7 +20,7 @@ from giaann_dask.planning.growth import Growth
 from giaann_dask.planning.hardware import COMPRESSED, SHARED_TIERS, TIERS, Hardware, Tier, WorkerKind
 from giaann_dask.runs.placement import FIRST_REGIONS
 from giaann_dask.spec import PLACEMENTS, PlacementKind, Specification
-from giaann_dask.training.region_budgets import regions_ahead
+from giaann_dask.training.region_budgets import SMALL_BYTES, regions_ahead
 from giaann_dask.training.training_options import (
     EXCHANGES,
     ROUNDS_TOGETHER,
@@ -37,10 +37,8 @@ from giaann_dask.training.training_options import (
 _BLOCK_TASKS, _CHAIN, _COMMIT_TASKS = 4, 6, 5
 # Characters of a block of text, and blocks that are joined where a text has many.
 _JOINED, _MANY_BLOCKS = 4, 100
-# Decoded bytes from which a region is split until there are as many as wanted (`giaann_dask.training.region_budgets`).
-_SMALL_REGION = 1 << 22
-# Decoded bytes of a connection.
-_DECODED = 12
+DECODED_BYTES = 12
+"""Decoded bytes of a connection."""
 _TOKEN_BYTES = 40
 _LINKS = "links of tier "
 # A larger share of a worker's memory than this is not opened by each of them (`giaann_dask.rows.regions`).
@@ -221,6 +219,25 @@ def commit_interval(commit_s: float, failures_s: float) -> float:
     return math.sqrt(2 * commit_s * failures_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - commit_s
 
 
+class _Rounds(NamedTuple):
+    """Division of a training into rounds.
+
+    Attributes
+    ----------
+    batch, sent : float
+        Trained sequences of a batch, and of the accumulated ones that are sent together.
+    width : int
+        Compute workers that count in a round.
+    number : float
+        Rounds.
+    """
+
+    batch: float
+    sent: float
+    width: int
+    number: float
+
+
 @lru_cache(maxsize=64)
 def _tier_shares(hardware_workers: tuple[WorkerKind, ...], hosts_per_rack: int) -> dict[str, float]:
     """Return the share of pairs of a compute and a storage worker by tier, and ``same`` of a worker with itself."""
@@ -271,14 +288,12 @@ class Costs:
 
     def estimate(self, configuration: TrainingConfiguration) -> Estimate:
         """Return what the training costs in a configuration."""
-        batch = min(configuration.batch_sequences, max(self.sequences / self.hardware.compute_workers, 1))
-        sent = batch * configuration.accumulate
+        rounds = self._rounds(configuration)
+        sent, round_sequences = rounds.sent, rounds.sent * rounds.width
         nbytes = self.growth.increment_bytes(configuration.order, sent) / sent
         regions = self._regions(configuration)
-        round_sequences = sent * self.hardware.compute_workers
-        rounds = max(1.0, self.sequences / round_sequences)
-        tasks = rounds * self._round_tasks(configuration, sent, regions) + self._text_tasks(configuration)
-        stages = self._stages(batch, nbytes, rounds, tasks)
+        tasks = rounds.number * self._round_tasks(configuration, rounds, regions) + self._text_tasks(configuration)
+        stages = self._stages(rounds.batch, nbytes, rounds.number, tasks)
         commit_s = self._commit_s(round_sequences * nbytes, round_sequences, regions)
         counting_s = self._counting_s(round_sequences)
         shares = _tier_shares(self.hardware.workers, self.hardware.hosts_per_rack)
@@ -290,8 +305,8 @@ class Costs:
         limits = [
             *self._worker_limits(stages, tasks),
             *self._service_limits(tasks),
-            *self._link_limits(tier_bytes, busiest),
-            self._latency_limit(configuration, batch, nbytes),
+            *self._link_limits(tier_bytes, busiest, rounds.width),
+            self._latency_limit(configuration, rounds, nbytes),
         ]
         limits.sort(key=lambda limit: limit.rate)
         rate = limits[0].rate
@@ -313,14 +328,16 @@ class Costs:
             limits=tuple(limits),
             stages=stages,
             tier_bytes=tier_bytes,
-            link_bytes_per_s={limit_tier: rate * load for limit_tier, load in self._loads(tier_bytes, busiest).items()},
+            link_bytes_per_s={
+                tier: rate * load for tier, load in self._loads(tier_bytes, busiest, rounds.width).items()
+            },
             tasks=tasks + regions * _COMMIT_TASKS * (1 + training_s / interval),
             seconds=seconds,
             cost=sum(kind.count * kind.price_per_hour for kind in self.hardware.workers) * seconds / 3600,
             regions=regions,
             network_bytes=self.packed_bytes(),
             largest_region_bytes=self.packed_bytes() * self._largest_region(configuration, regions),
-            memory=self._memory(configuration, sent, nbytes, busiest),
+            memory=self._memory(configuration, rounds, nbytes, busiest),
             compute_workers=min(others) * counting / cores,
             commit_s=commit_s,
             commit_interval_s=interval,
@@ -328,6 +345,15 @@ class Costs:
             token_s=token_s,
             tokens_per_s=tokens_per_s,
         )
+
+    def _rounds(self, configuration: TrainingConfiguration) -> _Rounds:
+        """Return how the training is divided: batches are joined of whole blocks, so that a short text has one."""
+        counted = self.sequences * self.growth.sequences / self.growth.trained
+        batches = max(1, round(counted / configuration.batch_sequences))
+        batch = self.sequences / batches
+        sent = min(batch * configuration.accumulate, self.sequences)
+        width = min(self.hardware.compute_workers, max(1, round(self.sequences / sent)))
+        return _Rounds(batch, sent, width, max(1.0, self.sequences / (sent * width)))
 
     def _first_sequences(self) -> float:
         """Return the sequences of the first block of each worker, which are trained while a training starts."""
@@ -359,28 +385,27 @@ class Costs:
     def _regions(self, configuration: TrainingConfiguration) -> int:
         """Return how many regions there are at the end: none is larger than a worker can add up."""
         connections = self.packed_bytes() / self.growth.connection_bytes
-        decoded = _DECODED * connections
-        limit = min(
-            TrainingOptions().region_bytes, *(region_budget(kind.memory_bytes) for kind in self.hardware.storing())
-        )
+        decoded = DECODED_BYTES * connections
+        limit = region_limit(self.hardware)
         few = min(configuration.regions, FIRST_REGIONS)
-        wanted = max(configuration.regions, regions_ahead(decoded, max(limit, 1)))
-        split = min(wanted, max(few, int(2 * decoded / _SMALL_REGION)))
-        return max(split, math.ceil(1.5 * decoded / max(limit, 1)))
+        wanted = max(configuration.regions, regions_ahead(decoded, limit))
+        split = min(wanted, max(few, int(2 * decoded / SMALL_BYTES)))
+        return max(split, math.ceil(1.5 * decoded / limit))
 
     def _largest_region(self, configuration: TrainingConfiguration, regions: int) -> float:
         """Return the share of the largest region; those that are too large are split, rows of a neuron by target."""
         share = self.growth.region_share(configuration.placement, regions)
-        limit = TrainingOptions().region_bytes / _DECODED * self.growth.connection_bytes
+        limit = TrainingOptions().region_bytes / DECODED_BYTES * self.growth.connection_bytes
         return max(min(share, limit / self.packed_bytes()), 1 / regions)
 
     def _busiest_worker(self, configuration: TrainingConfiguration, regions: int) -> float:
         """Return the share of the storage worker with most of the connections, as regions are assigned."""
         return _busiest_share(self.hardware.workers, regions, self._largest_region(configuration, regions))
 
-    def _round_tasks(self, configuration: TrainingConfiguration, sent: float, regions: int) -> float:
+    def _round_tasks(self, configuration: TrainingConfiguration, rounds: _Rounds, regions: int) -> float:
         """Return the tasks of a round, compaction included."""
-        growth, width, owners = self.growth, self.hardware.compute_workers, self.hardware.storage_workers
+        growth, owners = self.growth, self.hardware.storage_workers
+        sent, width = rounds.sent, rounds.width
         order, placement = configuration.order, configuration.placement
         touched = growth.touched_regions(order, sent, placement, regions)
         touched_round = growth.touched_regions(order, sent * width, placement, regions)
@@ -390,7 +415,7 @@ class Costs:
             regions=round(touched_round),
             routes=round(width * _reached(touched, owners)),
         )
-        seconds = sent / self.hardware.rates.counted(sent / configuration.accumulate)
+        seconds = sent / self.hardware.rates.counted(rounds.batch)
         exchange = choose_exchange(configuration.exchange, shape, seconds)
         accumulated = width * configuration.accumulate if configuration.accumulate > 1 else 0
         return accumulated + 2 * (order != "corpus") + expected_tasks(shape, exchange)
@@ -452,8 +477,8 @@ class Costs:
             Limit("driver", rates.driver_per_s, "text that is encoded before, or several networks that are added"),
         ]
 
-    def _loads(self, tier_bytes: Mapping[Tier, float], busiest: float) -> dict[Tier, float]:
-        """Return the bytes that a sequence sends through the busiest link of each tier."""
+    def _loads(self, tier_bytes: Mapping[Tier, float], busiest: float, width: int) -> dict[Tier, float]:
+        """Return the bytes that a sequence sends through the busiest link of each tier, in rounds of some batches."""
         hardware = self.hardware
         crossing = {
             "host": sum(tier_bytes[tier] for tier in ("host", "rack", "site")),
@@ -466,17 +491,17 @@ class Costs:
             "site": max(kind.per_host for kind in hardware.storing()) * hardware.hosts_per_rack,
         }
         senders = {
-            "host": self.hardware.compute_workers,
+            "host": hardware.compute_workers,
             "rack": sum(kind.hosts for kind in hardware.computing()),
             "site": sum(kind.hosts for kind in hardware.computing()) / hardware.hosts_per_rack,
         }
         loads: dict[Tier, float] = {}
         for tier in SHARED_TIERS:
             received = min(1.0, busiest * per_host[tier])
-            loads[tier] = crossing[tier] * max(received, 1 / max(senders[tier], 1))
+            loads[tier] = crossing[tier] * max(received, 1 / max(min(senders[tier], width), 1))
         return loads
 
-    def _link_limits(self, tier_bytes: Mapping[Tier, float], busiest: float) -> list[Limit]:
+    def _link_limits(self, tier_bytes: Mapping[Tier, float], busiest: float, width: int) -> list[Limit]:
         moved = {
             "host": "larger batches, or accumulation",
             "rack": "larger batches, accumulation, more storage hosts, or a faster network",
@@ -484,20 +509,19 @@ class Costs:
         }
         return [
             Limit(f"{_LINKS}{tier}", self.hardware.links[tier].bandwidth / load, moved[tier])
-            for tier, load in self._loads(tier_bytes, busiest).items()
+            for tier, load in self._loads(tier_bytes, busiest, width).items()
             if load > 0
         ]
 
-    def _latency_limit(self, configuration: TrainingConfiguration, batch: float, nbytes: float) -> Limit:
+    def _latency_limit(self, configuration: TrainingConfiguration, rounds: _Rounds, nbytes: float) -> Limit:
         """Return the limit of rounds, each of which takes some time, however little it has to do."""
         hardware, rates = self.hardware, self.hardware.rates
         shares = _tier_shares(hardware.workers, hardware.hosts_per_rack)
         farthest: Tier = max((tier for tier in TIERS if shares[tier] > 0), key=TIERS.index, default="host")
         link = hardware.links[farthest]
-        sequences = batch * configuration.accumulate
-        seconds = configuration.accumulate * batch / rates.counted(batch) + link.seconds(sequences * nbytes)
+        seconds = rounds.sent / rates.counted(rounds.batch) + link.seconds(rounds.sent * nbytes)
         seconds += _CHAIN * (rates.task_s + 2 * link.latency)
-        rate = configuration.rounds_in_flight * self.hardware.compute_workers * sequences / seconds
+        rate = configuration.rounds_in_flight * rounds.width * rounds.sent / seconds
         return Limit("latency of rounds", rate, "larger batches, or more rounds in flight")
 
     def _commit_s(self, round_bytes: float, round_sequences: float, regions: int) -> float:
@@ -523,17 +547,15 @@ class Costs:
         return self.packed_bytes() / self.hardware.rates.merged_bytes_per_s / self.hardware.storage_cores
 
     def _memory(
-        self, configuration: TrainingConfiguration, sent: float, nbytes: float, busiest: float
+        self, configuration: TrainingConfiguration, rounds: _Rounds, nbytes: float, busiest: float
     ) -> tuple[MemoryNeed, ...]:
         """Return the memory of the worker of each kind that needs most."""
         rates = self.hardware.rates
-        increment = sent * nbytes
-        round_bytes = increment * self.hardware.compute_workers
-        rounds = max(1.0, self.sequences / (sent * self.hardware.compute_workers))
+        increment = rounds.sent * nbytes
         data = self.packed_bytes() * busiest
-        waiting = min(ROUNDS_TOGETHER, rounds) * round_bytes * busiest
-        in_flight = min(configuration.rounds_in_flight, rounds) * increment
-        batch = sent * self._block_bytes()
+        waiting = min(ROUNDS_TOGETHER, rounds.number) * increment * rounds.width * busiest
+        in_flight = min(configuration.rounds_in_flight, rounds.number) * increment
+        batch = rounds.sent * self._block_bytes()
         found = []
         for kind in self.hardware.workers:
             # Increments that wait were in flight before.
@@ -548,13 +570,19 @@ class Costs:
         compute = hardware.compute_cores / rates.step_s
         memory = min(kind.memory_bytes for kind in hardware.computing())
         connections = self.packed_bytes() / self.growth.connection_bytes
-        if connections * _DECODED <= _OPENED_SHARE * memory:
+        if connections * DECODED_BYTES <= _OPENED_SHARE * memory:
             return rates.step_s, compute
-        row = self.growth.used_row * connections * _DECODED
+        row = self.growth.used_row * connections * DECODED_BYTES
         shares = _tier_shares(hardware.workers, hardware.hosts_per_rack)
         away = [tier for tier in TIERS if shares[tier] > 0]
         seconds = sum(shares[tier] * hardware.links[tier].seconds(row, 2) for tier in away)
         return rates.step_s + rates.row_s + seconds, min(compute, hardware.storage_cores / rates.row_s)
+
+
+def region_limit(hardware: Hardware) -> int:
+    """Return the decoded bytes from which a region is split: as many as a storage worker can add up, at most."""
+    limits = (region_budget(kind.memory_bytes) for kind in hardware.storing())
+    return max(1, min(TrainingOptions().region_bytes, *limits))
 
 
 @lru_cache(maxsize=4096)

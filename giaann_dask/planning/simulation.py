@@ -20,7 +20,7 @@ from giaann_dask.errors import require_at_least, require_between, require_one_of
 from giaann_dask.keys import Integers
 from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
-from giaann_dask.planning.costs import TrainingConfiguration
+from giaann_dask.planning.costs import DECODED_BYTES, TrainingConfiguration, region_limit
 from giaann_dask.planning.hardware import SHARED_TIERS, Hardware, Tier
 from giaann_dask.planning.simulated_cluster import (
     JudgedWorkers,
@@ -31,7 +31,16 @@ from giaann_dask.planning.simulated_cluster import (
     then,
     traffic_of,
 )
-from giaann_dask.planning.workloads import ComposedRound, Floats, SequenceSample, SimulatedRegions, owners_of
+from giaann_dask.planning.workloads import (
+    ComposedRound,
+    Floats,
+    LiveRegions,
+    SequenceSample,
+    SimulatedRegions,
+    owners_of,
+)
+from giaann_dask.runs.placement import FIRST_REGIONS
+from giaann_dask.training.region_budgets import SMALL_BYTES, regions_ahead
 from giaann_dask.training.training_options import RoundShape, choose_exchange
 
 if TYPE_CHECKING:
@@ -185,9 +194,20 @@ class _Simulation:
         self._driver = SerialServer(self._env, rates.driver_per_s)
         storing = hardware.storage_workers
         self._placed = workload.place(configuration, max(configuration.regions, storing), storing)
-        self._owner = owners_of(hardware, self._placed)
+        # Rounds of drawn sequences are those in the course of a training, whose regions have been split.
+        few = (
+            min(configuration.regions, FIRST_REGIONS) if options.rounds is None and not options.network_bytes else None
+        )
+        self._live = LiveRegions(self._placed, few)
+        self._owner = owners_of(hardware, self._live)
         begun = np.bincount(self._owner, self._placed.share * options.network_bytes, minlength=count)
-        self._regions = SimulatedRegions(hardware, workload.growth, self._owner, begun.astype(np.float64))
+        held = begun.astype(np.float64)
+        self._regions = SimulatedRegions(hardware, workload.growth, self._live, self._owner, held)
+        self._region_limit = region_limit(hardware)
+        whole = DECODED_BYTES * workload.growth.connections.at(max(len(workload.touches), 1))
+        self._wanted = max(configuration.regions, regions_ahead(whole, self._region_limit))
+        # Regions that are to be split, and whether it is known where.
+        self._pivots: dict[int, bool] = {}
         self._in_flight = 0
         self._largest_round = 0.0
         self._changed: Event = self._env.event()
@@ -273,6 +293,10 @@ class _Simulation:
         self._busy_workers, self._busy_scheduler = self._pool.busy.copy(), self._scheduler.busy
         while self._unfinished:
             yield self._wait()
+        while self._find_pivots():
+            while not all(self._pivots.values()):
+                yield self._wait()
+            yield self._split_found()
         yield env.process(self._commit(last=True))
 
     def _read_ahead(
@@ -324,6 +348,56 @@ class _Simulation:
         if not self._changed.triggered:
             self._changed.succeed()
 
+    def _find_pivots(self) -> bool:
+        """Find out where to split regions that are too large; return whether there are any that are to be split."""
+        for region in self._live.shares():
+            if region in self._pivots or not self._live.is_divisible(region):
+                continue
+            few = len(self._live) + len(self._pivots) < self._wanted
+            limit = min(self._region_limit, SMALL_BYTES) if few else self._region_limit
+            if self._regions.decoded_bytes(region) > limit:
+                self._pivots[region] = False
+                self._tasks += 1
+                then(self._env.timeout(self._scheduler.reserve(1)), partial(self._find_pivot, region))
+        return bool(self._pivots)
+
+    def _find_pivot(self, region: int, _: Event) -> None:
+        def found(_: int) -> None:
+            self._pivots[region] = True
+            self._notify()
+
+        self._pool.run(self._rates.task_s, found, int(self._owner[region]))
+
+    def _split_found(self) -> Event:
+        """Split the regions of which it is known where; return the event that owners have done it."""
+        seconds, working = np.zeros(len(self._pool.host)), np.zeros(len(self._pool.host), np.bool_)
+        before = self._owner.copy()
+        for region in [region for region, found in self._pivots.items() if found]:
+            del self._pivots[region]
+            # Each run is cut twice, and both parts are measured.
+            tasks = 4 * self._regions.runs(region)
+            self._tasks += tasks
+            self._scheduler.reserve(tasks)
+            second, took = self._regions.split(region)
+            seconds += took
+            seconds[self._owner[region]] += tasks * self._rates.task_s
+            working[self._owner[region]] = True
+            before[self._live.number == second] = -1
+        if working.any():
+            self._assign(before)
+        return self._pool.run_each(seconds, working)
+
+    def _assign(self, before: Integers) -> None:
+        """Assign regions to owners, given those until now, and move what others have from now on."""
+        owned, now = self._owner, self._env.now
+        self._owner = owners_of(self._hardware, self._live, before, self._shares)
+        nbytes = self._regions.move(self._owner)
+        for tier in SHARED_TIERS:
+            number = self._links.numbers[tier]
+            crossing = np.where(number[owned] != number[self._owner], nbytes, 0.0)
+            for received, ends in ((False, owned), (True, self._owner)):
+                self._links.carry(tier, received, sum_by_number(ends, crossing, len(number)), now)
+
     def _allowed_in_flight(self) -> int:
         """Return how many rounds may be in flight, as training limits them by memory."""
         if not self._largest_round:
@@ -347,9 +421,10 @@ class _Simulation:
         self._largest_round = max(self._largest_round, batches.nbytes)
         worker = yield from self._count(batches, number)
         self._log("counted", number)
-        traffic = traffic_of(batches, worker, self._owner, self._links)
-        self._entries += int(batches.times.sum())
-        self._overlapping += int(batches.times.sum() - traffic.touched.sum())
+        traffic = traffic_of(batches.within(self._live), worker, self._owner, self._links)
+        entries = int(batches.within(self._live).times.sum())
+        self._entries += entries
+        self._overlapping += entries - int(traffic.touched.sum())
         owners = np.flatnonzero(traffic.touched)
         shape = RoundShape(
             batches=len(worker),
@@ -380,6 +455,8 @@ class _Simulation:
         self._sequences += batches.sequences
         self._uncommitted.append(batches)
         self._judge(batches)
+        self._split_found()
+        self._find_pivots()
         self._in_flight -= 1
         self._notify()
 
@@ -388,16 +465,10 @@ class _Simulation:
         table = batches.table
         self._judged.review(np.unique(self._owner).tolist())
         self._judged.measure(float(table.nbytes.sum()) / len(table.sequences), float(self._count_s(batches).mean()))
-        shares, before, now = self._judged.region_shares(), self._owner, self._env.now
-        if shares == self._shares:
-            return
-        self._shares, self._owner = shares, owners_of(self._hardware, self._placed, before, shares)
-        nbytes = self._regions.move(self._owner)
-        for tier in SHARED_TIERS:
-            number = self._links.numbers[tier]
-            crossing = np.where(number[before] != number[self._owner], nbytes, 0.0)
-            for received, ends in ((False, before), (True, self._owner)):
-                self._links.carry(tier, received, sum_by_number(ends, crossing, len(number)), now)
+        shares = self._judged.region_shares()
+        if shares != self._shares:
+            self._shares = shares
+            self._assign(self._owner)
 
     def _count(self, batches: ComposedRound, turn: float | None = None) -> Generator[Event, Any, Integers]:
         """Count batches on any workers, or by the shares of slow ones; return which worker counted each."""

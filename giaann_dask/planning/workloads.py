@@ -19,7 +19,7 @@ import numpy.typing as npt
 from giaann_dask.cluster import Roles, WorkerMemory, assign_regions, data_budget
 from giaann_dask.cluster.regions import STORED_TOGETHER
 from giaann_dask.keys import Integers
-from giaann_dask.planning.costs import TrainingConfiguration
+from giaann_dask.planning.costs import DECODED_BYTES, TrainingConfiguration
 from giaann_dask.planning.growth import Growth
 from giaann_dask.planning.hardware import Hardware
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
@@ -103,6 +103,17 @@ class ComposedRound(NamedTuple):
         """Bytes of its increments."""
         return float(self.table.nbytes @ self.times)
 
+    def within(self, live: LiveRegions) -> ComposedRound:
+        """Return the round by the live regions that its placed ones belong to."""
+        if live.whole:
+            return self
+        table, regions = self.table, len(live.number)
+        key = table.batch * regions + live.number[table.region]
+        touched, inverse = np.unique(key, return_inverse=True)
+        nbytes = np.bincount(inverse, table.nbytes, minlength=len(touched)).astype(np.float64)
+        offsets = np.searchsorted(touched, np.arange(len(table.sequences) + 1) * regions).astype(np.int64)
+        return self._replace(table=table._replace(offsets=offsets, region=touched % regions, nbytes=nbytes))
+
 
 class PlacedColumns(NamedTuple):
     """Placement of columns, of which those of large regions are divided by neuron.
@@ -130,6 +141,70 @@ class PlacedColumns(NamedTuple):
         drawn = np.random.default_rng(seed).random(len(region))
         numbers: Integers = self.first[region] + (drawn * self.parts[region]).astype(np.int64)
         return numbers
+
+
+class LiveRegions:
+    """Regions of a network in the course of a training, which begins with few and splits those that grow too large.
+
+    Each consists of adjacent placed ones, and has the number of the first of these.
+
+    Parameters
+    ----------
+    placed : PlacedColumns
+        All regions that there may be.
+    begun_with : int, optional
+        Regions at the beginning, all of them by default.
+
+    Attributes
+    ----------
+    number : ndarray
+        Number of the live region of each placed one, int64.
+
+    Examples
+    --------
+    >>> one = np.ones(4, np.int64)
+    >>> live = LiveRegions(PlacedColumns(Placement(4), one, np.arange(4), np.full(4, 0.25)), 2)
+    >>> live.split(2), live.number.tolist(), live.shares()
+    (3, [0, 0, 2, 3], {0: 0.5, 2: 0.25, 3: 0.25})
+    """
+
+    def __init__(self, placed: PlacedColumns, begun_with: int | None = None) -> None:
+        regions = len(placed.parts)
+        few = min(begun_with or regions, regions)
+        begins = placed.first[-(-np.arange(few) * regions // few)] if few < regions else np.arange(len(placed.share))
+        self._share = placed.share
+        self._set(begins)
+
+    def _set(self, begins: Integers) -> None:
+        self._begins = begins
+        counts = np.diff(begins, append=len(self._share))
+        self.number: Integers = np.repeat(begins, counts)
+
+    @property
+    def whole(self) -> bool:
+        """Whether each is a placed one, so that none can be split."""
+        return len(self._begins) == len(self._share)
+
+    def __len__(self) -> int:
+        """Return the number of live regions."""
+        return len(self._begins)
+
+    def shares(self) -> dict[int, float]:
+        """Return the share of each region in the pairs of tokens."""
+        sums = np.add.reduceat(self._share, self._begins)
+        return dict(zip(self._begins.tolist(), sums.tolist(), strict=True))
+
+    def is_divisible(self, region: int) -> bool:
+        """Return whether a region has several placed ones."""
+        return region + 1 < len(self.number) and int(self.number[region + 1]) == region
+
+    def split(self, region: int) -> int:
+        """Split a region into two whose shares are about the same; return the number of the second one."""
+        end = int(np.searchsorted(self.number, region, side="right"))
+        before = np.cumsum(self._share[region:end])
+        second = region + 1 + int(np.argmin(np.abs(2 * before[:-1] - before[-1])))
+        self._set(np.sort(np.append(self._begins, second)))
+        return second
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,30 +381,31 @@ def address_of(worker: int) -> str:
 
 def owners_of(
     hardware: Hardware,
-    placed: PlacedColumns,
+    live: LiveRegions,
     before: Integers | None = None,
     shares: Mapping[str, float] = MappingProxyType({}),
 ) -> Integers:
-    """Return the number of the worker that owns each region, as regions are assigned by memory, to slow ones by shares.
+    """Return the worker that owns each placed region, as live ones are assigned by memory, to slow ones by shares.
 
     Parameters
     ----------
     hardware : Hardware
         With the workers.
-    placed : PlacedColumns
-        With the regions.
+    live : LiveRegions
+        The regions.
     before : ndarray, optional
-        Owner of each region until now.
+        Number of the owner of each placed region until now, negative for those without.
     shares : mapping of str to float
         Of slow workers, by address.
     """
     storing = [(number, place.kind) for number, place in enumerate(hardware.places()) if place.kind.stores]
     names = tuple(address_of(number) for number, _ in storing)
     memory = {name: WorkerMemory(limit=kind.memory_bytes) for name, (_, kind) in zip(names, storing, strict=True)}
-    weights = dict(enumerate(np.rint(placed.share * _WEIGHT).astype(np.int64).tolist()))
-    known = {} if before is None else dict(enumerate(map(address_of, before.tolist())))
-    owners = assign_regions(known, weights, Roles(names, (), memory=memory), shares)
-    return np.array([int(owners[region]) for region in range(len(weights))], np.int64)
+    weights = {region: round(_WEIGHT * share) for region, share in live.shares().items()}
+    known = {} if before is None else {each: int(before[each]) for each in weights}
+    known_names = {region: address_of(owner) for region, owner in known.items() if owner >= 0}
+    owners = assign_regions(known_names, weights, Roles(names, (), memory=memory), shares)
+    return np.array([int(owners[region]) for region in live.number.tolist()], np.int64)
 
 
 class SimulatedRun(NamedTuple):
@@ -352,8 +428,10 @@ class SimulatedRegions:
         Whose rates and memory are used.
     growth : Growth
         Of the network with its text.
+    live : LiveRegions
+        The regions.
     owner : ndarray
-        Worker that owns each region.
+        Worker that owns each placed region.
     held : ndarray
         Packed bytes that each worker has at the beginning, float64.
 
@@ -365,8 +443,8 @@ class SimulatedRegions:
         Most bytes that a worker has held.
     """
 
-    def __init__(self, hardware: Hardware, growth: Growth, owner: Integers, held: Floats) -> None:
-        self._rates, self._growth, self._owner, self._held = hardware.rates, growth, owner, held
+    def __init__(self, hardware: Hardware, growth: Growth, live: LiveRegions, owner: Integers, held: Floats) -> None:
+        self._rates, self._growth, self._live, self._owner, self._held = hardware.rates, growth, live, owner, held
         self._runs: dict[int, tuple[SimulatedRun, ...]] = {}
         limits = (data_budget(place.kind.memory_bytes) for place in hardware.places())
         self.limit = np.array(list(limits), np.float64)
@@ -374,8 +452,8 @@ class SimulatedRegions:
 
     def add(self, batches: ComposedRound) -> Floats:
         """Add the runs of a round to their regions; return the seconds in which owners add up those that are enough."""
-        table = batches.table
-        by_region = np.bincount(table.region, table.nbytes * batches.times)
+        batches = batches.within(self._live)
+        by_region = np.bincount(batches.table.region, batches.table.nbytes * batches.times)
         seconds = np.zeros(len(self._held))
         for region in np.flatnonzero(by_region).tolist():
             added = SimulatedRun(0, batches.sequences, float(by_region[region]))
@@ -405,6 +483,31 @@ class SimulatedRegions:
             seconds[owner] += sum(map(self._size, made)) / self._rates.written_bytes_per_s
             self._runs[region] = (*stored, *made)
         return new, seconds
+
+    def decoded_bytes(self, region: int) -> float:
+        """Return the bytes of the decoded runs of a region, two connections for each pair of those not packed."""
+        growth, found = self._growth, 0.0
+        raw = self._raw_bytes()
+        for run in self._runs.get(region, ()):
+            pairs = growth.pairs / growth.trained * run.sequences
+            connections = growth.connections.at(run.sequences) if run.packed else 2 * pairs
+            found += DECODED_BYTES * connections * run.nbytes / (run.sequences * raw)
+        return found
+
+    def split(self, region: int) -> tuple[int, Floats]:
+        """Split a region, and its runs by the shares; return the number of the second part, and seconds of owners."""
+        second = self._live.split(region)
+        shares = self._live.shares()
+        share = shares[second] / (shares[region] + shares[second])
+        runs, seconds = self._runs.pop(region, ()), np.zeros(len(self._held))
+        seconds[self._owner[region]] = sum(map(self._size, runs)) / self._rates.integrated_bytes_per_s
+        self._runs[region] = tuple(run._replace(nbytes=(1 - share) * run.nbytes) for run in runs)
+        self._runs[second] = tuple(run._replace(nbytes=share * run.nbytes) for run in runs)
+        return second, seconds
+
+    def runs(self, region: int) -> int:
+        """Return the number of runs of a region."""
+        return len(self._runs.get(region, ()))
 
     def move(self, owner: Integers) -> Floats:
         """Give regions to other owners, with what was added to them; return the bytes of each region, float64."""
@@ -441,9 +544,13 @@ class SimulatedRegions:
 
     def _packed_share(self, sequences: float) -> float:
         """Return the bytes of the packed sum of some sequences, in those of their increments."""
+        packed = self._growth.packed_bytes.at(max(sequences, 1.0))
+        return min(packed / (max(sequences, 1.0) * self._raw_bytes()), 1.0)
+
+    def _raw_bytes(self) -> float:
+        """Return the bytes of the increments of a sequence."""
         growth = self._growth
-        raw = growth.increment_bytes("corpus", max(growth.trained, 1)) / growth.trained
-        return min(growth.packed_bytes.at(max(sequences, 1.0)) / (max(sequences, 1.0) * raw), 1.0)
+        return growth.increment_bytes("corpus", max(growth.trained, 1)) / growth.trained
 
     def spilled_s(self, nbytes: Floats) -> Floats:
         """Return how long workers wait for their disks, for what they hold beyond their memory."""

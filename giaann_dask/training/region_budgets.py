@@ -19,8 +19,8 @@ from giaann_dask.training.regions import Regions
 from giaann_dask.training.run_references import RunReference
 from giaann_dask.training.training_options import TrainingOptions
 
-# Decoded size from which the content of a region costs more than its tasks and files.
-_SMALL_BYTES = 1 << 22
+SMALL_BYTES = 1 << 22
+"""Decoded size from which the content of a region costs more than its tasks and files."""
 # Share of the input from which on it says how large the network will be, and the most regions that are made for that.
 _LEAST_READ, _MOST_AHEAD = 1 / 200, 64
 # Of the storage workers' data budgets, for decoded runs and for increments in flight; the rest is for packed runs.
@@ -87,7 +87,7 @@ class BudgetPolicy:
 
     def _can_decode(self, region: int) -> bool:
         """Return whether there is memory to decode all runs of a region while other regions do the same."""
-        return not self._regions.compaction.short or self._regions.runs.decoded_bytes(region) <= _SMALL_BYTES
+        return not self._regions.compaction.short or self._regions.runs.decoded_bytes(region) <= SMALL_BYTES
 
     def split_all(self) -> None:
         """Split regions until none is too large, waiting for their sizes, before the last commit of a training.
@@ -117,7 +117,7 @@ class BudgetPolicy:
         wanted = max(self._wanted, self._ahead(contents, region_bytes))
         for region in sorted(contents.keys() - self._pivots.keys() - self._unsplittable):
             few = len(regions.runs) + len(self._pivots) < wanted
-            if contents[region] > (min(region_bytes, _SMALL_BYTES) if few else region_bytes):
+            if contents[region] > (min(region_bytes, SMALL_BYTES) if few else region_bytes):
                 values, keys = zip(*((run.argument, run.key) for run in regions.runs[region]), strict=True)
                 self._pivots[region] = regions.tasks.submit("pivot", tasks.find_pivot, *values, key_of=list(keys))
 

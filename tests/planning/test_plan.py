@@ -117,6 +117,16 @@ def test_the_last_round_is_sent_when_nothing_else_is_done(growth: Growth) -> Non
     assert found.seconds - fast.seconds == pytest.approx(1000 / limit.rate, rel=0.05)
 
 
+def test_a_text_of_one_batch_is_counted_and_sent_by_one_worker(growth: Growth) -> None:
+    # Four hosts of one worker compute, and four store.
+    kind = WorkerKind(name="node", count=8, memory_bytes=16 << 30)
+    costs = _costs(growth, with_roles(_hardware(workers=(kind,), hosts_per_rack=8), 0.5), sequences=8192)
+    one, many = (costs.estimate(TrainingConfiguration(batch_sequences=size, regions=1024)) for size in (8192, 512))
+    sent = [each.link_bytes_per_s["rack"] / each.rate for each in (one, many)]
+    assert sent[0] == pytest.approx(one.tier_bytes["rack"])
+    assert sent[1] < 0.5 * many.tier_bytes["rack"]
+
+
 def test_small_batches_cost_tasks_and_an_exchange_between_workers_saves_them(growth: Growth) -> None:
     costs = _costs(growth, sequences=1e5)
     large, small = (costs.estimate(TrainingConfiguration(batch_sequences=size, regions=1024)) for size in (8192, 1))

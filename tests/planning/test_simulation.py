@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from giaann_dask.diagnostics.pictures.charts import draw_scaling
 from giaann_dask.errors import OptionError
+from giaann_dask.planning import simulation
 from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.growth import measure_growth
 from giaann_dask.planning.hardware import SHARED_TIERS, Hardware, Link, Rates, Tier, WorkerKind
 from giaann_dask.planning.scaling import CHOSEN, ScalingReport, simulate_scaling
 from giaann_dask.planning.simulated_cluster import SharedLinks
 from giaann_dask.planning.simulation import SimulatedTraining, SimulationOptions, simulate_training
-from giaann_dask.planning.workloads import SequenceSample, owners_of
+from giaann_dask.planning.workloads import LiveRegions, SequenceSample, owners_of
 from giaann_dask.spec import Specification
 from giaann_dask.text.segmentation import random_block
 
@@ -174,10 +175,40 @@ def test_placement_and_selection_are_those_of_training(workload: SequenceSample)
     }
     assert shared["least-overlap"] < shared["random"]
     placed = workload.place(TrainingConfiguration(), 64, 12)
-    owners = owners_of(_hardware(), placed)
+    owners = owners_of(_hardware(), LiveRegions(placed))
     assert np.bincount(owners, minlength=12).min() >= len(owners) // 12
     assert placed.share.sum() == pytest.approx(1)
     assert placed.share.max() <= 1 / 12 + 1e-9
+
+
+def test_a_training_begins_with_few_regions_and_splits_those_that_grow(workload: SequenceSample) -> None:
+    # The sample is trained once, on regions of which none is to have more than a few connections.
+    with pytest.MonkeyPatch.context() as patch:
+        found = {}
+        for most in (1 << 40, 1 << 16):
+            patch.setattr(simulation, "SMALL_BYTES", most)
+            found[most] = _simulate(workload, _hardware(8), batch_sequences=64, rounds=None)
+    whole, divided = found.values()
+    assert whole.sequences == divided.sequences == len(workload.touches)
+    # One round of eight batches, each of which touches all regions: four of them, until they are split.
+    assert whole.messages == 8 * 4
+    assert divided.tasks > whole.tasks
+    drawn = _simulate(workload, _hardware(8), batch_sequences=64, rounds=1)
+    assert drawn.messages > whole.messages, "rounds in the course of a training have all regions"
+
+
+def test_live_regions_are_divided_evenly_until_each_is_one(workload: SequenceSample) -> None:
+    placed = workload.place(TrainingConfiguration(), 16, 4)
+    live = LiveRegions(placed, 4)
+    assert len(live) == 4
+    while not live.whole:
+        shares = live.shares()
+        assert sum(shares.values()) == pytest.approx(1)
+        region = max((each for each in shares if live.is_divisible(each)), key=lambda each: shares[each])
+        second = live.split(region)
+        parts = live.shares()
+        assert parts[region] + parts[second] == pytest.approx(shares[region])
+    assert live.shares() == pytest.approx(dict(enumerate(placed.share)))
 
 
 def test_slow_workers_and_full_memory_take_time(workload: SequenceSample) -> None:

@@ -136,7 +136,7 @@ def test_exports_do_not_depend_on_regions_and_placement(client: Client, tmp_path
 
 def split_from(nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let regions be split from so many decoded bytes on, as long as there are too few."""
-    monkeypatch.setattr(region_budgets, "_SMALL_BYTES", nbytes)
+    monkeypatch.setattr(region_budgets, "SMALL_BYTES", nbytes)
 
 
 def test_a_network_gets_its_regions_as_it_grows(
