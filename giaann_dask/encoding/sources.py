@@ -315,17 +315,20 @@ def submit_tag(
     options: SourceOptions,
     lexicon: Future,
     reading: WorkerReading,
+    **where: Any,
 ) -> Future:
-    """Submit the ``tag`` task of a group of units; its result is a `TaggedBlock`."""
+    """Submit the ``tag`` task of a group of units, at a place if one is given; its result is a `TaggedBlock`."""
     key = task_key("tag", [u.identity for u in units], list(skips), options.tagger, options.filter, lexicon.key)
     parts = tuple(u.content for u in units if isinstance(u.content, Part))
     if parts:
         contents = reading.contents(parts)
-        return submitter.submit(key, tag_contents, contents, tuple(skips), options.tagger, lexicon, options.filter)
+        return submitter.submit(
+            key, tag_contents, contents, tuple(skips), options.tagger, lexicon, options.filter, **where
+        )
     ranges = [u.content for u in units if isinstance(u.content, CorpusRange)]
     counts = tuple(r.stop - r.start for r in ranges)
     whole = replace(ranges[0], start=ranges[0].start + skips[0], stop=ranges[-1].stop)
-    return submitter.submit(key, read_corpus_block, whole, counts, options.filter)
+    return submitter.submit(key, read_corpus_block, whole, counts, options.filter, **where)
 
 
 def read_corpus_block(place: CorpusRange, part_sequences: tuple[int, ...], options: FilterOptions) -> TaggedBlock:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.cluster import query_scheduler, result, task_key
+from giaann_dask.cluster import directed, query_scheduler, result, task_key
 from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.encoding.sources import (
     CorpusRange,
@@ -230,7 +230,11 @@ class EncodingStream:
 
         self._client = client
         self._submitter = TaskSubmitter(client)
-        self._submitter.anywhere = declare_roles(client).anywhere()
+        roles = declare_roles(client)
+        self._submitter.anywhere = roles.anywhere()
+        # Compute workers without a block yet. Dask alone would give blocks to the worker that has the lexicon, until it
+        # has known for some time how long they take.
+        self._idle = deque(roles.compute if len(roles.compute) > 1 and not self._submitter.anywhere else ())
         self._vocabulary = vocabulary
         self._sources = sources
         self._options = options
@@ -333,8 +337,11 @@ class EncodingStream:
                 read = submitter.submit(task_key("read", *astuple(reused)), read_encoded_range, reused)
                 growth = submitter.submit(task_key("summarise", read.key), summarise_reused, read)
                 return _Submitted(group, read, growth, reused, self._count(read))
-            tagged = submit_tag(submitter, group.units, group.skips, self._sources, self._lexicon, self._reading)
-            return _Submitted(group, tagged, submitter.submit(task_key("summarise", tagged.key), summarise, tagged))
+            where = directed(self._idle.popleft() if self._idle else "")
+            what = group.units, group.skips, self._sources, self._lexicon, self._reading
+            tagged = submit_tag(submitter, *what, **where)
+            summary = submitter.submit(task_key("summarise", tagged.key), summarise, tagged, **where)
+            return _Submitted(group, tagged, summary)
 
     def _count(self, encoded: Future) -> Future:
         return self._submitter.submit(task_key("count_block", encoded.key), count_block, encoded)

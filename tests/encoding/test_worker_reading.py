@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 from support.village import write_village
 
 import giaann_dask as gd
@@ -48,6 +49,27 @@ def test_the_driver_sends_names_of_files_and_the_corpus_is_the_same(
                 assert sum(sent) > text.stat().st_size / 2
     for name, array in corpora[0].group.arrays():
         np.testing.assert_array_equal(array[:], corpora[1].group[name][:])
+
+
+@pytest.mark.cluster
+def test_the_first_blocks_are_given_to_a_worker_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = write_village(tmp_path / "village.txt", 400, 3)
+    given: list[list[str]] = []
+    submit = TaskSubmitter.submit
+
+    def noted(submitter: TaskSubmitter, key: str, function: Any, *arguments: Any, **where: Any) -> Any:
+        if function is tag_contents:
+            given.append(where.get("workers", []))
+        return submit(submitter, key, function, *arguments, **where)
+
+    monkeypatch.setattr(TaskSubmitter, "submit", noted)
+    place = {"processes": False, "threads_per_worker": 1, "dashboard_address": None}
+    with LocalCluster(n_workers=3, **place) as cluster, Client(cluster) as client:
+        gd.train(text, tmp_path / "network", client=client, part_characters=2048, block_characters=2048)
+        workers = [[worker] for worker in client.scheduler_info(n_workers=-1)["workers"]]
+    assert len(given) > 3
+    assert sorted(given[:3]) == sorted(workers), "one of them has the lexicon"
+    assert not any(given[3:]), "later ones go where Dask sends them"
 
 
 @pytest.mark.parametrize(("worker", "problem"), [("tcp://a", ""), ("tcp://a", "there is none"), ("inproc://a", "")])
