@@ -274,7 +274,7 @@ def _calibrate(
     with TemporaryDirectory() as folder:
         try:
             # Before kernels are measured, which leave memory with a worker.
-            trained = _measure_training(client, Path(folder), inputs, sample, text)
+            trained = _measure_training(client, Path(folder), inputs, sample, text, _core_share(hardware))
         except StoreUnsharedError:
             _LOG.warning("workers on other machines see no temporary folder: rates of text and store are built in")
     rates, links = calibrate_cluster(client, sample.blocks, sample.specification, sample.characters)
@@ -286,10 +286,18 @@ def _calibrate(
     return measured
 
 
+def _core_share(hardware: Hardware) -> float:
+    """Return the share of a core that each thread of the workers has, where all are busy."""
+    return sum(kind.processors for kind in hardware.workers) / sum(kind.count * kind.cores for kind in hardware.workers)
+
+
 def _measure_training(
-    client: Client, folder: Path, inputs: Sequence[Source], sample: TextSample, text: TextOptions
+    client: Client, folder: Path, inputs: Sequence[Source], sample: TextSample, text: TextOptions, share: float
 ) -> dict[str, float]:
-    """Return rates of a training, how long one of next to nothing and its commit take, and the memory of workers."""
+    """Return rates of a training, how long one of next to nothing and its commit take, and the memory of workers.
+
+    Tasks take longer by the clock where threads have a share of a core each.
+    """
     last: dict[int, Committed] = {}
     reports: list[TrainingReport] = []
 
@@ -321,25 +329,30 @@ def _measure_training(
     process_bytes = measure(inputs, few)
     measure(inputs, many)
     report, commit = reports[-1], last[len(reports) - 1]
-    spent = {name: stage.seconds for name, stage in report.stages.items()}
-    packing = spent.get("pack", 0.0) + spent.get("compact", 0.0)
-    writing = spent.get("commit", 0.0)
+    packing, writing = (share * seconds for seconds in _packing_and_writing(report))
     small = range(1, 1 + _SMALL_TIMES)
-    commit_s = median(last[number].seconds for number in small)
+    cores = share * sum(client.nthreads().values())
+    waiting = (last[at].seconds - share * sum(_packing_and_writing(reports[at])) / cores for at in small)
     rates = {
         "process_bytes": process_bytes or PROCESS_BYTES,
         "start_s": max(median(reports[number].seconds - last[number].seconds for number in small), 0.01),
-        "commit_s": max(commit_s - reports[1].regions * Rates().commit_region_s, 0.01),
+        "commit_s": max(median(waiting) - reports[1].regions * Rates().commit_region_s, 0.01),
     }
     # More blocks are encoded than a limit of sequences needs.
     block_s = measure_blocks(client)
     if block_s:
         sequences = TrainingOptions().block_characters * sample.trained / sample.characters
-        rates["text_per_s"] = sequences / block_s
+        rates["text_per_s"] = sequences / (share * block_s)
     if packing and writing:
         rates["packed_bytes_per_s"] = report.increment_bytes / packing
         rates["written_bytes_per_s"] = commit.nbytes / writing
     return rates
+
+
+def _packing_and_writing(report: TrainingReport) -> tuple[float, float]:
+    """Return the seconds of tasks in which a training has packed runs, and written them."""
+    spent = {name: stage.seconds for name, stage in report.stages.items()}
+    return spent.get("pack", 0.0) + spent.get("compact", 0.0), spent.get("commit", 0.0)
 
 
 @names_keywords

@@ -101,7 +101,7 @@ def time_rows(times: Mapping[str, StageTime], places: Sequence[Place] = PLACES) 
 
 
 def task_averages(client: Client) -> dict[str, float]:
-    """Return about how long the last tasks of each stage have taken; none where the scheduler refuses to run code."""
+    """Return about how long the last tasks with each prefix took; none where the scheduler refuses to run code."""
     return _ask(client, average_seconds)
 
 
@@ -122,7 +122,6 @@ def stage_seconds(dask_scheduler: Scheduler | None = None) -> dict[str, float]:
 
 
 def average_seconds(dask_scheduler: Scheduler | None = None) -> dict[str, float]:
-    """Return the average seconds of the last tasks of each stage, in the process of a scheduler."""
+    """Return the average seconds of the last tasks with each prefix, in the process of a scheduler."""
     prefixes: Mapping[str, Any] = {} if dask_scheduler is None else dask_scheduler.task_prefixes
-    found = {name: prefixes[name].duration_average for name in STAGES if name in prefixes}
-    return {name: seconds for name, seconds in found.items() if seconds > 0}
+    return {name: prefix.duration_average for name, prefix in prefixes.items() if prefix.duration_average > 0}

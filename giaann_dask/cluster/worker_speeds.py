@@ -256,7 +256,7 @@ class WorkerSpeeds:
         return self.verdicts.get(worker, Verdict())
 
 
-def _with_new(before: Mapping[str, Transfers], work: Mapping[str, Work]) -> dict[str, Transfers]:
+def _with_new(before: Mapping[str, Transfers], work: Mapping[str, Work]) -> Mapping[str, Transfers]:
     """Return what was moved between each present worker and others, in either direction, with what is new."""
     found = {
         worker: {other: each for other, each in before.get(worker, {}).items() if other in work} for worker in work

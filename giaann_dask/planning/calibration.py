@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from giaann_dask.cluster import query_scheduler, result, roles_of, task_key, wait_all
+from giaann_dask.cluster import query_scheduler, result, results, roles_of, task_key, wait_all
 from giaann_dask.cluster.devices import describe_machine, read_measured, write_measured
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.cluster.stages import task_averages
@@ -122,19 +122,39 @@ def calibrate_cluster(
     """
     trained = np.concatenate([np.diff(block.offsets)[block.status == CANDIDATE] for block in blocks])
     worker = roles_of(client).compute[0]
-    kernels = result(
-        client.submit(
-            measure_kernels, list(blocks), specification, key=task_key("calibrate", time.time()), workers=[worker]
-        )
+    measured = results(
+        [
+            client.submit(
+                measure_kernels, list(blocks), specification, key=task_key("calibrate", each, began), workers=[each]
+            )
+            for began in [time.time()]
+            for each in _busy_workers(client)
+        ]
     )
     found = {
-        **kernels,
+        **{name: _median_of([each[name] for each in measured]) for name in measured[0]},
         **_measure_scheduler(client, worker),
         "sequence_pairs": float((trained * (trained - 1) // 2).mean()),
         "sequence_characters": characters / len(trained),
         "measured": f"{time.strftime('%Y-%m-%d')}, giaann-dask {version('giaann-dask')}, numpy {np.__version__}",
     }
     return found, _measure_links(client)
+
+
+def _busy_workers(client: Client) -> list[str]:
+    """Return compute workers that a training keeps busy at once: one for each core of the first of their hosts.
+
+    Cores share caches and memory, and run slower together than alone.
+    """
+    found = query_scheduler(client, "identity", n_workers=-1)["workers"]
+    compute = roles_of(client).compute
+    first = [each for each in compute if found[each]["host"] == found[compute[0]]["host"]]
+    return first[: max(1, ask_workers(client, os.cpu_count)[compute[0]] or 1)]
+
+
+def _median_of(values: Sequence[Any]) -> Any:
+    """Return the median of rates, or those of each batch size."""
+    return tuple(map(median, zip(*values, strict=True))) if isinstance(values[0], tuple) else median(values)
 
 
 def measure_kernels(blocks: Sequence[EncodedBlock], specification: Specification) -> dict[str, Any]:
@@ -180,9 +200,9 @@ def peak_bytes() -> int:
 
 
 def measure_blocks(client: Client) -> float:
-    """Return about how long the last blocks of text took to be tagged and encoded; 0 where that is not told."""
+    """Return about how long the last blocks of text took until they were encoded; 0 where that is not told."""
     found = task_averages(client)
-    return found["tag"] + found.get("encode", 0.0) if "tag" in found else 0.0
+    return sum(found.get(name, 0.0) for name in ("tag", "summarise", "encode")) if "tag" in found else 0.0
 
 
 def make_message(nbytes: int, _turn: float) -> bytes:

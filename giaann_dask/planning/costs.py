@@ -35,6 +35,8 @@ from giaann_dask.training.training_options import (
 
 # Tasks of a block of text; one after another in a round; of a region in a commit (pack, measure, write, open).
 _BLOCK_TASKS, _CHAIN, _COMMIT_TASKS = 4, 6, 5
+# One after another where a region is split (find where, cut, measure).
+_SPLIT_CHAIN = 3
 # Characters of a block of text, and blocks that are joined where a text has many.
 _JOINED, _MANY_BLOCKS = 4, 100
 DECODED_BYTES = 12
@@ -293,17 +295,18 @@ class Costs:
         nbytes = self.growth.increment_bytes(configuration.order, sent) / sent
         regions = self._regions(configuration)
         tasks = rounds.number * self._round_tasks(configuration, rounds, regions) + self._text_tasks(configuration)
-        stages = self._stages(rounds.batch, nbytes, rounds.number, tasks)
-        commit_s = self._commit_s(round_sequences * nbytes, round_sequences, regions)
+        splits = math.log2(max(regions / min(configuration.regions, FIRST_REGIONS), 1))
+        stages = self._stages(rounds.batch, nbytes, rounds.number, tasks, splits if rounds.number <= 1 else 0.0)
+        busiest = self._busiest_worker(configuration, regions)
+        commit_s = self._commit_s(nbytes, round_sequences, regions, busiest)
         counting_s = self._counting_s(round_sequences)
         shares = _tier_shares(self.hardware.workers, self.hardware.hosts_per_rack)
         # Blocks of text move as well, to the workers that count them.
         moved = nbytes + self._block_bytes()
         tier_bytes: dict[Tier, float] = {tier: moved * shares[tier] for tier in TIERS}
         tier_bytes |= {"rack": COMPRESSED * tier_bytes["rack"], "site": COMPRESSED * tier_bytes["site"]}
-        busiest = self._busiest_worker(configuration, regions)
         limits = [
-            *self._worker_limits(stages, tasks),
+            *self._worker_limits(stages, tasks, busiest),
             *self._service_limits(tasks),
             *self._link_limits(tier_bytes, busiest, rounds.width),
             self._latency_limit(configuration, rounds, nbytes),
@@ -316,8 +319,11 @@ class Costs:
         training_s = self._training_s(limits, first, min(round_sequences, self.sequences))
         # A failure repeats half an interval on average. Commits are made while training goes on, and what the last one
         # packs and writes is part of the work of the stages, but for the first blocks.
-        ending_s = self._fixed_commit_s(regions) + self._packing_s(first, nbytes, regions) + counting_s
-        starting_s = self.hardware.rates.start_s + self._first_block_s(first)
+        ending_s = self._fixed_commit_s(regions) + self._packing_s(first, nbytes, regions, busiest) + counting_s
+        # The last regions are split when nothing else is done, each after the one that it was a part of.
+        splitting_s = math.ceil(splits) * _SPLIT_CHAIN * self.hardware.rates.task_s
+        starting_s = self.hardware.rates.start_s + self._first_block_s(first) + splitting_s
+        starting_s += self._uneven_s(rounds, stages)
         seconds = starting_s + training_s * (1 + interval / (2 * failures_s)) + ending_s
         others = [limit.rate for limit in limits if limit.name not in ("compute workers", "workers")]
         counting = sum(stages[name] for name in ("text", "count", "send", "tasks"))
@@ -379,8 +385,19 @@ class Costs:
     def _first_block_s(self, first: float) -> float:
         """Return the seconds in which a core encodes the first block of text, and counts it."""
         block = min(first, self._first_sequences() / sum(kind.processors for kind in self.hardware.computing()))
-        stages = self._stages(max(block, 1.0), 0.0, 1.0, 0.0)
+        stages = self._stages(max(block, 1.0), 0.0, 1.0, 0.0, 0.0)
         return block * (stages["text"] + stages["count"])
+
+    def _uneven_s(self, rounds: _Rounds, stages: Mapping[str, float]) -> float:
+        """Return how long some cores have no block and no batch left while others work on the last ones."""
+        cores = self.hardware.compute_cores
+
+        def idle_s(pieces: float, stage: str) -> float:
+            return stages[stage] * self.sequences / pieces * (math.ceil(pieces / cores) - pieces / cores)
+
+        blocks = max(self.characters / TrainingOptions().block_characters, 1.0)
+        batches = max(self.sequences / rounds.batch, 1.0)
+        return idle_s(blocks, "text") + idle_s(batches, "count")
 
     def _regions(self, configuration: TrainingConfiguration) -> int:
         """Return how many regions there are at the end: none is larger than a worker can add up."""
@@ -427,7 +444,7 @@ class Costs:
         placed = configuration.placement != "hash"
         return blocks * (_BLOCK_TASKS + selected + placed)
 
-    def _stages(self, batch: float, nbytes: float, rounds: float, tasks: float) -> dict[str, float]:
+    def _stages(self, batch: float, nbytes: float, rounds: float, tasks: float, splits: float) -> dict[str, float]:
         """Return the seconds of a core that a sequence takes, by stage."""
         rates, growth, sequences = self.hardware.rates, self.growth, self.sequences
         shares = _tier_shares(self.hardware.workers, self.hardware.hosts_per_rack)
@@ -443,15 +460,17 @@ class Costs:
             "text": characters / rates.text_per_s,
             "count": 1 / rates.counted(batch) + (pairs - 1) / max(rates.counted_per_s),
             "send": 2 * nbytes * (1 - shares["same"]) / self.hardware.links["host"].bandwidth,
+            # Regions are divided by half until there are as many as wanted, which copies their runs.
             "integrate": nbytes / rates.integrated_bytes_per_s,
+            "split": splits * nbytes / rates.integrated_bytes_per_s,
             "pack": nbytes / rates.packed_bytes_per_s,
             "merge": levels * packed / rates.merged_bytes_per_s,
             "write": packed / rates.written_bytes_per_s,
             "tasks": tasks / sequences * min(rates.task_s, 1 / rates.tasks_per_s),
         }
 
-    def _worker_limits(self, stages: Mapping[str, float], tasks: float) -> list[Limit]:
-        """Return the limits of the workers' cores."""
+    def _worker_limits(self, stages: Mapping[str, float], tasks: float, busiest: float) -> list[Limit]:
+        """Return the limits of the workers' cores, of which one has most of the connections."""
         hardware, rates = self.hardware, self.hardware.rates
         computing = sum(stages[name] for name in ("text", "count", "send", "tasks"))
         storing = sum(stages.values()) - computing
@@ -461,12 +480,19 @@ class Costs:
         if sum(kind.hosts for kind in hardware.workers) == 1 and any(kind.host_cores for kind in hardware.workers):
             # Driver and scheduler run on the only host, too.
             computing += 1 / rates.driver_per_s + tasks / self.sequences / rates.tasks_per_s
+        storing *= self._core_share(busiest)
         if together == sum(kind.processors for kind in hardware.workers):
-            return [Limit("workers", together / (computing + storing), moved)]
+            return [Limit("workers", 1 / (computing / together + storing), moved)]
         return [
             Limit("compute workers", hardware.compute_cores / computing, f"more compute workers; {moved}"),
-            Limit("storage workers", hardware.storage_cores / storing, f"more storage workers; {moved}"),
+            Limit("storage workers", 1 / storing, f"more storage workers, or regions; {moved}"),
         ]
+
+    def _core_share(self, busiest: float) -> float:
+        """Return the share of a core of the busiest storage worker in what storage workers do."""
+        hardware = self.hardware
+        threads = sum(kind.count * kind.cores for kind in hardware.storing())
+        return max(busiest * hardware.storage_workers / threads, 1 / hardware.storage_cores)
 
     def _service_limits(self, tasks: float) -> list[Limit]:
         """Return the limits of scheduler and driver, of which there is one each."""
@@ -524,17 +550,17 @@ class Costs:
         rate = configuration.rounds_in_flight * rounds.width * rounds.sent / seconds
         return Limit("latency of rounds", rate, "larger batches, or more rounds in flight")
 
-    def _commit_s(self, round_bytes: float, round_sequences: float, regions: int) -> float:
-        """Return the seconds of a commit: what waits unpacked is packed and written."""
+    def _commit_s(self, nbytes: float, round_sequences: float, regions: int, busiest: float) -> float:
+        """Return the seconds of a commit: what waits unpacked, so many bytes a sequence, is packed and written."""
         waiting = min(ROUNDS_TOGETHER - 1, max(self.sequences / round_sequences, 1)) * round_sequences
-        return self._fixed_commit_s(regions) + self._packing_s(waiting, round_bytes / round_sequences, regions)
+        return self._fixed_commit_s(regions) + self._packing_s(waiting, nbytes, regions, busiest)
 
-    def _packing_s(self, sequences: float, nbytes: float, regions: int) -> float:
+    def _packing_s(self, sequences: float, nbytes: float, regions: int, busiest: float) -> float:
         """Return the seconds in which increments of sequences, of so many bytes each, are packed and written."""
         rates = self.hardware.rates
         packed = self.growth.packed_bytes.at(max(sequences, 1.0))
         work = sequences * nbytes / rates.packed_bytes_per_s + packed / rates.written_bytes_per_s
-        return work / min(self.hardware.storage_cores, regions)
+        return work * max(self._core_share(busiest), 1 / regions)
 
     def _fixed_commit_s(self, regions: int) -> float:
         """Return the seconds of a commit for which nothing is to be packed."""
