@@ -18,9 +18,9 @@ from giaann_dask.keys import SEGMENT_SHIFT, Integers, unpack_target
 from giaann_dask.models.contexts import predictor, stored_tables, table_files
 from giaann_dask.models.contexts.context_rows import RowCollector, count_longer
 from giaann_dask.models.contexts.kernel import Evidence
-from giaann_dask.models.contexts.kinds import CHAIN, count_kinds
+from giaann_dask.models.contexts.kinds import CHAIN, SMALL_COUNTS, count_kinds
 from giaann_dask.models.contexts.predictor import ContextsPredictor, ContextsText
-from giaann_dask.models.contexts.stored_tables import StoredTables, join_repeats, region_repeats
+from giaann_dask.models.contexts.stored_tables import RegionRepeats, StoredTables, join_repeats, region_repeats
 from giaann_dask.models.contexts.table_files import CommitTables, build_tables, place_of, read_tables
 from giaann_dask.models.generation_options import BatchOptions
 from giaann_dask.models.results import GeneratedToken
@@ -30,7 +30,7 @@ from giaann_dask.models.words.stream import NONE, TokenStream
 from giaann_dask.predict.generation import generate
 from giaann_dask.rows import stored
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import PackedRun, unpack
+from giaann_dask.runs.packing import PackedRun, pack, unpack
 from giaann_dask.runs.placement import Placement, split_run
 from giaann_dask.runs.run import Run, divide_rows, row_blocks, rows_between
 from giaann_dask.store.commits import CommitReader
@@ -184,6 +184,29 @@ def test_sums_of_regions_are_those_of_all_counts(monkeypatch: pytest.MonkeyPatch
         longer = count_longer(own, rows[kind + 1], extended) if kind < CHAIN else np.zeros(len(own.word), np.int64)
         link = np.where(longer > 0, longer, own.counts)
         assert sum(small for _, small in joined)[kind - 1].tolist() == [int((link == n).sum()) for n in (1, 2, 3, 4)]
+
+
+def test_a_row_that_every_region_repeats_is_added_up_some_parts_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    words, regions = 10, 40
+    target, none = (np.int64(1) << SEGMENT_SHIFT) + np.arange(words), np.zeros((CHAIN, SMALL_COUNTS), np.int64)
+
+    def row(count: int) -> PackedRun:
+        return pack(Run(np.array([7]), np.array([0, words]), target, np.full(words, count, np.int32)))
+
+    parts = [RegionRepeats({0: (row(1),)}, (), none) for _ in range(regions)]
+    held = []
+
+    def merge_few(runs: list[Run]) -> Run:
+        held.append(sum(run.target.nbytes for run in runs))
+        return merge_runs(runs)
+
+    monkeypatch.setattr(stored_tables, "merge_runs", merge_few)
+    monkeypatch.setattr(stored_tables, "TOGETHER", 20)
+    joined = join_repeats(0, parts, RegionRepeats({}, (row(100),), none))
+    assert joined is not None
+    assert unpack(joined[0]).strength.tolist() == [regions] * words
+    # The sum, two rows that reach the limit, and the counts of the row: not those of all regions.
+    assert 0 < max(held) <= 8 * 3 * words < 8 * regions * words
 
 
 def test_counts_that_contradict_each_other_have_no_sums() -> None:

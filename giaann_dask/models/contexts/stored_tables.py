@@ -178,7 +178,7 @@ def _joined_blocks(repeats: Sequence[RowReader], often: Sequence[RowReader], sma
     """Yield the sums of repeats in blocks of rows, and add to small counts; these become negative for None."""
     yield Run.empty()
     for low, high in row_bounds([*repeats, *often], TOGETHER):
-        counts, more = (merge_runs([each.between(low, high) for each in readers]) for readers in (often, repeats))
+        counts, more = (_merged(readers, low, high) for readers in (often, repeats))
         counts = replace(counts, strength=counts.strength.astype(np.int64))
         gone = replace(more, strength=-more.strength.astype(np.int64))
         left = merge_runs([counts, gone]) if len(gone) else counts
@@ -190,6 +190,17 @@ def _joined_blocks(repeats: Sequence[RowReader], often: Sequence[RowReader], sma
             of_kind = found[(kind == length + 1) & (found <= SMALL_COUNTS)].astype(np.int64)
             small[length] += np.bincount(np.maximum(of_kind, 0), minlength=SMALL_COUNTS + 1)[1:]
         yield more
+
+
+def _merged(readers: Sequence[RowReader], low: int, high: int) -> Run:
+    """Return the sums of some rows of runs, of which some connections are decoded at a time besides the sums."""
+    parts, decoded = [Run.empty()], 0
+    for reader in readers:
+        parts.append(reader.between(low, high))
+        decoded += len(parts[-1])
+        if decoded >= TOGETHER:
+            parts, decoded = [merge_runs(parts)], 0
+    return merge_runs(parts)
 
 
 class ContinuationTables:
