@@ -221,7 +221,7 @@ def commit_interval(commit_s: float, failures_s: float) -> float:
     return math.sqrt(2 * commit_s * failures_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - commit_s
 
 
-class _Rounds(NamedTuple):
+class _RoundDivision(NamedTuple):
     """Division of a training into rounds.
 
     Attributes
@@ -352,14 +352,14 @@ class Costs:
             tokens_per_s=tokens_per_s,
         )
 
-    def _rounds(self, configuration: TrainingConfiguration) -> _Rounds:
+    def _rounds(self, configuration: TrainingConfiguration) -> _RoundDivision:
         """Return how the training is divided: batches are joined of whole blocks, so that a short text has one."""
         counted = self.sequences * self.growth.sequences / self.growth.trained
         batches = max(1, round(counted / configuration.batch_sequences))
         batch = self.sequences / batches
         sent = min(batch * configuration.accumulate, self.sequences)
         width = min(self.hardware.compute_workers, max(1, round(self.sequences / sent)))
-        return _Rounds(batch, sent, width, max(1.0, self.sequences / (sent * width)))
+        return _RoundDivision(batch, sent, width, max(1.0, self.sequences / (sent * width)))
 
     def _first_sequences(self) -> float:
         """Return the sequences of the first block of each worker, which are trained while a training starts."""
@@ -388,7 +388,7 @@ class Costs:
         stages = self._stages(max(block, 1.0), 0.0, 1.0, 0.0, 0.0)
         return block * (stages["text"] + stages["count"])
 
-    def _uneven_s(self, rounds: _Rounds, stages: Mapping[str, float]) -> float:
+    def _uneven_s(self, rounds: _RoundDivision, stages: Mapping[str, float]) -> float:
         """Return how long some cores have no block and no batch left while others work on the last ones."""
         cores = self.hardware.compute_cores
 
@@ -419,7 +419,7 @@ class Costs:
         """Return the share of the storage worker with most of the connections, as regions are assigned."""
         return _busiest_share(self.hardware.workers, regions, self._largest_region(configuration, regions))
 
-    def _round_tasks(self, configuration: TrainingConfiguration, rounds: _Rounds, regions: int) -> float:
+    def _round_tasks(self, configuration: TrainingConfiguration, rounds: _RoundDivision, regions: int) -> float:
         """Return the tasks of a round, compaction included."""
         growth, owners = self.growth, self.hardware.storage_workers
         sent, width = rounds.sent, rounds.width
@@ -539,7 +539,7 @@ class Costs:
             if load > 0
         ]
 
-    def _latency_limit(self, configuration: TrainingConfiguration, rounds: _Rounds, nbytes: float) -> Limit:
+    def _latency_limit(self, configuration: TrainingConfiguration, rounds: _RoundDivision, nbytes: float) -> Limit:
         """Return the limit of rounds, each of which takes some time, however little it has to do."""
         hardware, rates = self.hardware, self.hardware.rates
         shares = _tier_shares(hardware.workers, hardware.hosts_per_rack)
@@ -573,7 +573,7 @@ class Costs:
         return self.packed_bytes() / self.hardware.rates.merged_bytes_per_s / self.hardware.storage_cores
 
     def _memory(
-        self, configuration: TrainingConfiguration, rounds: _Rounds, nbytes: float, busiest: float
+        self, configuration: TrainingConfiguration, rounds: _RoundDivision, nbytes: float, busiest: float
     ) -> tuple[MemoryNeed, ...]:
         """Return the memory of the worker of each kind that needs most."""
         rates = self.hardware.rates

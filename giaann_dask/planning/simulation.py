@@ -41,7 +41,7 @@ from giaann_dask.planning.workloads import (
 )
 from giaann_dask.runs.placement import FIRST_REGIONS
 from giaann_dask.training.region_budgets import SMALL_BYTES, regions_ahead
-from giaann_dask.training.training_options import RoundShape, choose_exchange
+from giaann_dask.training.training_options import RoundShape, TrainingOptions, choose_exchange
 
 if TYPE_CHECKING:
     from simpy import Environment, Event
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 _RESTART_S = 10.0
 # Share of the time from which cores are busy, although some worker is busier.
 _BUSY = 0.8
-# Tasks of a region in a commit: pack, measure, write, open. Characters and tasks of a block of text.
-_COMMIT_TASKS, _BLOCK, _BLOCK_TASKS = 4, 262_144, 4
+# Tasks of a region in a commit: pack, measure, write, open. Tasks of a block of text.
+_COMMIT_TASKS, _BLOCK_TASKS = 4, 4
 # Share of the memory of data for rounds in flight (`giaann_dask.training.trainer`).
 _IN_FLIGHT_SHARE = 1 / 3
 
@@ -66,7 +66,9 @@ class SimulationOptions:
     rounds : int, optional
         Rounds of sequences that are drawn from the sample; by default the sample is trained once.
     text : bool
-        Whether workers also encode the text.
+        Whether workers also encode the text. Blocks of a sample that is trained once are read, at least.
+    block_characters : int
+        Text of a block.
     network_bytes : int
         Packed bytes that the storage workers have at the beginning.
     stragglers : float
@@ -88,6 +90,7 @@ class SimulationOptions:
 
     rounds: int | None = None
     text: bool = False
+    block_characters: int = TrainingOptions().block_characters
     network_bytes: int = 0
     stragglers: float = 0.0
     slowdown: float = 4.0
@@ -96,7 +99,7 @@ class SimulationOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_at_least(1, self, "rounds", "slowdown")
+        require_at_least(1, self, "rounds", "block_characters", "slowdown")
         require_at_least(0, self, "network_bytes", "seed")
         require_between(0, 1, self, "stragglers")
         require_one_of("slow_workers", self.slow_workers, REACTIONS)
@@ -315,13 +318,14 @@ class _Simulation:
             yield texts[0][0]
 
     def _encoded(self, batches: ComposedRound) -> Event:
-        """Return the event that the text of a round is encoded, and its words are in the dictionaries."""
-        event = self._env.event()
-        total = batches.sequences
-        if not self._options.text:
+        """Return the event that the blocks of a round are there, and the words of text in the dictionaries."""
+        event, options = self._env.event(), self._options
+        if not options.text and options.rounds is not None:
             event.succeed()
             return event
-        blocks = max(1, round(total * self._workload.growth.characters / self._workload.growth.trained / _BLOCK))
+        total, growth = batches.sequences, self._workload.growth
+        blocks = max(1, round(total * growth.characters / growth.trained / options.block_characters))
+        each = total / blocks if options.text else 0.0
         self._tasks += _BLOCK_TASKS * blocks
         self._scheduler.reserve(_BLOCK_TASKS * blocks)
         left = [blocks]
@@ -332,10 +336,10 @@ class _Simulation:
                 event.succeed()
 
         def tagged(_: int) -> None:
-            then(self._env.timeout(self._driver.reserve(total / blocks)), extended)
+            then(self._env.timeout(self._driver.reserve(each)), extended)
 
         for _ in range(blocks):
-            self._pool.run(total / blocks * self._text_s + _BLOCK_TASKS * self._rates.task_s, tagged)
+            self._pool.run(each * self._text_s + _BLOCK_TASKS * self._rates.task_s, tagged)
         return event
 
     def _wait(self) -> Event:
