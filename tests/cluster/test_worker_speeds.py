@@ -117,6 +117,24 @@ def test_a_worker_that_has_heard_of_a_slow_one_only_is_not_named() -> None:
     assert speeds.slow()["a"].cause == "link"
 
 
+@pytest.mark.parametrize(("times", "named"), [((1.8, 1.0), True), ((1.0, 1.8), False), ((1.0, 2.5), True)])
+def test_links_have_to_be_slower_than_processors_to_be_named(times: tuple[float, float], named: bool) -> None:
+    """One worker takes so many times as long to count, and to move, of which the slower stage takes nearly all time."""
+    names, nbytes, speeds = "abcd", 1 << 22, WorkerSpeeds()
+    for _ in range(10):
+        work = {}
+        for name in names:
+            slow = times if name == "a" else (1.0, 1.0)
+            received = Work()
+            for other in names.replace(name, ""):
+                ends = times[1] if "a" in (name, other) else 1.0
+                received = received.plus(received_work(other, nbytes, nbytes * 1e-6 * ends))
+            counting = 3e-5 if times[0] > 1 else 1e-7
+            work[name] = Work(3.0 * nbytes, 3.0 * nbytes * counting * slow[0]).plus(received)
+        speeds = speeds.review(work)
+    assert ("a" in speeds.slow()) == named
+
+
 def test_messages_that_tell_latency_alone_name_no_link() -> None:
     speeds = WorkerSpeeds()
     for _ in range(60):
