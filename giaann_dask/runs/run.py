@@ -16,9 +16,13 @@ import numpy.typing as npt
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StrengthOverflowError
+from giaann_dask.lazy import compiled, runs_plainly
+from giaann_dask.lazy import numba_types as nb
 
 _Item = TypeVar("_Item")
 
+# Connections that NumPy copies in a microsecond, about.
+_PER_US = 30
 BLOCK = 1 << 16
 """Connections, or targets, that are worked at a time: with their sums they fit into a second-level cache."""
 
@@ -285,9 +289,45 @@ def select_rows(run: Run, rows: npt.NDArray[np.int64]) -> Run:
     >>> select_rows(run, np.array([1])).target.tolist()
     [1, 2]
     """
-    lengths = np.diff(run.pointer)[rows]
-    at = join_ranges(run.pointer[rows], lengths)
-    return Run(run.source[rows], pointer_of(lengths), run.target[at], run.strength[at])
+    begins = run.pointer[rows]
+    pointer = pointer_of(run.pointer[rows + 1] - begins)
+    if runs_plainly(int(pointer[-1]) // _PER_US):
+        at = join_ranges(begins, np.diff(pointer))
+        return Run(run.source[rows], pointer, run.target[at], run.strength[at])
+    target, strength = np.empty(pointer[-1], np.int64), np.empty(pointer[-1], run.strength.dtype)
+    _copy_rows(begins, pointer, (readable(run.target, np.int64), readable(run.strength)), target, strength)
+    return Run(run.source[rows], pointer, target, strength)
+
+
+def _constant(kind: Any) -> Any:
+    return nb.types.Array(kind, 1, "C", readonly=True)
+
+
+@compiled(
+    *(
+        nb.void(
+            nb.int64[::1],
+            nb.int64[::1],
+            nb.types.Tuple((_constant(nb.int64), _constant(kind))),
+            nb.int64[::1],
+            kind[::1],
+        )
+        for kind in (nb.int32, nb.int64)
+    )
+)
+def _copy_rows(
+    begins: npt.NDArray[np.int64],
+    pointer: npt.NDArray[np.int64],
+    connections: tuple[npt.NDArray[np.int64], npt.NDArray[np.signedinteger[Any]]],
+    target: npt.NDArray[np.int64],
+    strength: npt.NDArray[np.signedinteger[Any]],
+) -> None:
+    """Copy the connections of rows that begin at some places to where a pointer says."""
+    targets, strengths = connections
+    for row in range(len(begins)):
+        for to in range(pointer[row], pointer[row + 1]):
+            at = begins[row] + to - pointer[row]
+            target[to], strength[to] = targets[at], strengths[at]
 
 
 def split_rows(

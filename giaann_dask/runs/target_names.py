@@ -16,7 +16,7 @@ import numpy.typing as npt
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.lazy import compiled
 from giaann_dask.lazy import numba_types as nb
-from giaann_dask.spec import MAXIMUM_CONCEPTS
+from giaann_dask.spec import MAXIMUM_CONCEPTS, NEURON_BITS
 
 # Smaller tables have their targets as they are: two more arrays take more bytes and requests than they save.
 LEAST_TARGETS = 1 << 16
@@ -25,6 +25,8 @@ HASHED = MAXIMUM_CONCEPTS // 2
 # Lowest bits of a number, which have an array of their own: two narrow arrays are compressed better than a wide one.
 LOW_BITS = 16
 _LOW = (1 << LOW_BITS) - 1
+# Greatest count that is sorted as one number with a name.
+_OFTEN = (1 << (63 - NEURON_BITS)) - 1
 # The fewest slots of the hash table.
 _SLOTS = 1 << 16
 
@@ -64,7 +66,7 @@ def number_targets(columns: Columns, features: Columns) -> NumberedTargets | Non
         if table.used > targets // 2:
             return None
     names, counts = table.names[: table.used], table.counts[: table.used]
-    order = np.lexsort((names, -counts))
+    order = _order_of(names, counts)
     place = np.empty(len(order), np.uint32)
     place[order] = np.arange(len(order), dtype=np.uint32)
     kind = np.min_scalar_type(len(order) >> LOW_BITS)
@@ -74,6 +76,17 @@ def number_targets(columns: Columns, features: Columns) -> NumberedTargets | Non
         high.append((placed >> LOW_BITS).astype(kind))
         low.append((placed & _LOW).astype(np.uint16))
     return NumberedTargets(high, low, names[order])
+
+
+def _order_of(names: Integers, counts: Integers) -> Integers:
+    """Return the order of names, the most frequent ones first, equal ones ascending.
+
+    Most counts fit one number together with a name, and sorting by one number takes a third of the time.
+    """
+    order = np.argsort(((_OFTEN - np.minimum(counts, _OFTEN)) << NEURON_BITS) | names)
+    often = order[: np.count_nonzero(counts >= _OFTEN)]
+    order[: len(often)] = often[np.lexsort((names[often], -counts[often]))]
+    return order
 
 
 class _Numbering:

@@ -14,8 +14,8 @@ from typing import Any, cast
 import numpy as np
 
 from giaann_dask.keys import SEGMENT_SHIFT, Integers
-from giaann_dask.lazy import jit
-from giaann_dask.models.words.stream import NONE, Context, TokenStream
+from giaann_dask.lazy import jit, jit_inner
+from giaann_dask.models.words.stream import BOUNDARY, NONE, WORD, Context, TokenStream
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import BRANCH_BITS, MAXIMUM_SEGMENTS, NEURON_BITS
@@ -70,9 +70,25 @@ def count_contexts(
     runs = []
     for begin in range(0, len(stream), block_tokens):
         end = min(begin + block_tokens, len(stream))
-        sources = np.stack([stream.sources(kind, context, begin, end) for kind, context in contexts.items()])
+        sources = _sources_before(stream, contexts, begin, end)
         runs.append(_count_pairs(sources, stream.keys[stream.index[begin:end]], np.array(kinds), shorter))
     return merge_runs(runs)
+
+
+def _sources_before(stream: TokenStream, contexts: Mapping[int, Context], begin: int, end: int) -> Integers:
+    """Return what `TokenStream.sources` returns for each kind of context, shape ``(kinds, end - begin)``."""
+    # Of each part its view, 0 for words and 1 for endings, and its distance.
+    rules = np.zeros((len(contexts), max([1, *(len(kind.parts) for kind in contexts.values())]), 2), np.int64)
+    for row, kind in enumerate(contexts.values()):
+        for at, (view, distance) in enumerate(kind.parts):
+            rules[row, at] = int(view != WORD), distance
+    parts = np.array([len(kind.parts) for kind in contexts.values()], np.int64)
+    first = max(begin - int(rules[:, :, 1].max(initial=0)), 0)
+    tokens = stream.index[first:end]
+    found, find = np.empty((len(contexts), end - begin), np.int64), cast(Any, _find_sources)
+    kinds = np.array(list(contexts), np.int64)
+    find((stream.keys[tokens], stream.endings[tokens]), stream.place[begin:end], kinds, parts, rules, found)
+    return found
 
 
 def _count_pairs(sources: Integers, words: Integers, kinds: Integers, shorter: Integers) -> Run:
@@ -87,24 +103,53 @@ def _count_pairs(sources: Integers, words: Integers, kinds: Integers, shorter: I
         if first < last:
             part = slice(first, last)
             # Sorting by one key takes a third of the time of sorting by both; most rows are short.
-            order = _order_of_part(source[part])
-            sum_rows(source[part], target[part], order, (rows, pointer), (targets, counts), found)
+            sum_rows(*_sorted_part(source[part]), target[part], (rows, pointer), (targets, counts), found)
     row, connection = found.tolist()
     return Run(rows[:row].copy(), pointer[: row + 1].copy(), targets[:connection].copy(), counts[:connection].copy())
 
 
-def _order_of_part(source: Integers) -> Integers:
-    """Return the order of the pairs of a part by source.
+def _sorted_part(source: Integers) -> tuple[Integers, Integers]:
+    """Return the sources of the pairs of a part in order, and the places of their pairs.
 
-    Their sources have their first bits in common. The others and a place fit one number, and sorting numbers takes half
-    the time of sorting places by numbers.
+    The sources of a part have their first bits in common. The others and a place fit one number, and sorting numbers
+    takes half the time of sorting places by numbers.
     """
     if len(source) >> _PLACE_BITS:
-        return np.argsort(source)
+        order = np.argsort(source)
+        return source[order], order
     packed = ((source & _WITHIN_PART) << _PLACE_BITS) | np.arange(len(source))
     packed.sort()
-    packed &= (1 << _PLACE_BITS) - 1
-    return packed
+    return (packed >> _PLACE_BITS) | (source[0] & ~_WITHIN_PART), packed & ((1 << _PLACE_BITS) - 1)
+
+
+@jit_inner
+def _mixed(key):  # type: ignore[no-untyped-def]
+    """Spread the bits of a key as `giaann_dask.keys.source_key` does."""
+    key *= np.uint64(0x9E3779B97F4A7C15)
+    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return key ^ (key >> np.uint64(31))
+
+
+@jit
+def _find_sources(views, places, kinds, parts, rules, found):  # type: ignore[no-untyped-def]
+    """Compute the source keys of all kinds before the last tokens of the views, whose places are given."""
+    words, endings = views
+    begin = len(words) - len(places)
+    for row in range(len(kinds)):
+        for token in range(len(places)):
+            key, exists = np.uint64(kinds[row] + 1), True
+            if parts[row] == 0:
+                key = _mixed(key)
+            for part in range(parts[row]):
+                view, distance = rules[row, part]
+                seen = np.int64(BOUNDARY)
+                if places[token] >= distance:
+                    at = begin + token - distance
+                    seen = endings[at] if view else words[at]
+                exists &= places[token] >= distance - 1
+                key = _mixed(key ^ np.uint64(seen))
+            found[row, token] = np.int64(key >> np.uint64(64 - NEURON_BITS)) if exists else NONE
 
 
 @jit
@@ -143,17 +188,17 @@ def _divide_pairs(sources, words, kinds, shorter):  # type: ignore[no-untyped-de
 
 
 @jit
-def _sum_rows(source, target, order, sums, columns, found):  # type: ignore[no-untyped-def]
+def _sum_rows(source, order, target, sums, columns, found):  # type: ignore[no-untyped-def]
     """Append the sources, the ends of their rows, and the distinct targets of each with how often each occurs.
 
-    `order` sorts the pairs by source; `found` has the number of rows and of targets.
+    Sources ascend, and `order` has the places of their targets; `found` has the number of rows and of targets.
     """
     (rows, pointer), (targets, counts) = sums, columns
     row, last = found
     begin = 0
     while begin < len(order):
-        key, first, end = source[order[begin]], last, begin + 1
-        while end < len(order) and source[order[end]] == key:
+        key, first, end = source[begin], last, begin + 1
+        while end < len(order) and source[end] == key:
             end += 1
         if end - begin > _FEW:
             # Equal ones follow each other.

@@ -204,12 +204,14 @@ def stream_tokens(blocks: Sequence[EncodedBlock], features: Sequence[str] = ()) 
             column.append(values)
     index, place, document = (np.concatenate(column) for column in columns)
     # A block names all its words, though its last sentences may lie beyond a limit.
-    used, first, index = np.unique(index, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
+    first = np.full(len(number), len(index))
+    # Of several places of a word the last one written stays.
+    first[index[::-1]] = np.arange(len(index))[::-1]
+    order = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(index))]
+    rank = np.empty_like(first)
     rank[order] = np.arange(len(order))
     known = tuple(number)
-    words = tuple(known[at] for at in used[order].tolist())
+    words = tuple(known[at] for at in order.tolist())
     return TokenStream(words, *_keys_of_words(words), rank[index], place, document)
 
 
