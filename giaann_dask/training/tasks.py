@@ -28,7 +28,7 @@ from giaann_dask.models import model_of
 from giaann_dask.models.base import DerivedTables
 from giaann_dask.runs.device_sums import PairSums, sum_pairs_on
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack_targets, unpack, unpack_rows
+from giaann_dask.runs.packing import BlockReader, PackedRegionRun, PackedRun, pack_targets, unpack, unpack_rows
 from giaann_dask.runs.pair_tables import PairRegionRun, PairTable, join_pairs, pair_run, sum_pairs
 from giaann_dask.runs.placement import (
     Placement,
@@ -40,7 +40,7 @@ from giaann_dask.runs.placement import (
     split_packed,
     split_run,
 )
-from giaann_dask.runs.run import RegionRun, Run, RunSize
+from giaann_dask.runs.run import BLOCK, RegionRun, Run, RunSize
 from giaann_dask.runs.summing import count_added, count_added_neurons, count_union, sum_in_blocks
 from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.spec import Specification
@@ -529,8 +529,13 @@ def collect_derived(
 
 
 def _decoded_blocks(tables: Sequence[PackedRun]) -> Iterator[Run]:
-    """Yield the sum of the connections of runs in blocks of rows."""
-    return (run_of_blocks([block]) for block in sum_in_blocks(tables))
+    """Yield the sum of the connections of runs in blocks of rows; of a single run, these are only decoded."""
+    if len(tables) != 1:
+        yield from (run_of_blocks([block]) for block in sum_in_blocks(tables))
+        return
+    reader = BlockReader(tables[0])
+    yield from (run_of_blocks([block]) for block in reader.blocks(BLOCK))
+    reader.finish()
 
 
 def write_derived(

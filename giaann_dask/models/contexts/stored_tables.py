@@ -95,7 +95,7 @@ def region_repeats(regions: Sequence[Callable[[], Iterable[Run]]], placement: Pl
             strength = block.strength.astype(np.int64)
             more, repeated, kept = collect(block.source, block.pointer, block.target, strength, known)
             small += more
-            repeats = _to_run(*repeated)
+            repeats = _sum_pairs(*repeated)
             found.add(divide_rows(repeats, placement.groups_of(repeats.source)))
             own.add({0: _to_run(*kept)})
         often += own.packed().get(0, ())
@@ -254,16 +254,23 @@ def _collect(source, pointer, target, strength, known):  # type: ignore[no-untyp
     return small, (shorter[:repeated], words[:repeated], more[:repeated]), (owner, targets, often)
 
 
-def _to_run(source: Integers, target: Integers, count: Integers) -> Run:
-    """Return the sums of counts of pairs."""
-    if not len(source):
-        return Run.empty()
+def _sum_pairs(source: Integers, target: Integers, count: Integers) -> Run:
+    """Return the sums of counts of pairs in any order."""
     order = np.lexsort((target, source))
     source, target = source[order], target[order]
-    new_row = np.append(True, source[1:] != source[:-1])
-    begin = np.flatnonzero(new_row | np.append(True, target[1:] != target[:-1]))
-    rows = np.append(np.flatnonzero(new_row[begin]), len(begin))
-    return Run(source[begin[rows[:-1]]], rows, target[begin], narrow_strength(np.add.reduceat(count[order], begin)))
+    begin = np.flatnonzero(_differs(source) | _differs(target))
+    return _to_run(source[begin], target[begin], np.add.reduceat(count[order], begin) if len(begin) else count)
+
+
+def _to_run(source: Integers, target: Integers, count: Integers) -> Run:
+    """Return the counts of distinct pairs, which ascend."""
+    rows = np.append(np.flatnonzero(_differs(source)), len(source))
+    return Run(source[rows[:-1]], rows, target, narrow_strength(count))
+
+
+def _differs(values: Integers) -> npt.NDArray[np.bool_]:
+    """Return which values differ from the one before; the first one does."""
+    return np.append(True, values[1:] != values[:-1])[: len(values)]
 
 
 class _StoredContext(NamedTuple):
