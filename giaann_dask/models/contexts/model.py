@@ -19,7 +19,7 @@ from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, SINGLE, count_kin
 from giaann_dask.models.contexts.predictor import ContextsPredictor, contexts_from_rows, contexts_from_tables
 from giaann_dask.models.contexts.specification import CONTEXT_NAMES
 from giaann_dask.models.contexts.stored_tables import ContinuationTables
-from giaann_dask.models.contexts.table_files import clear_tables, place_of, submit_tables
+from giaann_dask.models.contexts.table_files import clear_tables, has_tables, place_of, submit_tables
 from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.models.totals import GroupCounts, Totals, require
 from giaann_dask.models.words.counting import EXTENDS
@@ -180,6 +180,13 @@ class ContextsModel(WordModel):
             # A client that has lost its scheduler forgets its futures at once, also when it finds another one.
             lost=lambda: tables.key not in client.futures,
         )
+
+    def open_for_prompt(self, reader: CommitReader, options: GenerationOptions) -> WordPredictor:
+        """See `Model.open_for_prompt`."""
+        if has_tables(*place_of(reader)):
+            # A task would open the commit once more.
+            return ContextsPredictor(reader)
+        return super().open_for_prompt(reader, options)
 
     def open_rows(self, reader: CommitReader, rows: RowSource) -> ContextsPredictor:
         """See `WordModel.open_rows`; tables are not built in the background."""

@@ -48,6 +48,10 @@ _SYMBOL = 6
 # Rows of so many words say how many bits they take, so that they are passed over.
 _LONG, _SIZE = 32, 40
 FIELDS = CountFields(_LENGTH, _FIRST, _COUNT, _LONGER, tuple(_LENGTHS.tolist()), _LONG, _SIZE, _CODE, _SYMBOL)
+# Numbers of `_CODE` bits from the last to the first.
+_REVERSED = np.zeros(1, np.int64)
+for _ in range(_CODE):
+    _REVERSED = np.append(2 * _REVERSED, 2 * _REVERSED + 1)
 # What a row of a context before a token takes without compiled code, about.
 _ROW_US = 2_000
 # A bucket has from so many rows to twice as many.
@@ -205,14 +209,19 @@ def code_lengths(found: Integers) -> npt.NDArray[np.uint8]:
 def codes_of(lengths: npt.NDArray[np.uint8]) -> Integers:
     """Return the codes of fields and symbols, the first bit the lowest, above the length of each; int64."""
     found = np.zeros(lengths.shape, np.int64)
-    for field, row in enumerate(lengths):
-        code, before = 0, 0
-        for symbol in sorted(np.flatnonzero(row).tolist(), key=lambda each: (row[each], each)):
-            size = int(row[symbol])
-            code <<= size - before
-            found[field, symbol] = int(f"{code:0{size}b}"[::-1], 2) << _SYMBOL | size
-            code, before = code + 1, size
+    order, sizes, share = _in_order(lengths)
+    # Codes as if they had `_CODE` bits; a symbol has all that begin with its own.
+    first = np.cumsum(share, axis=1) - share
+    codes = np.where(sizes > 0, _REVERSED[first & (len(_REVERSED) - 1)] << _SYMBOL | sizes, 0)
+    np.put_along_axis(found, order, codes, axis=1)
     return found
+
+
+def _in_order(lengths: npt.NDArray[np.uint8]) -> tuple[Integers, Integers, Integers]:
+    """Return the symbols of each field by length of code, unused ones last, these lengths, and the share of each."""
+    order = np.argsort(lengths - np.uint8(1), axis=1, kind="stable")
+    sizes = np.take_along_axis(lengths, order, axis=1).astype(np.int64)
+    return order, sizes, np.where(sizes > 0, 1 << (_CODE - sizes), 0)
 
 
 @lru_cache(maxsize=4 * len(CONTEXTS))
@@ -224,10 +233,10 @@ def _decoding(lengths: bytes) -> npt.NDArray[np.uint16]:
 def decoding_of(lengths: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
     """Return for each field and each next `_CODE` bits the symbol above the length of its code."""
     found = np.zeros((len(lengths), 1 << _CODE), np.uint16)
-    for field, row in enumerate(codes_of(lengths)):
-        for symbol in np.flatnonzero(row).tolist():
-            size, code = int(row[symbol]) & ((1 << _SYMBOL) - 1), int(row[symbol]) >> _SYMBOL
-            found[field, code :: 1 << size] = symbol << _SYMBOL | size
+    order, sizes, share = _in_order(lengths)
+    for field, symbols in enumerate(order << _SYMBOL | sizes):
+        every = np.repeat(symbols, share[field])
+        found[field, _REVERSED[: len(every)]] = every
     return found
 
 

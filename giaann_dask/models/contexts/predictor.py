@@ -23,7 +23,7 @@ from giaann_dask.models.contexts.kinds import CONTEXTS
 from giaann_dask.models.contexts.scores import BEST, NAMES, LogLinearModel
 from giaann_dask.models.contexts.span_kernel import distribution
 from giaann_dask.models.contexts.stored_tables import StoredTables
-from giaann_dask.models.contexts.table_files import CommitTables, has_tables, place_of, read_tables, submit_tables
+from giaann_dask.models.contexts.table_files import CommitTables, commit_tables, has_tables, place_of, submit_tables
 from giaann_dask.models.contexts.tables import PRIOR_COUNTS, PackedTables
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.models.results import GeneratedToken, Reason, ScoredWord, largest_contributions
@@ -126,7 +126,7 @@ class ContextsPredictor(WordPredictor):
         if self._opened is not None:
             return self._opened.tables
         if self._client is None:
-            return read_tables(*place_of(self._reader))
+            return commit_tables(self._reader)
         opened: CommitTables = result(submit_tables(self._client, self._reader))
         return opened.tables
 

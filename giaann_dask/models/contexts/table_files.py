@@ -123,17 +123,21 @@ def place_of(reader: CommitReader) -> tuple[str, str]:
 
 
 def read_tables(path: str, commit: str, held: HeldRuns = _STORED) -> PackedTables:
+    """Return the tables of a commit in a task; `path` and `commit` are those of `place_of`, else as `commit_tables`."""
+    return commit_tables(open_commit(path, commit), held)
+
+
+def commit_tables(reader: CommitReader, held: HeldRuns = _STORED) -> PackedTables:
     """Return the tables of a commit; see `giaann_dask.models.contexts.table_files`.
 
     Parameters
     ----------
-    path, commit : str
-        See `place_of`.
+    reader : CommitReader
+        The commit.
     held : HeldRuns
         Runs in the memory of workers, from which the tables are built, a region at a time; the same tables as those of
         the stored runs.
     """
-    reader = open_commit(path, commit)
 
     def build() -> PackedTables:
         places = dict(region_places(reader))
@@ -145,7 +149,7 @@ def read_tables(path: str, commit: str, held: HeldRuns = _STORED) -> PackedTable
         groups = map(opening, reader.placement().groups())
         return build_tables(_read_ahead([*groups]), reader.saved_vocabulary().features[1:])
 
-    return open_tables(path, commit, reader.fingerprint, build)
+    return open_tables(*place_of(reader), reader.fingerprint, build)
 
 
 def _open_group(places: Sequence[tuple[str, str, list[str]]], keys: Sequence[str]) -> Run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,11 @@ class WordText(ABC):
         self._options, self._contexts, self._left = options, contexts, options.max_tokens
         # The words so far of the present sentence, and the place of the next one in the whole text.
         self._sentence, self._now = [word.lower() for word in self._sentences[-1]], len(self.prompt)
-        self._draws = np.random.default_rng(self.seed)
+
+    @cached_property
+    def _draws(self) -> np.random.Generator:
+        # Not where nothing is drawn: it imports numpy.random.
+        return np.random.default_rng(self.seed)
 
     def step(self) -> GeneratedToken | None:
         """Return the next word, None at the end."""
@@ -152,7 +156,8 @@ class WordText(ABC):
         if sentence_ended(self._sentence):
             self._sentence = []
         (names, chance), options = self.predict(), self._options
-        chosen = choose_word(chance, options.sampling.temperature, self._draws)
+        temperature = options.sampling.temperature
+        chosen = choose_word(chance, temperature, self._draws if temperature else None)
         reasons = self.reasons(chosen) if options.reasons else ()
         likely = most_probable(chance, options.runners_up)
         others = [int(word) for word in likely if word != chosen][: options.runners_up - 1]
@@ -269,7 +274,7 @@ def most_probable(chance: Floats, count: int) -> npt.NDArray[np.int64]:
     return likely[np.lexsort((likely, -chance[likely]))]
 
 
-def choose_word(chance: Floats, temperature: float, draws: np.random.Generator) -> int:
+def choose_word(chance: Floats, temperature: float, draws: np.random.Generator | None) -> int:
     """Return the number of the most probable word, the first of equals, or of one that is drawn.
 
     Parameters
@@ -278,16 +283,17 @@ def choose_word(chance: Floats, temperature: float, draws: np.random.Generator) 
         Probability of each word, not all 0; float64, shape ``(words,)``.
     temperature : float
         0 takes the most probable word, 1 draws by probability.
-    draws : numpy.random.Generator
-        Source of random numbers.
+    draws : numpy.random.Generator or None
+        Source of random numbers; None where the temperature is 0.
 
     Examples
     --------
-    >>> choose_word(np.array([0.1, 0.6, 0.3]), 0.0, np.random.default_rng(0))
+    >>> choose_word(np.array([0.1, 0.6, 0.3]), 0.0, None)
     1
     """
     if not temperature:
         return int(np.argmax(chance))
+    assert draws is not None, "words are drawn with a temperature"
     # In logarithms, so that a low temperature does not make all of them 0, and relative to the largest before the
     # division, so that the lowest leaves the most probable words, whose logarithms are then 0.
     with np.errstate(divide="ignore", over="ignore"):
