@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -15,13 +16,13 @@ from giaann_dask.api.cluster import ClientLike, use_client
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import Inputs, decide_text, read_inputs, sources_of
 from giaann_dask.api.training import train
-from giaann_dask.cluster import results
+from giaann_dask.cluster import result, results, roles_of, task_key
 from giaann_dask.cluster.memory_budget import PROCESS_BYTES
 from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.data import sample_text
 from giaann_dask.encoding.sources import estimate_characters
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
-from giaann_dask.errors import OptionError, StoreUnsharedError, require_option
+from giaann_dask.errors import GiaannError, OptionError, StoreUnsharedError, require_option
 from giaann_dask.events import Committed, Event
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.calibration import (
@@ -30,6 +31,7 @@ from giaann_dask.planning.calibration import (
     forget_peak,
     keep_rates,
     measure_blocks,
+    measure_steps,
     peak_bytes,
     with_rates,
 )
@@ -44,6 +46,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.reading import read_parts
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.target import open_store
@@ -53,6 +56,7 @@ from giaann_dask.training.training_report import TrainingReport
 if TYPE_CHECKING:
     from distributed import Client
 
+    from giaann_dask.api.network import Network
     from giaann_dask.text.ever_pos import EverPos
     from giaann_dask.text.tokenizer import SubwordTokenizer
 
@@ -62,6 +66,8 @@ SAMPLE = 10_000
 # beside blocks of text, and one has its stages measured. Between, a text of a few sentences is trained so many times,
 # which is little more than a start and a commit.
 _TRAINED, _SMALL_TIMES = (500, 50, 8000), 3
+# Prompts whose steps are measured, and their words.
+_PROMPTS, _PROMPT_WORDS = 40, 5
 # Numbers of workers, and rounds, of a simulation.
 SIZES = (10, 30, 100, 300, 1000, 3000, 10_000)
 _ROUNDS = 8
@@ -300,6 +306,7 @@ def _measure_training(
     """
     last: dict[int, Committed] = {}
     reports: list[TrainingReport] = []
+    networks: list[Network] = []
 
     def observe(event: Event) -> None:
         if isinstance(event, Committed):
@@ -319,6 +326,7 @@ def _measure_training(
             progress=False,
         )
         reports.append(network.training_report)
+        networks.append(network)
         found = ask_workers(client, peak_bytes).values()
         return max((each for each in found if isinstance(each, int)), default=0)
 
@@ -343,10 +351,30 @@ def _measure_training(
     if block_s:
         sequences = TrainingOptions().block_characters * sample.trained / sample.characters
         rates["text_per_s"] = sequences / (share * block_s)
+    step_s = _measure_steps(client, networks[-1], _first_prompts(inputs, text))
+    if step_s:
+        rates["step_s"] = step_s
     if packing and writing:
         rates["packed_bytes_per_s"] = report.increment_bytes / packing
         rates["written_bytes_per_s"] = commit.nbytes / writing
     return rates
+
+
+def _first_prompts(inputs: Sequence[Source], text: TextOptions) -> list[str]:
+    """Return the first words of some sentences of a text; none of an encoded corpus."""
+    with suppress(GiaannError):
+        passages = next(read_parts(inputs, text.reading)).passages
+        sentences = [each.split() for each in " ".join(passages).split(". ")]
+        return [" ".join(words[:_PROMPT_WORDS]) for words in sentences if len(words) > _PROMPT_WORDS][:_PROMPTS]
+    return []
+
+
+def _measure_steps(client: Client, network: Network, prompts: Sequence[str]) -> float:
+    """Return how long a compute worker evaluates a step of prompts, 0 where that is not told."""
+    worker, key = roles_of(client).compute[0], task_key("measure_steps", network.commit, time.time())
+    place = str(network.path), network.commit
+    seconds: float = result(client.submit(measure_steps, *place, prompts, key=key, workers=[worker]))
+    return seconds
 
 
 def _packing_and_writing(report: TrainingReport) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -27,10 +27,13 @@ from giaann_dask.cluster.stages import task_averages
 from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.encoding.stream import first_sequences
 from giaann_dask.errors import GiaannError
+from giaann_dask.models import model_of
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.planning.growth import BATCH_SIZES
 from giaann_dask.planning.hardware import Hardware, Link, Rates, Tier, WorkerKind
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
+from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.blocks import CANDIDATE
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training import tasks
@@ -203,6 +206,27 @@ def measure_blocks(client: Client) -> float:
     """Return about how long the last blocks of text took until they were encoded; 0 where that is not told."""
     found = task_averages(client)
     return sum(found.get(name, 0.0) for name in ("tag", "summarise", "encode")) if "tag" in found else 0.0
+
+
+def measure_steps(path: str, commit: str, prompts: Sequence[str]) -> float:
+    """Measure on a worker, as a task, how long it evaluates a step of a prompt; 0 where no prompt can be continued."""
+    reader = NetworkStore(path).open(commit)
+    options = GenerationOptions(reasons=0)
+    opened = model_of(reader.manifest().specification).open(reader, options=options)
+    batch = opened.open_batch(options, BatchOptions(slots=1))
+
+    def steps() -> Iterator[float]:
+        for prompt in prompts:
+            with suppress(GiaannError):
+                batch.prepare(prompt, options).enter()
+            while len(batch):
+                began = time.perf_counter()
+                batch.step()
+                yield time.perf_counter() - began
+
+    # The first time, compiled code and rows are loaded.
+    _, seconds = list(steps()), list(steps())
+    return sum(seconds) / max(len(seconds), 1)
 
 
 def make_message(nbytes: int, _turn: float) -> bytes:
