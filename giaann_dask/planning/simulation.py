@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 _RESTART_S = 10.0
 # Share of the time from which cores are busy, although some worker is busier.
 _BUSY = 0.8
-# Tasks of a region in a commit: pack, measure, write, open. Tasks of a block of text.
-_COMMIT_TASKS, _BLOCK_TASKS = 4, 4
+# Tasks of a region in a commit: pack, measure, write, open. Tasks of a block of text, and of one that is encoded.
+_COMMIT_TASKS, _BLOCK_TASKS, _READ_TASKS = 4, 4, 3
 # Share of the memory of data for rounds in flight (`giaann_dask.training.trainer`).
 _IN_FLIGHT_SHARE = 1 / 3
 
@@ -325,9 +325,9 @@ class _Simulation:
             return event
         total, growth = batches.sequences, self._workload.growth
         blocks = max(1, round(total * growth.characters / growth.trained / options.block_characters))
-        each = total / blocks if options.text else 0.0
-        self._tasks += _BLOCK_TASKS * blocks
-        self._scheduler.reserve(_BLOCK_TASKS * blocks)
+        each, tasks = (total / blocks, _BLOCK_TASKS) if options.text else (0.0, _READ_TASKS)
+        self._tasks += tasks * blocks
+        self._scheduler.reserve(tasks * blocks)
         left = [blocks]
 
         def extended(_: Event) -> None:
@@ -339,7 +339,7 @@ class _Simulation:
             then(self._env.timeout(self._driver.reserve(each)), extended)
 
         for _ in range(blocks):
-            self._pool.run(each * self._text_s + _BLOCK_TASKS * self._rates.task_s, tagged)
+            self._pool.run(each * self._text_s + tasks * self._rates.task_s, tagged)
         return event
 
     def _wait(self) -> Event:
