@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FILE = "rates.json"
-# Bytes of the messages whose times give bandwidth and latency of a link.
-_MESSAGES = (1_000, 1 << 20, 1 << 24)
+# Bytes of the messages whose times give bandwidth and latency of a link, and the time of one that is long enough.
+_MESSAGES, _LONG_S = (1_000, 1 << 20, 1 << 24), 1.0
 # Pairs of workers of a tier that are measured, times of each measurement, tasks without work.
 _PAIRS, _TURNS, _TASKS, _CHAIN = 2, 3, 1_000, 50
 
@@ -302,10 +302,26 @@ def _link(client: Client, pairs: Sequence[tuple[str, str]]) -> Link:
     return min(found, key=lambda link: link.bandwidth)
 
 
+def message_times(send: Callable[[int], float]) -> dict[int, float]:
+    """Return the median seconds of messages of some sizes, given what sends one, until one has taken long.
+
+    Examples
+    --------
+    >>> message_times(lambda nbytes: nbytes / 500_000)
+    {1000: 0.002, 1048576: 2.097152}
+    """
+    seconds: dict[int, float] = {}
+    for nbytes in _MESSAGES:
+        seconds[nbytes] = median(send(nbytes) for _ in range(_TURNS))
+        if len(seconds) > 1 and seconds[nbytes] > _LONG_S:
+            break
+    return seconds
+
+
 def _link_of(client: Client, sender: str, receiver: str) -> Link:
-    seconds = {nbytes: median(_sent(client, sender, receiver, nbytes) for _ in range(_TURNS)) for nbytes in _MESSAGES}
+    seconds = message_times(lambda nbytes: _sent(client, sender, receiver, nbytes))
     own = median(_sent(client, sender, sender, _MESSAGES[0]) for _ in range(_TURNS))
-    small, large = _MESSAGES[0], _MESSAGES[-1]
+    small, large = min(seconds), max(seconds)
     per_byte = max((seconds[large] - seconds[small]) / (large - small), 1e-12)
     return Link(bandwidth=1 / per_byte, latency=max(seconds[small] - own, 1e-5))
 
