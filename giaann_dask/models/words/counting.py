@@ -105,7 +105,10 @@ def _count_pairs(sources: Integers, words: Integers, kinds: Integers, shorter: I
             # Sorting by one key takes a third of the time of sorting by both; most rows are short.
             sum_rows(*_sorted_part(source[part]), target[part], (rows, pointer), (targets, counts), found)
     row, connection = found.tolist()
-    return Run(rows[:row].copy(), pointer[: row + 1].copy(), targets[:connection].copy(), counts[:connection].copy())
+    # Shrinking does not move the used part.
+    for array, length in ((rows, row), (pointer, row + 1), (targets, connection), (counts, connection)):
+        array.resize(length, refcheck=False)
+    return Run(rows, pointer, targets, counts)
 
 
 def _sorted_part(source: Integers) -> tuple[Integers, Integers]:
