@@ -41,7 +41,7 @@ from giaann_dask.storage import (
 from giaann_dask.store.icechunk_library import icechunk, use_icechunk
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, origin_writes, read_origins
-from giaann_dask.store.run_io import JoinedEntries, StoredEntries
+from giaann_dask.store.run_io import JoinedEntries, JoinedTables, StoredEntries
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, read_entries, write_entries
 from giaann_dask.text.names import Names, append_strings, string_arrays
@@ -312,19 +312,20 @@ class CommitReader:
 
     def run(self, identity: str) -> PackedRegionRun:
         """Return the encoded chunks of a run, as they are stored."""
-        return PackedRegionRun(self.connections(identity), self.neurons(identity), self.postings(identity))
+        names = ("connections", "neurons", "postings")[: 2 + self._manifest.specification.trace]
+        return PackedRegionRun(*self._tables(identity, *names))
 
     def connections(self, identity: str) -> PackedRun:
         """Return the encoded connections of a run alone."""
-        return self._table(identity, "connections")
+        return self._tables(identity, "connections")[0]
 
     def neurons(self, identity: str) -> PackedRun:
         """Return the encoded strengths of the neurons of a run alone."""
-        return self._table(identity, "neurons")
+        return self._tables(identity, "neurons")[0]
 
     def postings(self, identity: str) -> PackedRun | None:
         """Return the encoded postings of a run alone; None where the network has no index."""
-        return self._table(identity, "postings") if self._manifest.specification.trace else None
+        return self._tables(identity, "postings")[0] if self._manifest.specification.trace else None
 
     def origins(self) -> Origins | None:
         """Return where the sequences of the commit come from; None where the network has no index."""
@@ -335,13 +336,15 @@ class CommitReader:
 
     def entries(self, identity: str) -> tuple[TableEntries, TableEntries]:
         """Return the connections and the neurons of a run, read on demand."""
-        connections, neurons = (self._entries(identity, name) for name in ("connections", "neurons"))
+        connections, neurons = self._entries(identity, "connections", "neurons")
         return connections, neurons
 
-    def _entries(self, identity: str, table: str) -> TableEntries:
+    def _entries(self, identity: str, *tables: str) -> list[TableEntries]:
+        """Return the entries of some tables of a run, read on demand."""
         if identity in self.joined_runs:
-            return JoinedEntries(self._run_entries(identity), table)
-        return StoredEntries(self._store, f"runs/{identity}/{table}/")
+            joined = JoinedTables(self._run_entries(identity))
+            return [JoinedEntries(joined, table) for table in tables]
+        return [StoredEntries(self._store, f"runs/{identity}/{table}/") for table in tables]
 
     def _run_entries(self, identity: str) -> StoredEntries:
         return StoredEntries(self._store, f"runs/{identity}/")
@@ -354,7 +357,7 @@ class CommitReader:
         StoreDamagedError
             If the run is missing or does not decode.
         """
-        return self._row_reader(self._entries(identity, table), identity, table)
+        return self._row_reader(self._entries(identity, table)[0], identity, table)
 
     def repeats(self) -> StoredRepeats | None:
         """Return what is stored about all counts of profile ``contexts``; None where they have to be read instead."""
@@ -378,12 +381,16 @@ class CommitReader:
                 raise self._missing(identity, table)
             return RowReader(entries.read)
 
-    def _table(self, identity: str, name: str) -> PackedRun:
+    def _tables(self, identity: str, *names: str) -> list[PackedRun]:
+        """Return the encoded chunks of some tables of a run."""
+        found = []
         with reading(f"network {self.path}"):
-            packed = PackedRun.read_from(self._entries(identity, name).read)
-            if packed is None:
-                raise self._missing(identity, name)
-            return packed
+            for entries, name in zip(self._entries(identity, *names), names, strict=True):
+                packed = PackedRun.read_from(entries.read)
+                if packed is None:
+                    raise self._missing(identity, name)
+                found.append(packed)
+        return found
 
     def _missing(self, identity: str, name: str) -> StoreDamagedError:
         return StoreDamagedError(

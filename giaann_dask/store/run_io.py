@@ -10,6 +10,7 @@ import asyncio
 import pickle
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 from weakref import WeakValueDictionary
 
@@ -123,27 +124,46 @@ class StoredEntries:
         return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
 
-class JoinedEntries:
-    """The encoded entries of one table of a small run whose tables are one array.
-
-    The array is read when the first entry is asked for; the entries of the table are kept then.
+class JoinedTables:
+    """The encoded entries of all tables of a small run, which are one array that is read once.
 
     Parameters
     ----------
     run : StoredEntries
         Entries of the run.
-    table : str
+    """
+
+    def __init__(self, run: StoredEntries) -> None:
+        self._run = run
+
+    @cached_property
+    def entries(self) -> dict[str, dict[str, bytes]]:
+        """Entries of each table; none where there is no such run.
+
+        Raises
+        ------
+        StoreDamagedError
+            If the array is not what was written.
+        """
+        found = self._run.read(JOINED_ENTRIES)
+        return split_tables(found) if found else {}
+
+
+class JoinedEntries:
+    """The encoded entries of one table of such a run; no other table is kept for it once the first entry was read.
+
+    Parameters
+    ----------
+    tables : JoinedTables
+        All of them.
+    name : str
         Name of the table.
     """
 
-    def __init__(self, run: StoredEntries, table: str) -> None:
-        self._run, self._table = run, table
-        self._entries: dict[str, bytes] | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the entries that are kept now."""
-        return sum(map(len, (self._entries or {}).values()))
+    def __init__(self, tables: JoinedTables, name: str) -> None:
+        self._tables: JoinedTables | None = tables
+        self._name = name
+        self._entries: dict[str, bytes] = {}
 
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
         """Return the entries with these names, relative to the table; those that do not exist are left out.
@@ -153,9 +173,8 @@ class JoinedEntries:
         StoreDamagedError
             If the array is not what was written.
         """
-        if self._entries is None:
-            found = self._run.read(JOINED_ENTRIES)
-            self._entries = split_tables(found).get(self._table, {}) if found else {}
+        if self._tables is not None:
+            self._entries, self._tables = self._tables.entries.get(self._name, {}), None
         return {name: self._entries[name] for name in names if name in self._entries}
 
 

@@ -21,14 +21,13 @@ from giaann_dask.models import model_of
 from giaann_dask.runs.column_placement import column_usage, place_columns
 from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.packed_rows import KeptRowReader
-from giaann_dask.runs.packing import PackedRegionRun, PackedRun
+from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import RunSize
 from giaann_dask.runs.summing import count_added, count_added_neurons
-from giaann_dask.store.commits import CommitReader, TableEntries
+from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
-from giaann_dask.store.run_io import JoinedEntries
 from giaann_dask.text.inputs import require_rereadable
 from giaann_dask.text.ledger import Ledger
 from giaann_dask.text.memory_inputs import Source
@@ -70,20 +69,7 @@ class RegionChange(NamedTuple):
 _RunKey: TypeAlias = tuple[str, str]
 
 
-class _OpenedTable(NamedTuple):
-    """Table of a run as it is read, and its encoded entries."""
-
-    entries: PackedRun | TableEntries
-    reader: KeptRowReader
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that are kept now; those of a run that is kept as a whole are not among them."""
-        joined = self.entries.nbytes if isinstance(self.entries, JoinedEntries) else 0
-        return joined + self.reader.nbytes
-
-
-def _bytes_of(tables: Sequence[_OpenedTable]) -> int:
+def _bytes_of(tables: Sequence[KeptRowReader]) -> int:
     return sum(table.nbytes for table in tables)
 
 
@@ -101,7 +87,7 @@ class RunCache:
 
     def __init__(self, budget: int = RUN_CACHE_BYTES) -> None:
         self.budget = budget
-        self._rows: OrderedDict[_RunKey, tuple[_OpenedTable, _OpenedTable]] = OrderedDict()
+        self._rows: OrderedDict[_RunKey, tuple[KeptRowReader, KeptRowReader]] = OrderedDict()
         self._runs: OrderedDict[_RunKey, PackedRegionRun] = OrderedDict()
         # Bytes of what is opened, as of its last use, and those that are in use.
         self._sizes: dict[_RunKey, int] = {}
@@ -129,12 +115,14 @@ class RunCache:
         for key in self._used:
             opened = self._rows.pop(key, None)
             if opened is None:
+                if key not in self._runs and key[1] in reader.joined_runs:
+                    # Both tables are in one array.
+                    self._runs[key] = reader.run(key[1])
                 tables = self._runs[key][:2] if key in self._runs else reader.entries(key[1])
-                connections, neurons = (_OpenedTable(table, KeptRowReader(table.read)) for table in tables)
+                connections, neurons = (KeptRowReader(table.read) for table in tables)
                 opened = connections, neurons
             self._rows[key] = opened
-        opened_tables = [self._rows[key] for key in self._used]
-        return [(connections.reader, neurons.reader) for connections, neurons in opened_tables]
+        return [self._rows[key] for key in self._used]
 
     def run(self, reader: CommitReader, identity: str) -> PackedRegionRun:
         """Return a run of a commit."""

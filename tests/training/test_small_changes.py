@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from giaann_dask.runs.packed_arrays import Framing, encode_array
 from giaann_dask.runs.packing import PackedRegionRun, pack
 from giaann_dask.runs.run import Run
 from giaann_dask.storage import seal_arrays
+from giaann_dask.store import run_io
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.training.small_changes import SmallChanges
 
@@ -130,6 +132,29 @@ def test_what_is_kept_of_runs_is_within_a_budget(tmp_path: Path, budget: int) ->
     assert forget(kept, texts[1]) is not None
     assert kept.runs.nbytes > max(budget, changes.runs.nbytes), "more would have been kept"
     assert gd.open(tmp_path / "net").digest() == gd.open(tmp_path / "kept").digest()
+
+
+def test_what_a_change_reads_of_small_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The array of each is read and decoded once, for both of its tables, and is kept."""
+    decoded: list[bytes] = []
+    split = run_io.split_tables
+
+    def split_tables(joined: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
+        decoded.append(joined["joined/c/0"])
+        return split(joined)
+
+    texts = [write_village(tmp_path / f"{number}.txt", 6, number).read_text() for number in range(3)]
+    with gd.connect(workers=0) as client:
+        gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "net", client=client, trace=True)
+    assert add(SmallChanges(tmp_path / "net"), texts[0])
+    monkeypatch.setattr(run_io, "split_tables", split_tables)
+    changes = SmallChanges(tmp_path / "net")
+    joined = changes.opened().reader.joined_runs
+    assert add(changes, texts[1])
+    assert 1 < len(decoded) == len(set(decoded)) <= len(joined)
+    decoded.clear()
+    assert add(changes, texts[2])
+    assert not decoded
 
 
 def test_tables_of_small_runs_are_one_array(tmp_path: Path) -> None:
