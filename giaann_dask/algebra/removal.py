@@ -11,11 +11,9 @@ network until it has been written elsewhere, and a command that is given again a
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,7 @@ from giaann_dask.algebra.documents import (
     require_found,
 )
 from giaann_dask.algebra.parts import add_parts, divide_parts
-from giaann_dask.cluster import attempt, results, timeout_s, wait_all
+from giaann_dask.cluster import attempt, results
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import RAW, SourceOptions
 from giaann_dask.encoding.stream import encode_here
@@ -61,17 +59,21 @@ from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
-from giaann_dask.training.committing import CommitContents, commit_regions, known_counts, open_regions
+from giaann_dask.training.committing import (
+    CommitContents,
+    commit_regions,
+    compute_commit,
+    known_counts,
+    open_regions,
+)
 from giaann_dask.training.regions import LastRuns, Regions
-from giaann_dask.training.run_references import sizes_of
+from giaann_dask.training.run_references import Snapshot, sizes_of
 from giaann_dask.training.small_changes import RegionChange, SmallChanges, small_parts
 from giaann_dask.training.target import NetworkTarget
 from giaann_dask.training.tasks import takes_runs
 from giaann_dask.training.trainer import Trainer
 from giaann_dask.training.training_options import TrainingOptions
 
-# Between two looks whether to proceed.
-_LOOK_S = 0.02
 _NONE: Integers = np.zeros(0, np.int64)
 _SUFFIX = ".certificates.json"
 # Fields that are tuples here and lists in JSON.
@@ -310,13 +312,37 @@ def _purge(
     return tuple(model.clear_tables(client, str(store.path), (store.head(),), others)), tuple(made_of(store.path))
 
 
-def proceed_always() -> None:
-    """Let a call that asks whether to proceed go on."""
+@dataclass(frozen=True, eq=False)
+class PreparedCommit:
+    """Commit that is to be made; what it writes is computed or being computed.
+
+    Attributes
+    ----------
+    reader : CommitReader
+        The commit that it continues.
+    regions, snapshot, contents
+        What it has; see `commit_regions`.
+    computed : tuple of Future
+        Results that are kept for it.
+    """
+
+    reader: CommitReader
+    regions: Regions
+    snapshot: Snapshot
+    contents: CommitContents
+    computed: tuple[Future, ...] = ()
+
+    def make(self, store: NetworkStore) -> str:
+        """Make the commit while holding the lock, and return its identity."""
+        return commit_regions(store, self.regions, self.snapshot, self.contents, last=True, before=self.reader)
 
 
 @attempt()
-def leave_out_names(client: Client, store: NetworkStore, proceed: Callable[[], None] = proceed_always) -> str:
-    """Leave out the names that no text of a network has, and return the commit; `remove_earlier` completes a purge.
+def prepare_purge(client: Client, store: NetworkStore) -> PreparedCommit:
+    """Compute the commit that leaves out the names that no text of a network has; nobody need wait meanwhile.
+
+    As long as its result is kept, another call computes only what later commits have changed. `leave_out_names` makes
+    the commit, and `remove_earlier` completes a purge.
 
     Parameters
     ----------
@@ -324,14 +350,29 @@ def leave_out_names(client: Client, store: NetworkStore, proceed: Callable[[], N
         Where counts are renamed.
     store : NetworkStore
         The network; see `forget_documents`.
-    proceed : callable
-        Called between steps before the commit; an error that it raises ends the call, and the network is as before.
+    """
+    reader = store.open(store.head())
+    reader.manifest().require_sum(reader.path)
+    # Kept, too, so that another call does not read them again.
+    opened = open_regions(client, reader)
+    runs = [run.future for run in opened.runs.all()]
+    prepared = _prepare(client, reader, None, set(), renumber=True)
+    computed = compute_commit(prepared.regions, prepared.snapshot, (str(reader.path), reader.commit))
+    return replace(prepared, computed=(*runs, *computed))
+
+
+@attempt()
+def leave_out_names(client: Client, store: NetworkStore, prepared: PreparedCommit) -> str:
+    """Make the commit that `prepare_purge` has computed, and return its identity.
+
+    Raises
+    ------
+    StoreConflictError
+        If another commit was made since.
     """
     with store.lock() as held:
         SharedPlace(client, held).require()
-        reader = store.open(store.head())
-        reader.manifest().require_sum(reader.path)
-        return _subtract(client, store, reader, None, set(), renumber=True, proceed=proceed)
+        return prepared.make(store)
 
 
 @attempt()
@@ -577,9 +618,15 @@ def _subtract(
     parts: set[int],
     *,
     renumber: bool,
-    proceed: Callable[[], None] = proceed_always,
 ) -> str:
     """Subtract documents, or none, from a network and commit; return the identity of the commit."""
+    return _prepare(client, reader, removed, parts, renumber=renumber).make(store)
+
+
+def _prepare(
+    client: Client, reader: CommitReader, removed: DocumentCounts | None, parts: set[int], *, renumber: bool
+) -> PreparedCommit:
+    """Submit what subtracts documents, or none, from a network, and return the commit that is to be made of it."""
     manifest, vocabulary = reader.manifest(), reader.vocabulary()
     numbered = manifest.specification.traits.columns
     origins, sequences = reader.origins(), None
@@ -587,25 +634,15 @@ def _subtract(
         origins, sequences = origins.without(sorted(parts))
     regions = open_regions(client, reader) if removed is None else subtract_counts(client, reader, removed, sequences)
     if renumber or not numbered:
-        keeps = _names_in_use(regions, vocabulary, reader)
-        vocabulary = _select(vocabulary, *keeps)
-    proceed()
-    if renumber:
-        regions = _renamed(regions, reader, close_gaps(*keeps) if numbered else None)
-        _await([run.value for run in regions.runs.all() if run.value is not None], proceed)
+        renaming = close_gaps(*_names_in_use(regions, vocabulary, reader))
+        if renumber and numbered and not renaming.is_identity:
+            regions, renaming = _renamed(regions, reader, renaming)
+        elif renumber:
+            _add_up_latest(regions)
+        vocabulary = _select(vocabulary, renaming)
     before = CommitContents(manifest, vocabulary, Ledger(reader.ledger()))
     contents = _contents_without(before, removed, vocabulary, parts, origins)
-    proceed()
-    return commit_regions(store, regions, regions.snapshot(whole=True), contents, last=True)
-
-
-def _await(futures: Sequence[Future], proceed: Callable[[], None]) -> None:
-    """Wait until all futures are finished, and ask meanwhile whether to proceed."""
-    deadline = time.monotonic() + timeout_s()
-    while not all(future.done() for future in futures) and time.monotonic() < deadline:
-        proceed()
-        time.sleep(_LOOK_S)
-    wait_all(futures)
+    return PreparedCommit(reader, regions, regions.snapshot(whole=True), contents)
 
 
 def _contents_without(
@@ -622,59 +659,88 @@ def _contents_without(
     return CommitContents(counts, vocabulary, Ledger(entries), rewritten=True, origins=origins)
 
 
-def _renamed(regions: Regions, reader: CommitReader, renaming: Renaming | None) -> Regions:
-    """Return regions whose latest runs are one each, of renamed neurons where there are new identifiers.
+def _add_up_latest(regions: Regions) -> None:
+    """Add up the latest runs of each region to one."""
+    large = _large_runs(regions)
+    several = {region: runs[large[region] :] for region, runs in regions.runs.items() if len(runs) - large[region] > 1}
+    _put_sums(regions, {region: list(map(regions.tasks.alone, runs)) for region, runs in several.items()}, large)
+
+
+def _renamed(regions: Regions, reader: CommitReader, renaming: Renaming) -> tuple[Regions, Renaming]:
+    """Return regions with new identifiers whose latest runs are one each, and the identifiers.
 
     Names that no text has any more are most often new ones: then larger runs, which have earlier names alone, stay.
+    Else the names of larger runs come first, and these are added up apart from the latest ones. So nothing of the
+    larger ones is computed again where later commits have only changed the latest ones.
     """
-    client, placement, parts = regions.tasks.client, reader.placement(), {}
-    renaming = None if renaming is None or renaming.is_identity else renaming
-    kept, by_hash = _unchanged_runs(regions, renaming), reader.manifest().specification.placement == "hash"
-    if renaming is not None and not (by_hash and any(kept.values())):
-        # Regions are chosen anew for all columns.
-        every = [regions.tasks.alone(run) for run in regions.runs.all()]
-        placement = Placement(placement.first_regions)
-        summed = Regions(client, placement, regions.rounds)
-        summed.replace_by(add_parts(summed, divide_parts(client, every, placement, renaming)))
-        return summed
-    for region, runs in regions.runs.items():
-        if len(runs) - kept[region] > 1 or (renaming is not None and len(runs) > kept[region]):
-            parts[region] = [regions.tasks.alone(run) for run in runs[kept[region] :]]
-    if renaming is not None:
-        # Numbers of columns decide their regions.
-        parts = divide_parts(client, [part for each in parts.values() for part in each], placement, renaming)
-    sums = add_parts(regions, parts)
-    regions.replace_last(
-        {region: LastRuns(kept[region], value, regions.tasks.measure(value)) for region, value in sums.items()}
-    )
-    return regions
-
-
-def _unchanged_runs(regions: Regions, renaming: Renaming | None) -> dict[int, int]:
-    """Return how many runs at the beginning of each region are large and have no name with a new identifier."""
-    every = regions.runs.all()
-    sizes = dict(zip((run.identity for run in every), sizes_of(every), strict=True))
-    largest, first = dict.fromkeys(sizes, (-1, -1)), (0, 0)
-    if renaming is not None:
-        first = _first_changed(renaming.concepts), _first_changed(renaming.features)
-        with regions.tasks.submitter.together():
-            found = [regions.tasks.submit("largest", largest_names, run.argument, key_of=run.key) for run in every]
-        largest = dict(zip(largest, results(found), strict=True))
+    large, names = _large_runs(regions), _names_of_runs(regions)
+    larger = [run for region, runs in regions.runs.items() for run in runs[: large[region]]]
+    first, ends = renaming, {identity: _last(each) for identity, each in names.items()}
+    if not all(first.up_to(*ends[run.identity]).is_identity for run in larger):
+        ahead = _named_by([names[run.identity] for run in larger], renaming)
+        # No later names, so that the same runs are renamed by the same tasks.
+        first = close_gaps(*ahead).up_to(*_last(map(np.flatnonzero, ahead)))
+        renaming = close_gaps(*renaming.kept, first=ahead)
     kept = {}
     for region, runs in regions.runs.items():
+        stays = [first.up_to(*ends[run.identity]).is_identity for run in runs[: large[region]]]
+        kept[region] = stays.index(False) if False in stays else large[region]
+    placement, renamed = reader.placement(), regions
+    if reader.manifest().specification.placement != "hash" or not any(kept.values()):
+        # Regions are chosen anew for all columns.
+        placement, kept = Placement(placement.first_regions), dict.fromkeys(kept, 0)
+        renamed = Regions(regions.tasks.client, placement, regions.rounds)
+    older = [run for region, runs in regions.runs.items() for run in runs[kept[region] : large[region]]]
+    latest = [run for region, runs in regions.runs.items() for run in runs[large[region] :]]
+    for renamed_runs, numbers in ((older, first), (latest, renaming)):
+        if renamed_runs:
+            values = list(map(regions.tasks.alone, renamed_runs))
+            _put_sums(renamed, divide_parts(regions.tasks.client, values, placement, numbers), kept)
+            kept = {region: len(present) for region, present in renamed.runs.items()}
+    return renamed, renaming
+
+
+def _last(identifiers: Iterable[Integers]) -> list[int]:
+    """Return the last one of each of some ascending identifiers, -1 where there is none."""
+    return [int(each[-1]) if len(each) else -1 for each in identifiers]
+
+
+def _named_by(names: Sequence[UsedNames], renaming: Renaming) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which of the concepts and features that have new identifiers some runs have."""
+    concepts, features = (np.zeros_like(kept) for kept in renaming.kept)
+    features[0] = True
+    for columns, words in names:
+        concepts[columns] = features[words] = True
+    return concepts & renaming.kept[0], features & renaming.kept[1]
+
+
+def _put_sums(regions: Regions, parts: Mapping[int, Sequence[Future]], kept: Mapping[int, int]) -> None:
+    """Put the sums of the parts of regions in the place of their runs after the first ones."""
+    regions.replace_last(
+        {
+            region: LastRuns(kept.get(region, 0), value, regions.tasks.measure(value))
+            for region, value in add_parts(regions, parts).items()
+        }
+    )
+
+
+def _names_of_runs(regions: Regions) -> dict[str, UsedNames]:
+    """Return the columns and features of the connections and neurons of each run, by identity."""
+    every = regions.runs.all()
+    with regions.tasks.submitter.together():
+        found = [regions.tasks.submit("all_names", names_of_run, run.argument, key_of=run.key) for run in every]
+    return dict(zip((run.identity for run in every), results(found), strict=True))
+
+
+def _large_runs(regions: Regions) -> dict[int, int]:
+    """Return how many runs at the beginning of each region are large, or have later ones that are."""
+    every = regions.runs.all()
+    sizes = dict(zip((run.identity for run in every), sizes_of(every), strict=True))
+    found = {}
+    for region, runs in regions.runs.items():
         after = [sum(sizes[run.identity].connections for run in runs[place:]) for place in range(len(runs))]
-        stays = [
-            connections > RECENT and all(name < new for name, new in zip(largest[run.identity], first, strict=True))
-            for run, connections in zip(runs, after, strict=True)
-        ]
-        kept[region] = stays.index(False) if False in stays else len(runs)
-    return kept
-
-
-def _first_changed(identifiers: Integers) -> int:
-    """Return the first identifier that becomes another one."""
-    changed = np.flatnonzero(identifiers != np.arange(len(identifiers)))
-    return int(changed[0]) if len(changed) else len(identifiers)
+        found[region] = sum(connections > RECENT for connections in after)
+    return found
 
 
 def _names_in_use(
@@ -696,14 +762,14 @@ def _names_in_use(
     return concepts, kept
 
 
-def _select(vocabulary: Vocabulary, concepts: npt.NDArray[np.bool_], features: npt.NDArray[np.bool_]) -> Vocabulary:
-    """Return the dictionaries with some of their names."""
-    kept = features.tolist()
+def _select(vocabulary: Vocabulary, renaming: Renaming) -> Vocabulary:
+    """Return the dictionaries with new identifiers, without the names that have none."""
+    concepts, features = renaming.order()
     return Vocabulary(
-        list(compress(vocabulary.concepts, concepts.tolist())),
-        list(compress(vocabulary.features, kept)),
-        list(compress(vocabulary.delimiter, kept)),
-        list(compress(vocabulary.probable_since, kept)),
+        [vocabulary.concepts[concept] for concept in concepts],
+        [vocabulary.features[feature] for feature in features],
+        [vocabulary.delimiter[feature] for feature in features],
+        [vocabulary.probable_since[feature] for feature in features],
     )
 
 
@@ -729,12 +795,11 @@ def counts_without(manifest: Manifest, removed: Manifest, vocabulary: Vocabulary
 
 
 @takes_runs
-def largest_names(run: RegionRun | PackedRegionRun) -> tuple[int, int]:
-    """Return the largest column and the largest feature of a run (a task)."""
-    packed = tasks.pack_run(run)
-    tables = [table for table in packed if table is not None]
-    columns, features = zip(*(RowReader(table.read).largest_names() for table in tables), strict=True)
-    return max(columns), max(features)
+def names_of_run(run: RegionRun | PackedRegionRun) -> UsedNames:
+    """Return the columns and features of a run, those of targets too (a task)."""
+    tables = [RowReader(table.read).names() for table in tasks.pack_run(run) if table is not None]
+    columns, features = (np.unique(np.concatenate(each)) for each in zip(*tables, strict=True))
+    return UsedNames(columns, features)
 
 
 @takes_runs

@@ -204,14 +204,15 @@ class RowReader:
         """Read the source neurons alone."""
         return pack_neuron(*self._whole(ROW_ARRAYS[:2]))
 
-    def largest_names(self) -> tuple[int, int]:
-        """Return the largest column and feature of the source neurons, and of targets that are neurons; -1 for none."""
-        found = []
+    def names(self) -> tuple[Integers, Integers]:
+        """Return the distinct columns and features of source neurons, and of targets that are neurons; ascending."""
         ends = ("source", "name" if self._named else "target")[: 2 - self._gaps]
+        found = []
         for name in ("column", "feature"):
             # One array at a time, as all targets of a region may be many.
             arrays = (self._whole([f"{end}_{name}"])[0] for end in ends)
-            found.append(max((int(array.max()) for array in arrays if len(array)), default=-1))
+            present = [np.flatnonzero(np.bincount(array)) for array in arrays]
+            found.append(np.unique(np.concatenate(present)).astype(np.int64))
         return found[0], found[1]
 
     def target_keys(self, fields: Sequence[npt.NDArray[Any]]) -> Integers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from giaann_dask.runs.target_sets import TargetBlock, TargetSets
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 from giaann_dask.text.vocabulary import NEVER, Vocabulary
 
+Kept: TypeAlias = npt.NDArray[np.bool_]
 ABSENT = -1
 # Statuses of a neuron: its name is in no dictionary, or left out.
 _BEYOND, _UNTRAINED = 1, 2
@@ -51,6 +52,23 @@ class Renaming:
     def is_identity(self) -> bool:
         """Whether every identifier stays as it is."""
         return all(np.array_equal(ids, np.arange(len(ids))) for ids in (self.concepts, self.features))
+
+    @property
+    def kept(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Masks of the concepts and of the features that have a new identifier; bool."""
+        return self.concepts != ABSENT, self.features != ABSENT
+
+    def order(self) -> tuple[list[int], list[int]]:
+        """Return the concepts and the features that are not left out in the order of their new identifiers."""
+        concepts, features = (
+            np.argsort(ids, kind="stable")[np.count_nonzero(ids == ABSENT) :].tolist()
+            for ids in (self.concepts, self.features)
+        )
+        return concepts, features
+
+    def up_to(self, concept: int, feature: int) -> Renaming:
+        """Return the new identifiers of the concepts and features up to these."""
+        return Renaming(self.concepts[: concept + 1], self.features[: feature + 1])
 
     def neurons(self, neuron: npt.ArrayLike) -> Integers:
         """Return new neuron keys.
@@ -128,20 +146,33 @@ def key_renaming(specification: Specification, vocabulary: Vocabulary, whole: Vo
     return find_names(vocabulary, whole) if specification.traits.columns else None
 
 
-def close_gaps(concepts: npt.NDArray[np.bool_], features: npt.NDArray[np.bool_]) -> Renaming:
-    """Return new identifiers, in the same order, of the concepts and features that are kept.
+def close_gaps(concepts: Kept, features: Kept, *, first: tuple[Kept, Kept] | None = None) -> Renaming:
+    """Return new identifiers of the concepts and features that are kept.
 
     Parameters
     ----------
     concepts, features : ndarray
         Which are kept; bool.
+    first : tuple of ndarray, optional
+        Which of the concepts and of the features come before the others; bool. Otherwise the order stays.
 
     Examples
     --------
     >>> close_gaps(np.array([True, False, True]), np.array([True])).concepts.tolist()
     [0, -1, 1]
+    >>> every, last = np.array([True, True]), np.array([False, True])
+    >>> close_gaps(every, every, first=(last, every)).concepts.tolist()
+    [1, 0]
     """
-    return Renaming(*(np.where(kept, np.cumsum(kept) - 1, ABSENT).astype(np.int64) for kept in (concepts, features)))
+    return Renaming(*map(_numbers, (concepts, features), first or (concepts, features)))
+
+
+def _numbers(kept: Kept, first: Kept) -> Integers:
+    """Return consecutive numbers of what is kept, and -1 for the others."""
+    order = np.concatenate([np.flatnonzero(kept & first), np.flatnonzero(kept & ~first)])
+    found = np.full(len(kept), ABSENT, np.int64)
+    found[order] = np.arange(len(order))
+    return found
 
 
 def rank_names(vocabulary: Vocabulary, neurons: Iterable[Integers]) -> Renaming:

@@ -29,11 +29,12 @@ from starlette.responses import JSONResponse, Response
 
 from giaann_dask.algebra.documents import identities_of
 from giaann_dask.algebra.removal import (
+    PreparedCommit,
     digest_of_documents,
     forget_documents,
     forget_few,
     leave_out_names,
-    proceed_always,
+    prepare_purge,
     remove_earlier,
 )
 from giaann_dask.api.text_options import TextOptions
@@ -62,7 +63,7 @@ from giaann_dask.serving.requests import (
     wrong_field,
 )
 from giaann_dask.serving.serving_options import Limits
-from giaann_dask.serving.turns import ChangeWaitsError, Turns
+from giaann_dask.serving.turns import Turns
 from giaann_dask.spec import Specification
 from giaann_dask.store.beside import DOCUMENTS
 from giaann_dask.store.commits import CommitReader
@@ -82,8 +83,8 @@ _TRUE, _FALSE = {"true", "1"}, {"", "false", "0"}
 Answer = TypeVar("Answer")
 _LOG = logging.getLogger(__name__)
 _NICE = 10
-# How often a purge begins again because a change waits.
-_GIVES_WAY = 5
+# How often the commit of a purge is computed while changes go on; then they wait for it.
+_COMPUTED_BESIDE = 5
 # Digests wait until no change has come for so long, and no longer than that.
 _QUIET_S, _LONGEST_S = 2.0, 30.0
 State = Literal["adding", "stored", "removing"]
@@ -442,12 +443,12 @@ class DocumentWriter:
     def _purge(self) -> None:
         """Remove earlier commits, and complete the certificates of the documents that wait for it.
 
-        Changes go on between two steps, and first where they come amid the first one, which is then made again.
+        Changes go on while the first commit is computed, and between both steps.
         """
-        store, tries = NetworkStore(self._path), 0
+        store = NetworkStore(self._path)
         try:
-            while (waiting := self._leave_out_names(store, gives_way=tries < _GIVES_WAY)) is None:
-                tries += 1
+            with self._clients.use() as client:
+                waiting = self._leave_out_names(client, store)
             if not waiting:
                 # An earlier purge was theirs, too.
                 return
@@ -466,15 +467,26 @@ class DocumentWriter:
             # Done when the server starts again, or with the next purge.
             _LOG.warning("earlier commits are not removed yet: %s", error)
 
-    def _leave_out_names(self, store: NetworkStore, *, gives_way: bool) -> list[str] | None:
-        """Make the commit of a purge, and return the ids of the documents that wait for it; None if a change waits."""
-        with self.turns.step(), self._clients.use() as client, suppress(ChangeWaitsError):
-            waiting = self.table.purges()
-            if waiting:
-                proceed = self.turns.give_way if gives_way else proceed_always
-                self._renew(store.open(leave_out_names(client, store, proceed)))
-            return waiting
-        return None
+    def _leave_out_names(self, client: Client, store: NetworkStore) -> list[str]:
+        """Make the commit of a purge, and return the ids of the documents that wait for it.
+
+        It is computed without a turn. Where a change has come meanwhile, the rest is computed again.
+        """
+        if not self.table.purges():
+            return []
+        prepared = prepare_purge(client, store)
+        for _ in range(_COMPUTED_BESIDE):
+            with self.turns.step():
+                if store.head() == prepared.reader.commit:
+                    return self._commit_purge(client, store, prepared)
+            prepared = prepare_purge(client, store)
+        with self.turns.step():
+            return self._commit_purge(client, store, prepare_purge(client, store))
+
+    def _commit_purge(self, client: Client, store: NetworkStore, prepared: PreparedCommit) -> list[str]:
+        """Make the commit of a purge, and return the ids of the documents that wait for it."""
+        self._renew(store.open(leave_out_names(client, store, prepared)))
+        return self.table.purges()
 
     def _wait_until_quiet(self) -> None:
         """Let changes that follow each other go first."""

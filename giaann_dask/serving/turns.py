@@ -10,10 +10,6 @@ from contextlib import contextmanager
 _LONGEST_S = 30.0
 
 
-class ChangeWaitsError(Exception):
-    """A change waits for a step in the background, which ends without having done anything."""
-
-
 class Turns:
     """Turns of the threads that change something: one at a time, and changes before steps in the background.
 
@@ -56,11 +52,6 @@ class Turns:
             self._taken = True
         with self._ending():
             yield
-
-    def give_way(self) -> None:
-        """Raise a `ChangeWaitsError` if a change waits; called amid a step that has changed nothing yet."""
-        if self.waiting:
-            raise ChangeWaitsError
 
     @contextmanager
     def _ending(self) -> Iterator[None]:

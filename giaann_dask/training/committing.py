@@ -196,6 +196,32 @@ def _take_runs(reader: CommitReader, regions: Regions, take: Callable[[StoredRun
     regions.counts = known_counts(manifest)
 
 
+def compute_commit(regions: Regions, snapshot: Snapshot, place: tuple[str, str]) -> list[Future]:
+    """Compute what a last commit writes and counts, and return results that save `commit_regions` doing it again.
+
+    Parameters
+    ----------
+    regions, snapshot
+        See `commit_regions`.
+    place : tuple of (str, str)
+        Path of the network, and the commit that the regions continue.
+    """
+    with regions.tasks.submitter.together():
+        packed = regions.tasks.pack_all(regions.pending.with_stored(snapshot).references())
+    kept, sizes = _filled(packed)
+    counts = submit_counts(regions, kept, sizes, place)
+    computed = [run.future for run in kept if not run.stored]
+    computed += [counting.more for counting in counts if counting.more is not None]
+    wait_all(computed)
+    return computed
+
+
+def _filled(packed: Sequence[RunReference]) -> tuple[list[RunReference], dict[str, RunSize]]:
+    """Wait for the sizes of runs; return them by identity, and the runs without the empty ones."""
+    sizes = {run.identity: size for run, size in zip(packed, sizes_of(packed), strict=True)}
+    return [run for run in packed if not sizes[run.identity].empty], sizes
+
+
 def commit_regions(
     store: NetworkStore,
     regions: Regions,
@@ -253,10 +279,8 @@ def commit_regions(
         written = _write(regions, fork, attempt, [run for run in packed if not run.stored])
     placement = placement_of(regions, snapshot)
     store.write_content(session, stored, contents.content(placement))
-    sizes = {run.identity: size for run, size in zip(packed, sizes_of(packed), strict=True)}
     # Runs of rounds that did not touch their region are empty, and left out.
-    empty = {identity for identity, size in sizes.items() if size.empty}
-    kept = [run for run in packed if run.identity not in empty]
+    kept, sizes = _filled(packed)
     # Counting the distinct entries of a region reads its runs, so it is done once at the end.
     countings = submit_counts(regions, kept, sizes, place) if last else []
     derived = model_of(contents.manifest.specification).derived(contents.manifest.specification) if last else None
@@ -278,7 +302,7 @@ def commit_regions(
         if published:
             persist_commit(regions.tasks.client, store.open(commit))
         return commit
-    regions.pending.on_committed(snapshot, continued, empty)
+    regions.pending.on_committed(snapshot, continued, sizes.keys() - {run.identity for run in kept})
     _open_columns(regions, store.path, commit, manifest.specification)
     return commit
 

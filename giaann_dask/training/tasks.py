@@ -28,7 +28,7 @@ from giaann_dask.models import model_of
 from giaann_dask.models.base import DerivedTables
 from giaann_dask.runs.device_sums import PairSums, sum_pairs_on
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import BlockReader, PackedRegionRun, PackedRun, pack_targets, unpack, unpack_rows
+from giaann_dask.runs.packing import BlockReader, PackedRegionRun, PackedRun, pack_targets, unpack
 from giaann_dask.runs.pair_tables import PairRegionRun, PairTable, join_pairs, pair_run, sum_pairs
 from giaann_dask.runs.placement import (
     Placement,
@@ -59,6 +59,8 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 _Form = TypeVar("_Form", bound=AnyRun)
 _ALL = SequencePart()
+# A run with so many times the connections of the others of a region is not read as a whole to count these.
+_MUCH_LARGER = 8
 
 
 @register_arrays
@@ -469,12 +471,18 @@ def measure_runs(*runs: AnyRun, owner_anchor: int | None = None) -> tuple[RunSiz
 @takes_runs
 def count_region(*runs: PackedRegionRun) -> RunSize:
     """Return how many distinct neurons and connections a region's runs have together, and their bytes."""
-    sizes = [measure_run(run) for run in runs]
-    if len(runs) == 1:
-        return sizes[0]
-    neurons = np.unique(np.concatenate([unpack_rows(run.neurons)[0] for run in runs]))
-    connections = count_union([run.connections for run in runs])
-    return RunSize(len(neurons), connections, sum(size.nbytes for size in sizes))
+    largest, *others = sorted(runs, key=lambda run: -len(run.connections))
+    whole = measure_run(largest)
+    if not others:
+        return whole
+    neurons = count_added_neurons([run.neurons for run in others], [largest.neurons.read])
+    if _MUCH_LARGER * sum(len(run.connections) for run in others) < len(largest.connections):
+        # Of the largest, no more is read than the rows that others have, too.
+        added = count_added([run.connections for run in others], [largest.connections.read])
+    else:
+        added = count_union([run.connections for run in runs]) - whole.connections
+    nbytes = sum(measure_run(run).nbytes for run in runs)
+    return RunSize(whole.neurons + neurons, whole.connections + added, nbytes)
 
 
 @takes_runs

@@ -37,6 +37,7 @@ from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import (
     OptionError,
     SpecificationError,
+    StoreConflictError,
     StoreDamagedError,
     StoreExistsError,
     StoreFullError,
@@ -213,8 +214,9 @@ def test_a_purge_renames_what_has_later_names_alone(
     forget_quickly(network, documents[0], client)
     # Small runs were added up with others.
     base &= {run.identity for run in gd.open(network.path).manifest.runs}
-    removal.leave_out_names(client, NetworkStore(network.path))
-    assert removal.remove_earlier(client, NetworkStore(network.path))["purged_commits"] == 6
+    store = NetworkStore(network.path)
+    removal.leave_out_names(client, store, removal.prepare_purge(client, store))
+    assert removal.remove_earlier(client, store)["purged_commits"] == 6
     after = gd.open(network.path)
     assert len(after.commits()) == 1
     assert base
@@ -226,6 +228,37 @@ def test_a_purge_renames_what_has_later_names_alone(
     assert gd.train([documents[0]], network.path, client=client).digest() != rest.digest()
     gd.forget(network.path, [documents[0]], client=client, renumber=True)
     assert gd.open(network.path).digest() == rest.digest()
+
+
+def test_the_commit_of_a_purge_is_computed_again_only_where_runs_have_changed(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of larger runs come first, also where a later text has one again that they no longer have."""
+    monkeypatch.setattr(removal, "RECENT", 500)
+    texts = [write_village(tmp_path / f"{number}.txt", 80, number).read_text() for number in (1, 2)]
+    for number, text in enumerate(["The captain hung the lantern near the violin on the ship.", *texts]):
+        (tmp_path / f"{number}.txt").write_text(text)
+    gone, *left = [tmp_path / f"{number}.txt" for number in range(3)]
+    network = gd.train([gone, *left], tmp_path / "net", client=client, specification=specification("v1"))
+    gd.forget(network.path, gone, client=client)
+    store = NetworkStore(network.path)
+    first = removal.prepare_purge(client, store)
+    late = "The young baker found a lantern on the ship near the wild river."
+    gd.train([late], network.path, client=client)
+    with pytest.raises(StoreConflictError):
+        removal.leave_out_names(client, store, first)
+    second = removal.prepare_purge(client, store)
+    larger = [[runs[0].key for runs in each.snapshot.runs.values() if runs] for each in (first, second)]
+    assert larger[0] == larger[1]
+    assert {future.key for future in second.computed} >= set(larger[0])
+    removal.leave_out_names(client, store, second)
+    after = gd.open(network.path)
+    assert "violin" not in reader_of(after).vocabulary().concepts
+    rest = gd.train(left, tmp_path / "rest", client=client, specification=specification("v1"))
+    rest = gd.train([late], rest.path, client=client)
+    assert after.digest() == rest.digest()
+    assert (after.manifest.connections, after.manifest.neurons) == (rest.manifest.connections, rest.manifest.neurons)
+    assert gd.train(gone, after.path, client=client).digest() == gd.train(gone, rest.path, client=client).digest()
 
 
 WORDS = (("lantern", "zebra"), ("anchor", "violin"), ("kettle", "quill"))

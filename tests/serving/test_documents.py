@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 from dask.utils import key_split
-from distributed import get_task_stream
+from distributed import Client, get_task_stream
 from starlette.testclient import TestClient
 from support.examples import scaled
 from support.processes import Process, until
@@ -24,9 +24,11 @@ from support.serving_engines import Collected
 from support.village import write_village
 
 import giaann_dask as gd
+from giaann_dask.algebra.removal import PreparedCommit
 from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, StoreWriteError
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
+from giaann_dask.serving import documents
 from giaann_dask.serving.documents import Document, DocumentTable, DocumentWriter
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.models import EngineOpener, Models, ModelSource, SharedClient, open_engine
@@ -168,32 +170,32 @@ def test_any_additions_and_removals_equal_one_training_on_what_is_left(
     assert gd.open(network).digest() == apart.digest()
 
 
-def test_a_change_goes_before_a_purge_that_has_begun(network: Path, clients: SharedClient) -> None:
-    """The purge is in its first step when the change comes: it begins again after it."""
-    changes: list[threading.Thread] = []
+def test_a_change_does_not_wait_while_the_commit_of_a_purge_is_computed(
+    network: Path, clients: SharedClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is then computed again, with the change."""
     renewed: list[int] = []
+    prepared: list[str] = []
+    prepare = documents.prepare_purge
 
-    class LateChange(SharedClient):
-        @contextmanager
-        def use(self) -> Iterator[Any]:
-            with clients.use() as client:
-                if threading.current_thread().name.startswith("later") and not changes:
-                    changes.append(threading.Thread(target=writer.add, args=([("late", COIN, {})],)))
-                    changes[0].start()
-                    until(lambda: writer.turns.waiting == 1)
-                yield client
+    def prepare_purge(client: Client, store: NetworkStore) -> PreparedCommit:
+        found = prepare(client, store)
+        prepared.append(found.reader.commit)
+        if len(prepared) == 1:
+            # In the thread of the purge: it would wait for ever.
+            writer.add([("late", COIN, {})])
+        return found
 
-    writer = DocumentWriter(
-        network, LateChange(clients.use), lambda reader: renewed.append(reader.manifest().sequences)
-    )
+    monkeypatch.setattr(documents, "prepare_purge", prepare_purge)
+    writer = DocumentWriter(network, clients, lambda reader: renewed.append(reader.manifest().sequences))
     with closing(writer):
         (ship,) = writer.add([("ship", LANTERN, {})])
         writer.remove(ship, LANTERN, purge=True)
         until(lambda: (writer.certificate("ship") or {}).get("purge") == "done")
-        changes[0].join()
         assert writer.table.find("late") is not None
     added, removed, late, purged = renewed
     assert added > removed < late == purged
+    assert len(set(prepared)) == len(prepared) == 2
     assert len(gd.open(network).commits()) == 1
 
 
