@@ -448,7 +448,7 @@ class Costs:
         """Return the seconds of a core that a sequence takes, by stage."""
         rates, growth, sequences = self.hardware.rates, self.growth, self.sequences
         shares = _tier_shares(self.hardware.workers, self.hardware.hosts_per_rack)
-        # Runs of eight rounds are packed, and their sums added up by sixteen, the last of them at the end.
+        # Runs of sixteen rounds are packed, and their sums added up by sixteen, the last of them at the end.
         together = max(1.0, min(sequences, ROUNDS_TOGETHER * sequences / rounds))
         levels = math.ceil(math.log(max(sequences / together, 1), SUMS_TOGETHER))
         scale = self.packed_bytes() / growth.packed_bytes.at(sequences)

@@ -25,7 +25,7 @@ EXCHANGES: tuple[Exchange, ...] = get_args(Exchange)
 TASKS_PER_S = 900.0
 """Tasks that Dask's scheduler does in a second, as measured."""
 
-ROUNDS_TOGETHER = 8
+ROUNDS_TOGETHER = 16
 """Runs of rounds that become one: their sum is packed, which takes longest, so it is made late and once."""
 SUMS_TOGETHER = 16
 """Sums of a rank that become one during a training."""
@@ -236,7 +236,7 @@ def expected_tasks(shape: RoundShape, exchange: Exchange) -> float:
     --------
     >>> thousand = RoundShape.full(2, 2, 1024)
     >>> round(expected_tasks(thousand, "tasks")), round(expected_tasks(thousand, "workers"))
-    (1307, 15)
+    (1171, 15)
     """
     counting = 2 * shape.batches + 1
     between = shape.owners > 1
