@@ -139,7 +139,7 @@ def test_small_documents_take_no_tasks_but_those_that_predictions_are_opened_by(
 def test_any_additions_and_removals_equal_one_training_on_what_is_left(
     network: Path, trained: Path, clients: SharedClient, tmp_path: Path
 ) -> None:
-    draws, changes = Random(5), scaled(10)
+    draws, changes = Random(5), scaled(6)
     numbers = range(2 * changes + 5)
     texts = {f"d{number}": write_village(tmp_path / f"{number}.txt", 4, number).read_text() for number in numbers}
     left: set[str] = set()
@@ -152,7 +152,7 @@ def test_any_additions_and_removals_equal_one_training_on_what_is_left(
             left.update(new)
             gone = draws.choice(sorted(left))
             left.discard(gone)
-            purge = change % 4 == 3
+            purge = change % 3 == 2
             asked = f"{PATH}/{gone}?purge={purge}"
             removed = http.request("DELETE", asked, headers=WRITE).json()["certificate"]
             assert removed.get("purge") == ("running" if purge else None)
