@@ -337,14 +337,22 @@ def _measure_training(
     process_bytes = measure(inputs, few)
     measure(inputs, many)
     report, commit = reports[-1], last[len(reports) - 1]
-    packing, writing = (share * seconds for seconds in _packing_and_writing(report))
-    small = range(1, 1 + _SMALL_TIMES)
-    cores = share * sum(client.nthreads().values())
-    waiting = (last[at].seconds - share * sum(_packing_and_writing(reports[at])) / cores for at in small)
+    trainings = list(map(_CommitTime.of, reports, (last[number] for number in range(len(reports)))))
+    small, large = trainings[1 : 1 + _SMALL_TIMES], trainings[-1]
+    # A run takes its time to write, of few bytes as of many.
+    run_s = median(each.writing / each.regions for each in small)
+    writing = share * max(large.writing - large.regions * run_s, 0.0)
+    packing, cores = share * large.packing, share * sum(client.nthreads().values())
+    waiting_s = median(each.seconds - share * each.packing / cores for each in small)
+    region_s = Rates().commit_region_s
+    if large.regions > small[0].regions:
+        more_s = large.seconds - (packing + writing) / cores - waiting_s
+        region_s = max(more_s / (large.regions - small[0].regions), region_s)
     rates = {
         "process_bytes": process_bytes or PROCESS_BYTES,
-        "start_s": max(median(reports[number].seconds - last[number].seconds for number in small), 0.01),
-        "commit_s": max(median(waiting) - reports[1].regions * Rates().commit_region_s, 0.01),
+        "start_s": max(median(reports[at].seconds - trainings[at].seconds for at in range(1, 1 + _SMALL_TIMES)), 0.01),
+        "commit_s": max(waiting_s - small[0].regions * region_s, 0.01),
+        "commit_region_s": region_s,
     }
     # More blocks are encoded than a limit of sequences needs.
     block_s = measure_blocks(client)
@@ -354,8 +362,9 @@ def _measure_training(
     step_s = _measure_steps(client, networks[-1], _first_prompts(inputs, text))
     if step_s:
         rates["step_s"] = step_s
-    if packing and writing:
+    if packing:
         rates["packed_bytes_per_s"] = report.increment_bytes / packing
+    if writing:
         rates["written_bytes_per_s"] = commit.nbytes / writing
     return rates
 
@@ -377,10 +386,20 @@ def _measure_steps(client: Client, network: Network, prompts: Sequence[str]) -> 
     return seconds
 
 
-def _packing_and_writing(report: TrainingReport) -> tuple[float, float]:
-    """Return the seconds of tasks in which a training has packed runs, and written them."""
-    spent = {name: stage.seconds for name, stage in report.stages.items()}
-    return spent.get("pack", 0.0) + spent.get("compact", 0.0), spent.get("commit", 0.0)
+class _CommitTime(NamedTuple):
+    """Time of the last commit of a training, and seconds of the tasks in which runs were packed and written."""
+
+    seconds: float
+    packing: float
+    writing: float
+    regions: int
+
+    @classmethod
+    def of(cls, report: TrainingReport, commit: Committed) -> _CommitTime:
+        """Return the times that a training has reported."""
+        spent = {name: stage.seconds for name, stage in report.stages.items()}
+        packing = spent.get("pack", 0.0) + spent.get("compact", 0.0)
+        return cls(commit.seconds, packing, spent.get("commit", 0.0), report.regions)
 
 
 @names_keywords
