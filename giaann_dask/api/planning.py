@@ -304,20 +304,18 @@ def _measure_training(
 
     Tasks take longer by the clock where threads have a share of a core each.
     """
-    last: dict[int, Committed] = {}
-    reports: list[TrainingReport] = []
-    networks: list[Network] = []
+    commits: list[Committed] = []
+    measured: list[_MeasuredTraining] = []
 
     def observe(event: Event) -> None:
         if isinstance(event, Committed):
-            last[len(reports)] = event
+            commits.append(event)
 
-    def measure(texts: Inputs, sequences: int | None) -> int:
-        """Train, and return the most memory that a worker took meanwhile."""
+    def measure(texts: Inputs, sequences: int | None) -> Network:
         ask_workers(client, forget_peak)
         network = train(
             texts,
-            folder / str(len(reports)),
+            folder / str(len(measured)),
             client=client,
             specification=sample.specification,
             text=text,
@@ -325,47 +323,81 @@ def _measure_training(
             observer=observe,
             progress=False,
         )
-        reports.append(network.training_report)
-        networks.append(network)
         found = ask_workers(client, peak_bytes).values()
-        return max((each for each in found if isinstance(each, int)), default=0)
+        peak = max((each for each in found if isinstance(each, int)), default=0)
+        measured.append(_MeasuredTraining.of(network.training_report, commits[-1], peak))
+        return network
 
     loading, few, many = _TRAINED
     measure(inputs, loading)
     for _ in range(_SMALL_TIMES):
         measure(sample_text(), None)
-    process_bytes = measure(inputs, few)
-    measure(inputs, many)
-    report, commit = reports[-1], last[len(reports) - 1]
-    trainings = list(map(_CommitTime.of, reports, (last[number] for number in range(len(reports)))))
-    small, large = trainings[1 : 1 + _SMALL_TIMES], trainings[-1]
-    # A run takes its time to write, of few bytes as of many.
-    run_s = median(each.writing / each.regions for each in small)
-    writing = share * max(large.writing - large.regions * run_s, 0.0)
-    packing, cores = share * large.packing, share * sum(client.nthreads().values())
-    waiting_s = median(each.seconds - share * each.packing / cores for each in small)
-    region_s = Rates().commit_region_s
-    if large.regions > small[0].regions:
-        more_s = large.seconds - (packing + writing) / cores - waiting_s
-        region_s = max(more_s / (large.regions - small[0].regions), region_s)
-    rates = {
-        "process_bytes": process_bytes or PROCESS_BYTES,
-        "start_s": max(median(reports[at].seconds - trainings[at].seconds for at in range(1, 1 + _SMALL_TIMES)), 0.01),
-        "commit_s": max(waiting_s - small[0].regions * region_s, 0.01),
-        "commit_region_s": region_s,
-    }
+    measure(inputs, few)
+    network = measure(inputs, many)
+    _, *small, one, large = measured
+    rates = _training_rates(small, large, share, share * sum(client.nthreads().values()))
+    rates["process_bytes"] = one.peak_bytes or PROCESS_BYTES
     # More blocks are encoded than a limit of sequences needs.
     block_s = measure_blocks(client)
     if block_s:
         sequences = TrainingOptions().block_characters * sample.trained / sample.characters
         rates["text_per_s"] = sequences / (share * block_s)
-    step_s = _measure_steps(client, networks[-1], _first_prompts(inputs, text))
+    step_s = _measure_steps(client, network, _first_prompts(inputs, text))
     if step_s:
         rates["step_s"] = step_s
+    return rates
+
+
+class _MeasuredTraining(NamedTuple):
+    """Times of a training in seconds, among them of tasks that pack and write runs; its bytes, and a worker's peak."""
+
+    seconds: float
+    commit_s: float
+    packing_s: float
+    writing_s: float
+    regions: int
+    increment_bytes: int
+    written_bytes: int
+    peak_bytes: int
+
+    @classmethod
+    def of(cls, report: TrainingReport, commit: Committed, peak_bytes: int) -> _MeasuredTraining:
+        """Return what a training has reported, and its last commit."""
+        spent = {name: stage.seconds for name, stage in report.stages.items()}
+        packing_s = spent.get("pack", 0.0) + spent.get("compact", 0.0)
+        times = report.seconds, commit.seconds, packing_s, spent.get("commit", 0.0)
+        return cls(*times, report.regions, report.increment_bytes, commit.nbytes, peak_bytes)
+
+
+def _training_rates(
+    small: Sequence[_MeasuredTraining], large: _MeasuredTraining, share: float, cores: float
+) -> dict[str, float]:
+    """Return the rates that follow from small trainings of one text, and one with more regions and bytes.
+
+    Parameters
+    ----------
+    small, large
+        The trainings.
+    share, cores : float
+        Share of a core that each thread has, and the cores of all threads.
+    """
+    # A run takes its time to write, of few bytes as of many.
+    run_s = median(each.writing_s / each.regions for each in small)
+    packing, writing = share * large.packing_s, share * max(large.writing_s - large.regions * run_s, 0.0)
+    waiting_s = median(each.commit_s - share * each.packing_s / cores for each in small)
+    regions, region_s = small[0].regions, Rates().commit_region_s
+    if large.regions > regions:
+        more_s = large.commit_s - (packing + writing) / cores - waiting_s
+        region_s = max(more_s / (large.regions - regions), region_s)
+    rates = {
+        "start_s": max(median(each.seconds - each.commit_s for each in small), 0.01),
+        "commit_s": max(waiting_s - regions * region_s, 0.01),
+        "commit_region_s": region_s,
+    }
     if packing:
-        rates["packed_bytes_per_s"] = report.increment_bytes / packing
+        rates["packed_bytes_per_s"] = large.increment_bytes / packing
     if writing:
-        rates["written_bytes_per_s"] = commit.nbytes / writing
+        rates["written_bytes_per_s"] = large.written_bytes / writing
     return rates
 
 
@@ -384,22 +416,6 @@ def _measure_steps(client: Client, network: Network, prompts: Sequence[str]) -> 
     place = str(network.path), network.commit
     seconds: float = result(client.submit(measure_steps, *place, prompts, key=key, workers=[worker]))
     return seconds
-
-
-class _CommitTime(NamedTuple):
-    """Time of the last commit of a training, and seconds of the tasks in which runs were packed and written."""
-
-    seconds: float
-    packing: float
-    writing: float
-    regions: int
-
-    @classmethod
-    def of(cls, report: TrainingReport, commit: Committed) -> _CommitTime:
-        """Return the times that a training has reported."""
-        spent = {name: stage.seconds for name, stage in report.stages.items()}
-        packing = spent.get("pack", 0.0) + spent.get("compact", 0.0)
-        return cls(commit.seconds, packing, spent.get("commit", 0.0), report.regions)
 
 
 @names_keywords
