@@ -137,7 +137,7 @@ class NetworkStore:
         self.branch = branch
         self.held: WriteLock | None = None
         self.written = WrittenObjects()
-        # Of the session: new runs whose tables are one array, and checksums of its other arrays once they are written.
+        # Of the session: checksums of its arrays without those of runs, once they are written.
         self._sums: dict[str, int] | None = None
         place = StorePlace(str(self.path))
         there = is_there(self.path / "refs") if place.folder is not None else place.exists()
