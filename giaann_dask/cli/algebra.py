@@ -27,7 +27,7 @@ from giaann_dask.errors import InputMissingError
 from giaann_dask.local_files import local_path, read_utf8
 
 if TYPE_CHECKING:
-    from giaann_dask.algebra.algebra_options import OverlapOptions, PruningOptions
+    from giaann_dask.algebra.algebra_options import PruningOptions
     from giaann_dask.api.network import Network
 
 _OPTIONS = "giaann_dask.algebra.algebra_options."
@@ -62,7 +62,7 @@ def read_prompts(path: Path) -> list[str]:
 @click.command(cls=Command)
 @click.argument("networks", nargs=-1, required=True, metavar="NETWORK[@REF]...")
 @click.option("--out", required=True, type=WRITTEN_PATH, help="Folder or URL of the sum, a new network.")
-@options_of("shared", _OPTIONS + "OverlapOptions", PLAIN, only=("overlap",))
+@options_of("shared", "giaann_dask.api.algebra.add", PLAIN, only=("overlap",))
 @click.option(
     "--texts",
     multiple=True,
@@ -72,7 +72,7 @@ def read_prompts(path: Path) -> list[str]:
 )
 @text_options
 @common_options
-def add(networks: tuple[str, ...], out: Path, shared: OverlapOptions, texts: tuple[str, ...], **values: Any) -> None:
+def add(networks: tuple[str, ...], out: Path, shared: dict[str, Any], texts: tuple[str, ...], **values: Any) -> None:
     """Add NETWORKS that were trained apart into a new one.
 
     The sum equals one training on all their text, to the byte of what is exported. NETWORK@REF is an older
@@ -86,9 +86,7 @@ def add(networks: tuple[str, ...], out: Path, shared: OverlapOptions, texts: tup
     opened = [open_at_ref(each) for each in networks]
     again, text = Files(texts) if texts else None, values["text"]
     with connect(options=prepared(values["cluster"], LOCAL)) as client, progress() as observer:
-        made = add_networks(
-            opened, out, client=client, overlap=shared.overlap, texts=again, text=text, observer=observer
-        )
+        made = add_networks(opened, out, client=client, texts=again, text=text, observer=observer, **shared)
     counts = {"sequences": made.manifest.sequences, "connections": made.manifest.connections, "commit": made.commit}
     answer({"network": str(out), **counts}, [f"network {out}", *figures(counts, *counts)])
 
@@ -231,14 +229,12 @@ def prune(network: Path, out: Path, kept: PruningOptions, ref: str | None, **val
 @click.command(cls=Command)
 @click.argument("old")
 @click.argument("new")
-@click.option(
-    "--largest", type=int, default=10, show_default=True, metavar="N", help="Name N connections of each kind."
-)
+@options_of("compared", "giaann_dask.api.algebra.diff", PLAIN, only=("largest",))
 @click.option("--prompts", type=FILE_PATH, metavar="FILE", help="Also name lines that they continue differently.")
 @generation_options("max_tokens", defaults={"max_tokens": 1})
 @click.option("--picture", type=FILE_PATH, metavar="FILE", help="Draw the difference as .svg, .png or .pdf.")
 @common_options
-def diff(old: str, new: str, largest: int, prompts: Path | None, picture: Path | None, **values: Any) -> None:
+def diff(old: str, new: str, prompts: Path | None, picture: Path | None, **values: Any) -> None:
     """Compare networks OLD and NEW, or two commits of one.
 
     NETWORK@REF is an older commit, a tag or a branch. Names are compared, so that the networks may have other
@@ -259,10 +255,10 @@ def diff(old: str, new: str, largest: int, prompts: Path | None, picture: Path |
         found = compare(
             *opened,
             client=client,
-            largest=largest,
             prompts=lines_read,
             max_tokens=values["generation"].max_tokens,
             observer=observer,
+            **values["compared"],
         )
     counts = found.as_dict()
     if picture is not None:

@@ -1,8 +1,8 @@
 """Define the click options and commands of this package.
 
-Options are made of the fields of a dataclass: name, type, default and help are those of the class. The type is that of
-the annotation, the help the entry of the field in the class's docstring (numpydoc). The class is imported when the
-command that has the options is used.
+Options are made of the fields of a dataclass, or of the keyword parameters of a function: name, type, default and help
+are those of the class or function. The type is that of the annotation, the help the entry in its docstring (numpydoc).
+It is imported when the command that has the options is used.
 
 A command shows its options in sections, and its errors name the option that sets a parameter instead of the parameter
 of Python. The texts of errors are in `giaann_dask.errors`, exit codes in `giaann_dask.cli`.
@@ -16,10 +16,10 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -138,12 +138,14 @@ class Option(click.Option):
 class OptionGroup:
     """Options of a command for the fields of a dataclass, and the object that is built of those that are given.
 
+    Of a function's parameters it is a dictionary of those that are given.
+
     Parameters
     ----------
     key : str
         Parameter of the command's function that takes the object; fields of this name of other groups take it, too.
     place : str
-        Full name of the class.
+        Full name of the class or function.
     section : str
         Title of the section of the help.
     only : tuple of str
@@ -183,26 +185,24 @@ class OptionGroup:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
-    def kind(self) -> type[Any]:
-        """The class, imported."""
-        module, _, name = self.place.rpartition(".")
-        kind = getattr(import_module(module), name)
-        assert isinstance(kind, type)
+    def kind(self) -> Callable[..., Any]:
+        """The class or function, imported."""
+        kind: Callable[..., Any] = resolve_name(self.place)
         return kind
 
     def names(self) -> dict[str, str]:
         """Return the names of the options by those of the fields."""
-        return {each.name: self._name(each.name) for each, _ in self._fields()} | {name: name for name in self.shared}
+        return {name: self._name(name) for name, *_ in self._settings()} | {name: name for name in self.shared}
 
     def options(self) -> Iterator[Option]:
         """Yield the options."""
         helps = field_helps(self.kind)
-        for each, hint in self._fields():
-            yield self._option(each, hint, helps.get(each.name, ""))
+        for name, default, settings in self._settings():
+            yield self._option(name, default, settings, helps.get(name, ""))
 
     def needs(self, keys: Collection[str]) -> list[str]:
         """Return those of other groups whose objects are fields of this one's."""
-        return [each.name for each in fields(self.kind) if each.name in keys and each.name != self.key]
+        return [name for name in self._fields() if name in keys and name != self.key]
 
     def build(self, given: Mapping[str, Any], objects: Mapping[str, Any]) -> Any:
         """Return the object, None where the group is optional and none of its options is given.
@@ -217,42 +217,45 @@ class OptionGroup:
         values = {name: given[option] for name, option in self.names().items() if option in given}
         if self.optional and not values:
             return None
-        nested = {each.name: objects[each.name] for each in fields(self.kind) if objects.get(each.name) is not None}
-        kind: Callable[..., Any] = self.kind
+        nested = {name: objects[name] for name in self._fields() if objects.get(name) is not None}
+        kind = self.kind if is_dataclass(self.kind) else dict[str, Any]
         made = functools.partial(kind, **{**self.fixed, **self.defaults, **nested, **values})
         return made if self.partial else made()
 
     def _name(self, name: str) -> str:
         return f"{self.prefix}_{name}" if self.prefix else name
 
-    def _fields(self) -> Iterator[tuple[Field[Any], Any]]:
-        """Yield the fields that have options, with the types of their values."""
-        for each in fields(self.kind):
-            chosen = each.name in self.only if self.only else each.name not in self.without
-            own = each.default is not MISSING and chosen and each.name not in (*self.fixed, *self.shared)
-            if own and option_settings(hint := field_type(self.kind, each.name), each.name) is not None:
-                yield each, hint
+    def _fields(self) -> list[str]:
+        return [each.name for each in fields(self.kind)] if is_dataclass(self.kind) else []
 
-    def _option(self, each: Field[Any], hint: Any, text: str) -> Option:
-        name = self._name(each.name)
-        settings = option_settings(hint, each.name)
-        assert settings is not None
+    def _settings(self) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+        """Yield name, default and settings of `click.Option` of the fields that have options."""
+        for name, default in defaults_of(self.kind).items():
+            chosen = name in self.only if self.only else name not in self.without
+            if chosen and name not in (*self.fixed, *self.shared):
+                settings = option_settings(value_type(self.kind, name), name)
+                if settings is not None:
+                    yield name, default, settings
+
+    def _option(self, field_name: str, default: Any, settings: Mapping[str, Any], text: str) -> Option:
+        name = self._name(field_name)
         flag = "--" + name.replace("_", "-")
-        declaration = f"{flag}/--no-{flag[2:]}" if hint is bool else flag
-        shown = shown_default(self.defaults.get(each.name, each.default), each.name)
+        # Flags have a default of their own, and no type.
+        declaration = f"{flag}/--no-{flag[2:]}" if "default" in settings else flag
+        shown = shown_default(self.defaults.get(field_name, default), field_name)
         return Option(
             [declaration, name],
             section=self.section,
-            first=each.name in self.first,
-            parameter=each.name,
+            first=field_name in self.first,
+            parameter=field_name,
             help=f"{text}  [default: {shown}]" if shown else text,
             **settings,
-            **self.settings.get(each.name, {}),
+            **self.settings.get(field_name, {}),
         )
 
 
 def options_of(key: str, place: str, section: str, **settings: Any) -> Callable[[F], F]:
-    """Return a decorator that gives a command the options of a dataclass, and its function the object.
+    """Return a decorator that gives a command the options of a dataclass or function, and its function the object.
 
     Parameters
     ----------
@@ -296,8 +299,8 @@ def shown_default(value: Any, name: str) -> str:
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def field_helps(kind: type[Any]) -> dict[str, str]:
-    """Return what the docstrings of a class and of those it is derived from say of each field.
+def field_helps(kind: Callable[..., Any]) -> dict[str, str]:
+    """Return what the docstrings of a class and of those it is derived from, or of a function, say of each field.
 
     Examples
     --------
@@ -306,7 +309,7 @@ def field_helps(kind: type[Any]) -> dict[str, str]:
     'Threads of each worker.'
     """
     found: dict[str, list[str]] = {}
-    for each in reversed(kind.__mro__):
+    for each in reversed(kind.__mro__ if isinstance(kind, type) else (kind,)):
         names: list[str] = []
         inside = False
         for line in inspect.cleandoc(each.__doc__ or "").splitlines():
@@ -323,9 +326,18 @@ def field_helps(kind: type[Any]) -> dict[str, str]:
     return {name: re.sub(r"`+([^`]*)`+", r"\1", " ".join(lines)) for name, lines in found.items()}
 
 
-def field_type(kind: type[Any], name: str) -> Any:
-    """Return the type of a field's value, without that of a missing one; modules import what it names."""
-    owner = next(each for each in kind.__mro__ if name in vars(each).get("__annotations__", {}))
+def defaults_of(kind: Callable[..., Any]) -> dict[str, Any]:
+    """Return the defaults of the fields of a dataclass, or of a function's parameters, that have one."""
+    if isinstance(kind, type):
+        return {each.name: each.default for each in fields(kind) if each.default is not MISSING}
+    parameters = inspect.signature(kind).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty}
+
+
+def value_type(kind: Callable[..., Any], name: str) -> Any:
+    """Return the type of a field or parameter, without that of a missing value; modules import what it names."""
+    owners = kind.__mro__ if isinstance(kind, type) else (inspect.unwrap(kind),)
+    owner = next(each for each in owners if name in getattr(each, "__annotations__", {}))
     hint = eval(owner.__annotations__[name], vars(sys.modules[owner.__module__]))
     if get_origin(hint) in (Union, UnionType):
         kinds = [each for each in get_args(hint) if each is not NoneType]

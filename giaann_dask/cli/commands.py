@@ -444,14 +444,7 @@ def generate(
 @NETWORK
 @click.argument("prompt")
 @generation_options("max_tokens", "tagger", "reasons", defaults={"max_tokens": 5})
-@click.option(
-    "--sentences",
-    type=int,
-    default=3,
-    show_default=True,
-    metavar="N",
-    help="Show the N sentences with the largest shares of each connection.",
-)
+@options_of("shown", "giaann_dask.api.network.Network.trace", PLAIN, only=("sentences",))
 @click.option(
     "--text",
     "texts",
@@ -479,7 +472,7 @@ def trace(network: Path, prompt: str, texts: tuple[str, ...], **values: Any) -> 
     opened = Network(network, values["commit"])
     opened.require_fit(options)
     with waiting("trace"), _row_client(where, options) as client:
-        found = opened.trace(prompt, client=client, options=options, sentences=values["sentences"], texts=texts)
+        found = opened.trace(prompt, client=client, options=options, texts=texts, **values["shown"])
     answer(found.as_dict(), found.lines() or ["(no token)"])
 
 

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from giaann_dask.models.generation_options import GenerationOptions
 
 _PICTURES, _PAGE = (".svg", ".png", ".pdf"), (".html",)
-_content, _style = section("What to draw"), section("Size and style")
-_DRAW = "giaann_dask.diagnostics.pictures.draw_options.DrawOptions"
-_DENSITY = "giaann_dask.diagnostics.pictures.draw_options.DensityOptions"
+_content = section("What to draw")
+_PICTURES_PLACE = "giaann_dask.diagnostics.pictures."
+_DRAW = _PICTURES_PLACE + "draw_options.DrawOptions"
+_DENSITY = _PICTURES_PLACE + "draw_options.DensityOptions"
 
 
 @click.command(cls=Command)
@@ -55,10 +56,10 @@ _DENSITY = "giaann_dask.diagnostics.pictures.draw_options.DensityOptions"
 @_content(
     "--prompt", first=True, metavar="TEXT", help="Draw the activation after a step of the prediction from a prompt."
 )
-@_content("--step", type=int, default=1, show_default=True, help="After which predicted token, with --prompt.")
+@options_of("shown", _PICTURES_PLACE + "prediction.draw_step", "What to draw", only=("step",))
 @_content("--animate", first=True, metavar="PROMPT", help="Draw a prediction step by step, as .gif or .mp4.")
 @generation_options("max_tokens", defaults={"max_tokens": 10})
-@_style("--seconds", type=float, default=1.2, show_default=True, help="How long a step of --animate stands.")
+@options_of("timing", _PICTURES_PLACE + "animation.save_animation", "Size and style", only=("seconds",))
 @_content("--density", first=True, is_flag=True, help="Draw all connections by source and target column.")
 @inference_options
 @click.option("--ref", "commit", metavar="NAME", help="Draw an older commit, tag or branch.")
@@ -124,14 +125,14 @@ def _draw(network: Network, out: Path, values: dict[str, Any]) -> Path:
     options, page = _picture_options(values), out.suffix.lower() in _PAGE
     if values["animate"] is not None:
         predicted = pictures.predict(values["animate"], _read_rules(values))
-        return pictures.animate(predicted, out, options, values["seconds"])
+        return pictures.animate(predicted, out, options, **values["timing"])
     if values["prompt"] is not None:
         from giaann_dask.diagnostics.pictures.interactive import save_step_page
 
         predicted = pictures.predict(values["prompt"], _read_rules(values))
         if page:
-            return save_step_page(predicted, out, values["step"], options)
-        return save_figure(pictures.draw_step(predicted, values["step"], options), out)
+            return save_step_page(predicted, out, options=options, **values["shown"])
+        return save_figure(pictures.draw_step(predicted, options=options, **values["shown"]), out)
     return pictures.save_page(out, options) if page else save_figure(pictures.draw(options), out)
 
 

@@ -27,7 +27,6 @@ from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
-    from giaann_dask.algebra.algebra_options import OverlapOptions
     from giaann_dask.islands.pack_options import PackOptions
 
 # Fields of a bundle that are shown without its island.
@@ -171,14 +170,7 @@ def pack(
 @NETWORK
 @click.argument("bundles", nargs=-1, required=True, type=FILE_PATH, metavar="BUNDLE...")
 @_ISLAND
-@click.option(
-    "--audit",
-    type=int,
-    default=0,
-    metavar="N",
-    help="Count N drawn sequences of each bundle again, and compare exactly.",
-)
-@click.option("--audit-seed", type=int, metavar="N", help="Draw the sequences of an earlier audit again.")
+@options_of("checks", "giaann_dask.api.islands.merge_bundles", PLAIN, only=("audit", "audit_seed", "overlap"))
 @click.option(
     "--texts",
     multiple=True,
@@ -186,17 +178,14 @@ def pack(
     metavar="INPUT",
     help="Text of bundles that do not offer it themselves.",
 )
-@options_of("shared", "giaann_dask.algebra.algebra_options.OverlapOptions", PLAIN, only=("overlap",))
 @text_options
 @common_options
 def merge(
     network: Path,
     bundles: tuple[Path, ...],
     island: Path,
-    audit: int,
-    audit_seed: int | None,
+    checks: dict[str, Any],
     texts: tuple[str, ...],
-    shared: OverlapOptions,
     **values: Any,
 ) -> None:
     """Verify BUNDLES and add those that NETWORK does not hold yet, a commit for each.
@@ -214,13 +203,11 @@ def merge(
             network,
             bundles,
             island=island,
-            audit=audit,
-            audit_seed=audit_seed,
             texts=Files(texts) if texts else None,
-            overlap=shared.overlap,
             client=client,
             text=text,
             observer=observer,
+            **checks,
         )
     lines = []
     for each in reports:

@@ -44,7 +44,7 @@ _NETWORK = click.option("--network", required=True, type=NETWORK_PATH, help="Fol
 _job = section("Job")
 _OPTIONS = "giaann_dask.workflows.job_options."
 _HISTORY = _job("--history", type=FILE_PATH, help="File of JSON lines.  [default: NETWORK.history.jsonl]")
-_WAIT = _job("--wait-s", type=float, default=0.0, metavar="SECONDS", help="Wait so long for another job to end.")
+_WAIT = options_of("waits", "giaann_dask.workflows.history.recorded", "Job", only=("wait_s",))
 _SEQUENCES = _job("--evaluate-sequences", type=int, metavar="N", help="Evaluate no more than N sentences.")
 _TEXT: dict[str, Any] = {"multiple": True, "metavar": "INPUT", "callback": as_files}
 # Table of the file that applies to all jobs.
@@ -221,7 +221,7 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
     history = history_of(network, values["history"])
     workload = Workload(inputs, text.reading.text_field)
     with (
-        recorded("nightly", network, history, values["wait_s"]) as entry,
+        recorded("nightly", network, history, **values["waits"]) as entry,
         connect(options=where) as client,
         progress(workload) as observer,
         stop_on_signals() as stop,
@@ -271,7 +271,7 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
         return
     workload = Workload(evaluate, text.reading.text_field)
     with (
-        recorded(WEEKLY, network, history, values["wait_s"]) as entry,
+        recorded(WEEKLY, network, history, **values["waits"]) as entry,
         connect(options=where) as client,
         progress(workload) as observer,
     ):
@@ -312,7 +312,7 @@ def backup(network: Path, destination: Path, **values: Any) -> None:
         found = {"network": str(network), "to": str(destination), "dry_run": True, "copies_there": there}
         answer(found)
         return
-    with recorded("backup", near, history_of(near, values["history"]), values["wait_s"]) as entry, waiting("copy"):
+    with recorded("backup", near, history_of(near, values["history"]), **values["waits"]) as entry, waiting("copy"):
         entry |= {"network": str(network), "to": str(destination)}
         entry["copied"] = copy_commit(source, target, values["commit"], values["keep"]).as_dict()
     shown = {**entry, **entry["copied"]}

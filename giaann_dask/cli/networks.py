@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from giaann_dask.cli.click_ext import Command
+from giaann_dask.cli.click_ext import PLAIN, Command, options_of
 from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.shared_options import (
@@ -178,16 +178,10 @@ def inspect(network: Path, commit: str | None, parts: bool) -> None:
 @click.command(cls=Command)
 @NETWORK
 @click.option("--out", required=True, type=FILE_PATH, help="File .npz, .parquet or .arpa[.gz], or folder .zarr.")
-@click.option(
-    "--compression",
-    type=click.Choice(("default", "none")),
-    default="default",
-    show_default=True,
-    help="Deflate for .npz and .gz, Zstandard for .parquet and .zarr, or none, which is faster.",
-)
+@options_of("written", "giaann_dask.store.export.write_export", PLAIN, only=("compression",))
 @click.option("--ref", "commit", metavar="NAME", help="Export an older commit, tag or branch.")
 @output_options
-def export(network: Path, out: Path, compression: Literal["default", "none"], commit: str | None) -> None:
+def export(network: Path, out: Path, written: dict[str, Any], commit: str | None) -> None:
     """Write all connections as coordinate arrays, or an n-gram model.
 
     The suffix of --out is the format. The dictionaries (.json) and the neurons' own strengths (such as
@@ -198,7 +192,7 @@ def export(network: Path, out: Path, compression: Literal["default", "none"], co
 
     opened = Network(network, commit)
     with progress() as observer:
-        files = opened.export(out, observer, compression=compression)
+        files = opened.export(out, observer, **written)
     names = [str(file) for file in files if file is not None]
     counts = {
         "connections": opened.manifest.connections,

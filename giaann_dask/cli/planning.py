@@ -28,18 +28,17 @@ if TYPE_CHECKING:
     from giaann_dask.planning.search import PlanTarget
     from giaann_dask.planning.simulation import SimulationOptions
 
-_sample, _rates, _files = section("Sample"), section("Rates"), section("Files")
+_rates, _files = section("Rates"), section("Files")
 _HARDWARE = click.option(
     "--hardware", type=FILE_PATH, metavar="FILE", help="TOML file that describes it.  [default: the cluster]"
 )
-_SAMPLE = _sample("--sample-sequences", type=int, default=10_000, show_default=True, help="Sequences of the sample.")
 
 
 @click.command(cls=Command)
 @INPUTS
 @_HARDWARE
 @options_of("target", "giaann_dask.planning.search.PlanTarget", PLAIN)
-@_SAMPLE
+@options_of("sample", "giaann_dask.api.planning.plan", "Sample", only=("sample_sequences",))
 @_rates(
     "--calibrate", first=True, is_flag=True, help="Measure the cluster first, which takes a minute, and keep the rates."
 )
@@ -51,7 +50,7 @@ def plan(
     inputs: tuple[str, ...],
     hardware: Path | None,
     target: PlanTarget,
-    sample_sequences: int,
+    sample: dict[str, Any],
     calibrate: bool,
     write_hardware: Path | None,
     text: TextOptions,
@@ -79,9 +78,9 @@ def plan(
             target=target,
             specification=Specification(**read_fields(values)),
             text=text,
-            sample_sequences=sample_sequences,
             calibrate=calibrate,
             command=f"giaann-dask train {shlex.join(inputs)} --network NETWORK",
+            **sample,
         )
     if write_hardware is not None:
         write_file(write_hardware, found.hardware.toml(), "the description of the hardware")
@@ -103,8 +102,7 @@ def plan(
     without=("regions", "placement"),
 )
 @options_of("options", "giaann_dask.planning.simulation.SimulationOptions", "Simulation", first=("rounds",))
-@_sample("--columns", type=int, help="Draw the columns of sequences from so many, by Zipf's law.")
-@_SAMPLE
+@options_of("sample", "giaann_dask.api.planning.simulate", "Sample", only=("columns", "sample_sequences"))
 @network_options
 @new_text_options
 @common_options
@@ -116,6 +114,7 @@ def simulate(
     picture: Path | None,
     configuration: TrainingConfiguration,
     options: SimulationOptions,
+    sample: dict[str, Any],
     text: TextOptions,
     cluster: ClusterOptions,
     **values: Any,
@@ -153,11 +152,10 @@ def simulate(
             sizes=sizes or SIZES,
             configuration=chosen,
             options=options,
-            columns=values["columns"],
             compare=values["compare"],
             specification=specification,
             text=text,
-            sample_sequences=values["sample_sequences"],
+            **sample,
         )
     if csv_file is not None:
         write_file(csv_file, report.csv().encode(), "the figures")

@@ -100,7 +100,7 @@ def write_export(
     observer : callable, optional
         Notified of progress.
     compression : {"default", "none"}
-        Deflate for ``.npz``, Zstandard for the others; or none.
+        Deflate for ``.npz`` and ``.gz``, Zstandard for ``.parquet`` and ``.zarr``, or none, which is faster.
 
     Returns
     -------
@@ -250,7 +250,7 @@ class TableFile(NamedTuple):
         table : Table
             Its columns.
         compression : {"default", "none"}
-            Deflate for ``.npz``, Zstandard for the others; or none.
+            Deflate for ``.npz`` and ``.gz``, Zstandard for ``.parquet`` and ``.zarr``, or none, which is faster.
         observer : callable, optional
             Notified of every block, in values.
 

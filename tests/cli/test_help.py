@@ -13,7 +13,7 @@ import pytest
 
 import giaann_dask as gd
 from giaann_dask.cli import giaann_dask, run
-from giaann_dask.cli.click_ext import MOST_SHOWN, Command, field_helps, shown_default
+from giaann_dask.cli.click_ext import MOST_SHOWN, Command, defaults_of, field_helps, shown_default
 from giaann_dask.diagnostics.pictures.animation import save_animation
 
 
@@ -147,15 +147,16 @@ def test_options_of_earlier_names_are_refused(command: str, capsys: pytest.Captu
 @pytest.mark.parametrize("name", [name for name in COMMANDS if COMMANDS[name].groups])
 def test_options_have_name_default_and_help_of_the_field_that_they_set(name: str) -> None:
     for group in COMMANDS[name].groups.values():
-        helps, known = field_helps(group.kind), {each.name: each for each in fields(group.kind)}
-        assert {*group.only, *group.without, *group.shared, *group.first, *group.fixed} <= {*known}, group.place
+        helps, known = field_helps(group.kind), defaults_of(group.kind)
+        every = {each.name for each in fields(group.kind)} if isinstance(group.kind, type) else {*known}
+        assert {*group.only, *group.without, *group.shared, *group.first, *group.fixed} <= every, group.place
+        assert {*group.only} - {*group.shared} <= {*group.names()}, "each has an option"
         for each in group.options():
-            field = known[each.parameter]
-            default = group.defaults.get(field.name, field.default)
-            shown = shown_default(default, field.name)
-            assert helps[field.name], f"{group.place} does not describe {field.name}"
-            assert each.help == helps[field.name] + (f"  [default: {shown}]" if shown else "")
-            assert each.name == "_".join(filter(None, [group.prefix, field.name]))
+            name = each.parameter
+            shown = shown_default(group.defaults.get(name, known[name]), name)
+            assert helps[name], f"{group.place} does not describe {name}"
+            assert each.help == helps[name] + (f"  [default: {shown}]" if shown else "")
+            assert each.name == "_".join(filter(None, [group.prefix, name]))
 
 
 def test_no_command_repeats_a_default_of_a_class() -> None:
@@ -163,9 +164,9 @@ def test_no_command_repeats_a_default_of_a_class() -> None:
     repeated = [
         (group.place, name)
         for group in groups
-        for each in fields(group.kind)
-        for name in ({each.name} & {*group.defaults, *group.fixed})
-        if {**group.fixed, **group.defaults}[name] == each.default
+        for name, default in defaults_of(group.kind).items()
+        for chosen in (group.fixed, group.defaults)
+        if name in chosen and chosen[name] == default
     ]
     names = {option.name for group in groups for option in group.options()}
     for name, command in COMMANDS.items():

@@ -62,11 +62,11 @@ class Pictures:
 
         return predict(self._reader, prompt, options, client)
 
-    def draw_step(self, prompt: str | Prediction, number: int = 1, options: DrawOptions | None = None) -> Figure:
+    def draw_step(self, prompt: str | Prediction, step: int = 1, options: DrawOptions | None = None) -> Figure:
         """Return a picture of the activation after a step beyond a prompt, or of a prediction that was made of it."""
         from giaann_dask.diagnostics.pictures.prediction import draw_step
 
-        return draw_step(self._predicted(prompt, options), number, options)
+        return draw_step(self._predicted(prompt, options), step, options)
 
     def animate(
         self, prompt: str | Prediction, path: str | Path, options: DrawOptions | None = None, seconds: float = 1.2

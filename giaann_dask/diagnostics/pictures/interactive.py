@@ -76,13 +76,11 @@ def save_page(reader: CommitReader, path: str | Path, options: DrawOptions | Non
     return write_picture(path, page_of(graph, colouring, options, title).encode())
 
 
-def save_step_page(
-    prediction: Prediction, path: str | Path, number: int = 1, options: DrawOptions | None = None
-) -> Path:
+def save_step_page(prediction: Prediction, path: str | Path, step: int = 1, options: DrawOptions | None = None) -> Path:
     """Write a step of a prediction as a page; see `save_page` and `prediction.draw_step`."""
     path, options = local_path(path), options or DrawOptions(colour="activation")
     check_suffix(path, PAGE_SUFFIXES)
-    at = find_step(prediction, number)
+    at = find_step(prediction, step)
     graph = graph_of(prediction, [at], options)
     title = " ".join(word.text for word in prediction.text(at))
     page = page_of(graph, colour_state(prediction, at, graph, options), options, title, prediction.told(at))

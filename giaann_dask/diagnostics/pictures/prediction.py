@@ -196,15 +196,15 @@ def predict(
     return Prediction(opened=opened, vocabulary=vocabulary, given=prepared.words, steps=steps)
 
 
-def draw_step(prediction: Prediction, number: int = 1, options: DrawOptions | None = None) -> Figure:
+def draw_step(prediction: Prediction, step: int = 1, options: DrawOptions | None = None) -> Figure:
     """Draw the activation of neurons after a step beyond the prompt.
 
     Parameters
     ----------
     prediction : Prediction
         From `predict`.
-    number : int
-        Which token is predicted in the step, counted from 1.
+    step : int
+        After which predicted token, counted from 1.
     options : DrawOptions, optional
         How much is drawn, and how large; named concepts come first.
 
@@ -214,22 +214,22 @@ def draw_step(prediction: Prediction, number: int = 1, options: DrawOptions | No
         If there is no such step.
     """
     options = options or DrawOptions(colour="activation")
-    at = find_step(prediction, number)
+    at = find_step(prediction, step)
     return draw_state(prediction, at, graph_of(prediction, [at], options), options)
 
 
-def find_step(prediction: Prediction, number: int) -> int:
+def find_step(prediction: Prediction, step: int) -> int:
     """Return the index of the step that predicts the token of a number, counted from 1; an OptionError without one."""
-    beyond = [at for at, step in enumerate(prediction.steps) if step.predicted]
-    if not 1 <= number <= len(beyond):
+    beyond = [at for at, each in enumerate(prediction.steps) if each.predicted]
+    if not 1 <= step <= len(beyond):
         why = prediction.steps[-1].stop or "no more tokens were asked for"
         raise OptionError(
-            f"step {number} of a prediction",
+            f"step {step} of a prediction",
             f"1 to {len(beyond)} ({why})",
             "set step to one of them",
             names=("step",),
         )
-    return beyond[number - 1]
+    return beyond[step - 1]
 
 
 def graph_of(prediction: Prediction, shown: Sequence[int], options: DrawOptions) -> nx.DiGraph:
