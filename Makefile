@@ -139,7 +139,7 @@ soak: $(READY)
 hostile: $(COMPILED)
 	$(BIN)/pytest tests/hostile
 
-# Carries to any machine with a GPU: uses the Python that is there, with these packages and no others of ours.
+# Carries to any machine with a GPU: uses the Python that is there, with these packages and nothing else of this project.
 GPU_CHECK := dask google_crc32c icechunk numba numba_cuda numcodecs numpy pytest torch zarr
 gpu-check:
 	@$(PYTHON) -c 'import importlib.util as u, sys; lost = [each for each in sys.argv[1:] if u.find_spec(each) is None]; \

@@ -15,6 +15,8 @@ BANNED = re.compile(
     r"who asks|who is there|whoever|for good|once more|under way|on (its|their) way|as good as)\b",
     re.IGNORECASE,
 )
+# Translated idioms that readers of the documents did not understand.
+PHRASES = re.compile(r"\b(are ours|is ours|of ours|given again|takes? ratios)\b", re.IGNORECASE)
 # Descriptions by a subordinate clause: say what the object is or does instead.
 CLAUSE = re.compile(r"^(What|Which|Who|Where|When|How) ")
 
@@ -50,6 +52,14 @@ def _words(name: str) -> str:
 
 def test_first_lines_of_docstrings_use_plain_terms() -> None:
     assert [(place, line) for place, line in described() if BANNED.search(line) or CLAUSE.match(line)] == []
+
+
+def test_documents_use_plain_terms() -> None:
+    top = ROOT.parent
+    pages = [*top.glob("*.md"), *(top / "docs").rglob("*.md"), *(top / "notebooks").glob("*.ipynb")]
+    read = [(page.relative_to(top).as_posix(), page.read_text(encoding="utf-8")) for page in sorted(pages)]
+    assert len(read) > 50
+    assert [(name, found.group()) for name, text in read for found in PHRASES.finditer(text)] == []
 
 
 def test_names_use_plain_terms() -> None:

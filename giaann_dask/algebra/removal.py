@@ -5,7 +5,7 @@ become negative: what is subtracted must be in the network, and the ledger must 
 completely.
 
 After a purge nothing tells any more what a network has held. So the certificate is on the disk before, beside the
-network until it has been written elsewhere, and a command that is given again after an interruption finds it there.
+network until it has been written elsewhere, and a command that is run again after an interruption finds it there.
 """
 
 from __future__ import annotations
