@@ -20,6 +20,7 @@ import zarr
 from numcodecs.blosc import Blosc
 from zarr.core.buffer import default_buffer_prototype
 
+from giaann_dask.array_metadata import array_metadata
 from giaann_dask.errors import RESTORE, StoreDamagedError
 
 # Bytes of a chunk: small, as a chunk is compressed as a whole, however little is in it.
@@ -169,22 +170,8 @@ class StoredArray:
 
 
 def _document(shape: Sequence[int], chunk: int, dtype: np.dtype[Any]) -> dict[str, Any]:
-    """Return the metadata document of an array, as Zarr v3 defines it."""
-    order = {"configuration": {"endian": "little"}} if dtype.itemsize > 1 else {}
-    shuffled = {"typesize": dtype.itemsize, "cname": "zstd", "clevel": _LEVEL, "shuffle": "bitshuffle", "blocksize": 0}
-    return {
-        "shape": list(shape),
-        "data_type": dtype.name,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk, *shape[1:]]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": False if dtype == np.bool_ else 0,
-        "codecs": [
-            {"name": "bytes", **order},
-            {"name": "blosc", "configuration": shuffled},
-            {"name": "crc32c"},
-        ],
-        "attributes": {},
-        "zarr_format": 3,
-        "node_type": "array",
-        "storage_transformers": [],
-    }
+    """Return the metadata of an array that Zarr would write."""
+    settings = {"typesize": dtype.itemsize, "cname": "zstd", "clevel": _LEVEL, "shuffle": "bitshuffle", "blocksize": 0}
+    codec = {"name": "blosc", "configuration": settings}
+    document = array_metadata(shape, (chunk, *shape[1:]), dtype.name, codec, {})
+    return document | {"storage_transformers": []}

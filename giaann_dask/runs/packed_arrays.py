@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from numcodecs.zstd import Zstd
 
+from giaann_dask.array_metadata import array_metadata
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 
 VERSION = 5
@@ -43,6 +44,7 @@ _TYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint8", "uint16",
 # Of values that are stored as differences.
 _RESTORED = _TYPES["uint32"]
 _CODEC = Zstd(level=LEVEL)
+_CODEC_METADATA = {"name": "zstd", "configuration": {"level": LEVEL, "checksum": False}}
 # A smaller chunk is one frame.
 _FRAMED_VALUES = 1 << 16
 # The table of a seekable chunk: a skippable frame of compressed and decompressed sizes, closed by number and flags.
@@ -409,23 +411,8 @@ def group_metadata(header: dict[str, int]) -> dict[str, Any]:
 
 
 def _array_metadata(length: int, chunk: int, kind: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata document of a one-dimensional array, as Zarr v3 defines it."""
-    order = {} if kind == "uint8" else {"configuration": {"endian": "little"}}
-    return {
-        "shape": [length],
-        "data_type": kind,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": 0,
-        "codecs": [
-            {"name": "bytes", **order},
-            {"name": "zstd", "configuration": {"level": LEVEL, "checksum": False}},
-            {"name": "crc32c"},
-        ],
-        "attributes": dict(attributes),
-        "zarr_format": 3,
-        "node_type": "array",
-    }
+    """Return the metadata of an array of one dimension."""
+    return array_metadata([length], [chunk], kind, _CODEC_METADATA, attributes)
 
 
 def read_header(entries: Mapping[str, bytes]) -> dict[str, int]:
