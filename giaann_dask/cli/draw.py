@@ -5,6 +5,8 @@ The pictures are in `giaann_dask.diagnostics.pictures`, the report is in `giaann
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,13 +28,17 @@ from giaann_dask.cli.shared_options import (
     inference_rules,
     output_options,
     prepared,
+    running_options,
     text_options,
 )
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import OptionError
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from giaann_dask.api.network import Network
+    from giaann_dask.cluster import ClusterOptions
     from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
     from giaann_dask.models.generation_options import GenerationOptions
 
@@ -63,12 +69,14 @@ _DENSITY = _PICTURES_PLACE + "draw_options.DensityOptions"
 @_content("--density", first=True, is_flag=True, help="Draw all connections by source and target column.")
 @inference_options
 @click.option("--ref", "commit", metavar="NAME", help="Draw an older commit, tag or branch.")
+@running_options
 @output_options
-def draw(network: Path, out: Path, **values: Any) -> None:
+def draw(network: Path, out: Path, cluster: ClusterOptions | None, **values: Any) -> None:
     """Draw concept columns with their neurons and connections, a whole network, or a prediction.
 
-    At most 12 columns, the best connected ones when none is named. Reads the store alone, region by
-    region, but for predictions, whose network is read into this process.
+    At most 12 columns, the best connected ones when none is named. Reads the network region by region, but
+    for predictions, whose network is read into this process. Of a network that the cluster of --scheduler
+    keeps in memory (persist), its workers are asked instead of the store.
 
     \b
       giaann-dask draw my.network --out picture.svg --colour segments
@@ -81,9 +89,21 @@ def draw(network: Path, out: Path, **values: Any) -> None:
 
     check_request(out, values)
     opened = Network(network, values["commit"])
-    with waiting("draw"):
-        written = _draw(opened, out, values)
+    with _connected(cluster) as client, waiting("draw"):
+        written = _draw(opened, out, values, client)
     answer({"picture": str(written), "commit": opened.commit}, [str(written)])
+
+
+@contextmanager
+def _connected(cluster: ClusterOptions | None) -> Iterator[Client | None]:
+    """Yield the client of a running cluster, None where none is named."""
+    if cluster is None:
+        yield None
+        return
+    from giaann_dask.cluster import connect
+
+    with connect(options=cluster) as client:
+        yield client
 
 
 def check_request(out: Path, values: dict[str, Any]) -> None:
@@ -115,7 +135,7 @@ def check_request(out: Path, values: dict[str, Any]) -> None:
         )
 
 
-def _draw(network: Network, out: Path, values: dict[str, Any]) -> Path:
+def _draw(network: Network, out: Path, values: dict[str, Any], client: Client | None) -> Path:
     """Write the requested picture."""
     from giaann_dask.diagnostics.pictures.draw_options import save_figure
 
@@ -124,12 +144,12 @@ def _draw(network: Network, out: Path, values: dict[str, Any]) -> Path:
         return save_figure(pictures.draw_density(values["all_columns"]), out)
     options, page = _picture_options(values), out.suffix.lower() in _PAGE
     if values["animate"] is not None:
-        predicted = pictures.predict(values["animate"], _read_rules(values))
+        predicted = pictures.predict(values["animate"], _read_rules(values), client)
         return pictures.animate(predicted, out, options, **values["timing"])
     if values["prompt"] is not None:
         from giaann_dask.diagnostics.pictures.interactive import save_step_page
 
-        predicted = pictures.predict(values["prompt"], _read_rules(values))
+        predicted = pictures.predict(values["prompt"], _read_rules(values), client)
         if page:
             return save_step_page(predicted, out, options=options, **values["shown"])
         return save_figure(pictures.draw_step(predicted, options=options, **values["shown"]), out)

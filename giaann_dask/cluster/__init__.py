@@ -5,9 +5,11 @@ The modules are imported on first use, so that options are validated without imp
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from giaann_dask.lazy import lazy_exports
+from giaann_dask.store.run_sources import RunSource, find_runs_by
 
 if TYPE_CHECKING:
     from giaann_dask.cluster.cluster_options import ClusterOptions as ClusterOptions
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from giaann_dask.cluster.waiting import task_key as task_key
     from giaann_dask.cluster.waiting import timeout_s as timeout_s
     from giaann_dask.cluster.waiting import wait_all as wait_all
+    from giaann_dask.store.commits import CommitReader
 
 _HOMES = {
     "cluster_options": ("ClusterOptions",),
@@ -51,3 +54,15 @@ _MODULES = {name: f"giaann_dask.cluster.{module}" for module, names in _HOMES.it
 __all__ = sorted(_MODULES)
 
 __getattr__, __dir__ = lazy_exports(__name__, _MODULES)
+
+
+def _held_runs(reader: CommitReader) -> RunSource | None:
+    """Return the runs of a commit that workers hold; None in a process without a cluster."""
+    if "distributed" not in sys.modules:
+        return None
+    from giaann_dask.cluster.held_runs import held_runs
+
+    return held_runs(reader)
+
+
+find_runs_by(_held_runs)

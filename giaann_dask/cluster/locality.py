@@ -109,6 +109,11 @@ def count_fetched(parts: Iterable[Sized], name: str = "other_bytes") -> None:
     _count(name, sum(part.nbytes for part in parts))
 
 
+def count_run_bytes(worker: Worker, nbytes: int) -> None:
+    """Count bytes of runs that a worker has received from another one past Dask."""
+    _on(worker).add("run_bytes", nbytes)
+
+
 def count_increments(parts: Iterable[Sized], worker: Worker, sender: str, seconds: float) -> None:
     """Count the bytes of increments that a worker has received from another one past Dask, and how long it took."""
     nbytes = sum(part.nbytes for part in parts)

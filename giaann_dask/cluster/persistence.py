@@ -57,6 +57,11 @@ class PersistedCommit(Summarised):
         return Summary(f"Persisted {self.network}", (("commit", self.commit), ("runs", str(self.runs)), *held))
 
 
+def dataset_of(path: str) -> str:
+    """Return the name under which the runs of a network are published."""
+    return _PREFIX + path
+
+
 def publish_runs(client: Client, path: str, commit: str, runs: Mapping[int, Sequence[Future]]) -> None:
     """Publish the runs of a commit instead of those of an earlier commit of the same network.
 
@@ -69,7 +74,7 @@ def publish_runs(client: Client, path: str, commit: str, runs: Mapping[int, Sequ
     runs : mapping of int to sequence of Future
         Runs by region.
     """
-    name, limit = _PREFIX + path, timeout_s()
+    name, limit = dataset_of(path), timeout_s()
     data = {"commit": commit, "runs": [future for its in runs.values() for future in its]}
     client.sync(client._publish_dataset, data, name=name, override=True, callback_timeout=limit)
     regions = {future.key: region for region, its in runs.items() for future in its}
@@ -80,13 +85,13 @@ def unpublish_runs(client: Client, path: str) -> bool:
     """Stop keeping the runs of a network in memory; return whether they were kept."""
     kept = is_published(client, path)
     if kept:
-        client.sync(client._unpublish_dataset, _PREFIX + path, callback_timeout=timeout_s())
+        client.sync(client._unpublish_dataset, dataset_of(path), callback_timeout=timeout_s())
     return kept
 
 
 def is_published(client: Client, path: str) -> bool:
     """Return whether a commit of a network stays in memory on the client's cluster."""
-    return _PREFIX + path in query_scheduler(client, "publish_list")
+    return dataset_of(path) in query_scheduler(client, "publish_list")
 
 
 def published_commits(client: Client) -> list[PersistedCommit]:

@@ -141,7 +141,8 @@ def open_run(
     kept = WRITTEN.take(attempt, identity)
     if kept is not None:
         return kept
-    run = read_commit(path, commit, [identity], lambda reader: reader.run(identity))
+    # No worker has what this is the task of.
+    run = read_commit(path, commit, [identity], lambda reader: reader.stored_run(identity))
     count_read(run.nbytes)
     return run
 

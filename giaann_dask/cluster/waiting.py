@@ -312,7 +312,7 @@ def fetch(keys: Sequence[str]) -> dict[str, Any]:
     """
     from giaann_dask.cluster.locality import count_fetched
 
-    home = _home()
+    home = process_home()
     if home is None or not keys:
         return {}
     answer = asyncio.run_coroutine_threadsafe(_fetch(home, keys), home.loop.asyncio_loop)
@@ -325,7 +325,7 @@ def fetch(keys: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _home() -> Worker | Client | None:
+def process_home() -> Worker | Client | None:
     """Return the worker that runs this task, else the client of this process; None if there is neither."""
     try:
         return distributed.get_worker()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import zarr
@@ -42,6 +42,7 @@ from giaann_dask.store.icechunk_library import icechunk, use_icechunk
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.origins import ORIGIN_ARRAYS, Origins, origin_writes, read_origins
 from giaann_dask.store.run_io import JoinedEntries, JoinedTables, StoredEntries
+from giaann_dask.store.run_sources import RunSource, TableEntries, find_runs
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, read_entries, write_entries
 from giaann_dask.text.names import Names, append_strings, string_arrays
@@ -184,9 +185,6 @@ class StoredRepeats(NamedTuple):
         return cls(stored["name"], np.array(stored["small"], np.int64)) if "name" in stored else None
 
 
-TableEntries: TypeAlias = StoredEntries | JoinedEntries
-
-
 class CommitReader:
     """Reads one commit of a network; made by `NetworkStore.open`."""
 
@@ -215,6 +213,7 @@ class CommitReader:
         stored = cast(Mapping[str, Any], attributes[REPEATS])
         self._repeats = StoredRepeats.from_dict(stored)
         self.repeated_connections = int(stored[_REPEATED])
+        self._held: RunSource | None = None
 
     @property
     def _store(self) -> icechunk.IcechunkStore:
@@ -312,20 +311,33 @@ class CommitReader:
 
     def run(self, identity: str) -> PackedRegionRun:
         """Return the encoded chunks of a run, as they are stored."""
-        names = ("connections", "neurons", "postings")[: 2 + self._manifest.specification.trace]
-        return PackedRegionRun(*self._tables(identity, *names))
+        names = self._table_names
+        return PackedRegionRun(*self._packed(identity, names, self._entries(identity, *names)))
+
+    def stored_run(self, identity: str) -> PackedRegionRun:
+        """Return what `run` does, from the store wherever else it is."""
+        names = self._table_names
+        return PackedRegionRun(*self._packed(identity, names, self._stored_entries(identity, *names)))
+
+    @property
+    def _table_names(self) -> tuple[str, ...]:
+        """Names of the tables of a run."""
+        return ("connections", "neurons", "postings")[: 2 + self._manifest.specification.trace]
 
     def connections(self, identity: str) -> PackedRun:
         """Return the encoded connections of a run alone."""
-        return self._tables(identity, "connections")[0]
+        return self._table(identity, "connections")
 
     def neurons(self, identity: str) -> PackedRun:
         """Return the encoded strengths of the neurons of a run alone."""
-        return self._tables(identity, "neurons")[0]
+        return self._table(identity, "neurons")
 
     def postings(self, identity: str) -> PackedRun | None:
         """Return the encoded postings of a run alone; None where the network has no index."""
-        return self._tables(identity, "postings")[0] if self._manifest.specification.trace else None
+        return self._table(identity, "postings") if self._manifest.specification.trace else None
+
+    def _table(self, identity: str, name: str) -> PackedRun:
+        return self._packed(identity, [name], self._entries(identity, name))[0]
 
     def origins(self) -> Origins | None:
         """Return where the sequences of the commit come from; None where the network has no index."""
@@ -340,7 +352,15 @@ class CommitReader:
         return connections, neurons
 
     def _entries(self, identity: str, *tables: str) -> list[TableEntries]:
-        """Return the entries of some tables of a run, read on demand."""
+        """Return the entries of some tables of a run, read on demand: in the memory of workers, else in the store."""
+        self._held = self._held or find_runs(self)
+        stored = self._stored_entries(identity, *tables)
+        if self._held is None:
+            return stored
+        return [self._held.entries(identity, table, its) for table, its in zip(tables, stored, strict=True)]
+
+    def _stored_entries(self, identity: str, *tables: str) -> list[TableEntries]:
+        """Return the entries of some tables of a run in the store, read on demand."""
         if identity in self.joined_runs:
             joined = JoinedTables(self._run_entries(identity))
             return [JoinedEntries(joined, table) for table in tables]
@@ -381,11 +401,11 @@ class CommitReader:
                 raise self._missing(identity, table)
             return RowReader(entries.read)
 
-    def _tables(self, identity: str, *names: str) -> list[PackedRun]:
-        """Return the encoded chunks of some tables of a run."""
+    def _packed(self, identity: str, names: Sequence[str], tables: Sequence[TableEntries]) -> list[PackedRun]:
+        """Return the encoded chunks of some tables of a run, given their names and entries."""
         found = []
         with reading(f"network {self.path}"):
-            for entries, name in zip(self._entries(identity, *names), names, strict=True):
+            for entries, name in zip(tables, names, strict=True):
                 packed = PackedRun.read_from(entries.read)
                 if packed is None:
                     raise self._missing(identity, name)

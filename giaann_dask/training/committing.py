@@ -25,6 +25,7 @@ import numpy as np
 from distributed import Client, Future
 
 from giaann_dask.cluster import result, results, task_key, wait_all
+from giaann_dask.cluster.held_runs import install_entries, remove_entries
 from giaann_dask.cluster.persistence import is_published, publish_runs, unpublish_runs
 from giaann_dask.cluster.regions import RunPlace, open_run, run_key, run_places
 from giaann_dask.cluster.worker_services import remove_service
@@ -616,6 +617,7 @@ def persist_commit(client: Client, reader: CommitReader) -> None:
     wait_all([future for its in runs.values() for future in its])
     # Rows that workers have decoded stay there between prompts.
     install(client, str(reader.path))
+    install_entries(client, str(reader.path))
     publish_runs(client, str(reader.path), reader.commit, runs)
 
 
@@ -628,4 +630,5 @@ def unpersist_network(client: Client, path: str) -> bool:
         If the scheduler does not answer.
     """
     remove_service(client, f"{NAME}-{path}")
+    remove_entries(client, path)
     return unpublish_runs(client, path)

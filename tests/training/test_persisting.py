@@ -6,47 +6,67 @@ import gc
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import httpx2
 import pytest
 from distributed import Client, LocalCluster, get_worker
 from support.processes import until
 from support.village import NOUNS, write_village
 
 import giaann_dask as gd
+from giaann_dask.cli import run
+from giaann_dask.cluster import held_runs
+from giaann_dask.cluster.held_runs import EntryService
 from giaann_dask.cluster.persistence import OwnerBalance, PersistedCommit, is_published, published_commits
 from giaann_dask.cluster.regions import region_holders
 from giaann_dask.models.columns import predictor
 from giaann_dask.predict import generation
-from giaann_dask.store.commits import CommitReader
+from giaann_dask.store import commits
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.store.run_io import StoredEntries
 
 PROMPT = "The old miller carried the flour"
 
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Identities of the runs that are read from stores in this process."""
+    """Identities of the runs of which anything but metadata is read from stores in this process."""
     found: list[str] = []
-    for name in ("run", "connections", "rows"):
-        original = getattr(CommitReader, name)
 
-        def count(self: CommitReader, identity: str, *kind: str, original: Any = original) -> Any:
-            found.append(identity)
-            return original(self, identity, *kind)
+    class Counted(StoredEntries):
+        def __init__(self, store: Any, prefix: str) -> None:
+            super().__init__(store, prefix)
+            self.prefix = prefix
 
-        monkeypatch.setattr(CommitReader, name, count)
+        def read(self, names: Sequence[str]) -> dict[str, bytes]:
+            entries = super().read(names)
+            paths = [f"{self.prefix}{name}" for name in entries if not name.endswith("zarr.json")]
+            found.extend(path.split("/")[1] for path in paths if path.startswith("runs/"))
+            return entries
+
+    monkeypatch.setattr(commits, "StoredEntries", Counted)
     return found
+
+
+def in_process_cluster(protocol: str | None = None) -> LocalCluster:
+    return LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=False,
+        dashboard_address=None,
+        scheduler_port=0,
+        memory_limit=0,
+        protocol=protocol,
+    )
 
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, scheduler_port=0, memory_limit=0
-    ) as started:
+    with in_process_cluster() as started:
         yield started
 
 
@@ -85,6 +105,123 @@ def test_nothing_is_read_of_a_persisted_network(
         assert trained.unpersist(client)
         assert not trained.unpersist(client)
         assert published_commits(client) == []
+
+
+class Kept(NamedTuple):
+    """Network that a cluster keeps in memory, and what commands about it are given."""
+
+    path: Path
+    text: Path
+    scheduler: str
+    folder: Path
+
+    def run(self, *arguments: object) -> None:
+        """Run a command on the cluster."""
+        assert run([*map(str, arguments), "--scheduler", self.scheduler]) == 0
+
+
+def is_of_columns(kept: Kept) -> bool:
+    return gd.open(kept.path).specification.traits.columns
+
+
+def serve(kept: Kept) -> None:
+    with Client(kept.scheduler) as client, gd.serve(kept.path, client=client) as server:
+        asked = {"prompt": PROMPT, "max_tokens": 2, "connections": 3}
+        with httpx2.Client(base_url=server.url, timeout=60) as http:
+            (choice,) = http.post("/v1/completions", json=asked).raise_for_status().json()["choices"]
+            traced = http.get("/v1/trace", params=asked).raise_for_status().json()["choices"][0]
+    assert traced["text"] == choice["text"]
+    assert any(each.get("sentences") for each in traced["giaann"]["tokens"][0]["connections"])
+
+
+def read_columns(kept: Kept) -> None:
+    with Client(kept.scheduler):
+        network = gd.open(kept.path)
+        assert len(network.to_dask_dataframe(names=False)) == network.manifest.connections
+        if is_of_columns(kept):
+            assert network[NOUNS[0]].connections
+            assert len(network.table()) == network.manifest.connections
+        assert network.digest()
+
+
+def draw(kept: Kept) -> None:
+    if is_of_columns(kept):
+        kept.run("draw", kept.path, "--out", kept.folder / "columns.svg")
+        kept.run("draw", kept.path, "--density", "--out", kept.folder / "density.svg")
+        kept.run("draw", kept.path, "--prompt", PROMPT, "--out", kept.folder / "step.svg")
+
+
+COMMANDS: dict[str, Callable[[Kept], None]] = {
+    "generate": lambda kept: kept.run("generate", kept.path, PROMPT),
+    "trace": lambda kept: kept.run("trace", kept.path, PROMPT),
+    "evaluate": lambda kept: kept.run("evaluate", kept.path, kept.text, "--max-sequences", 5),
+    "diff": lambda kept: kept.run("diff", kept.path, kept.path),
+    "report": lambda kept: kept.run("report", kept.path, "--out", kept.folder / "report.html"),
+    "weekly": lambda kept: kept.run("job", "weekly", "--network", kept.path, "--evaluate", kept.text),
+    "serve": serve,
+    "columns": read_columns,
+    "train": lambda kept: kept.run("train", kept.text, "--network", kept.path),
+    "draw": draw,
+    "prune": lambda kept: kept.run("prune", kept.path, "--keep", 0.5, "--out", kept.folder / "pruned"),
+    "nightly": lambda kept: kept.run(
+        *("job", "nightly", "--network", kept.path, "--text", kept.text, "--settle-s", 0, "--wait-s", 0)
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=["v1", "contexts"])
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    """Network of two commits with an index."""
+    folder = tmp_path_factory.mktemp(request.param)
+    first, second, third = (write_village(folder / f"{number}.txt", 60, number) for number in (1, 2, 3))
+    with gd.connect(workers=0) as client:
+        gd.train(first, folder / "net", client=client, profile=request.param, trace=True)
+        gd.train(second, folder / "net", client=client)
+    with in_process_cluster("tcp") as started:
+        with Client(started) as client:
+            gd.open(folder / "net").persist(client)
+        yield Kept(folder / "net", third, started.scheduler_address, folder)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_read_no_run_of_a_persisted_network(
+    kept: Kept, command: str, read: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Tables of commits are built, not found.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    COMMANDS[command](kept)
+    assert read == []
+    with Client(kept.scheduler) as client:
+        assert persisted(client).commit == gd.open(kept.path).commit
+
+
+def test_a_run_comes_in_bounded_messages_and_from_the_store_where_no_worker_has_it(
+    tmp_path: Path, cluster: LocalCluster, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    answered = EntryService.answer
+
+    async def answer(self: EntryService, **question: Any) -> dict[str, Any]:
+        found = await answered(self, **question)
+        sizes.extend(sum(map(len, entries.values())) for entries in [found["entries"]] if entries)
+        return found
+
+    monkeypatch.setattr(held_runs, "ANSWER_BYTES", 1_000)
+    monkeypatch.setattr(EntryService, "answer", answer)
+    with Client(cluster) as client:
+        network = gd.train(write_village(tmp_path / "text.txt", 60, 1), tmp_path / "net", client=client).persist()
+        reader = NetworkStore(network.path).open(network.commit)
+        identity = network.manifest.runs[0].identity
+        stored = reader.stored_run(identity)
+        largest = max(len(entry) for table in stored[:2] for entry in table.entries.values())
+        read.clear()
+        assert [table.entries for table in reader.run(identity)[:2]] == [table.entries for table in stored[:2]]
+        assert read == []
+        assert len(sizes) > 2
+        assert max(sizes) < 1_000 + largest
+        network.unpersist()
+        assert reader.run(identity).connections.entries == stored.connections.entries
+        assert set(read) == {identity}
 
 
 def test_prompts_go_where_most_of_their_rows_are(
