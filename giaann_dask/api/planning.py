@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,26 +18,27 @@ from giaann_dask.api.texts import Inputs, decide_text, read_inputs, sources_of
 from giaann_dask.api.training import train
 from giaann_dask.cluster import result, results, roles_of, task_key
 from giaann_dask.cluster.memory_budget import PROCESS_BYTES
+from giaann_dask.cluster.stages import ProcessorTimes, processor_times
 from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.data import sample_text
 from giaann_dask.encoding.sources import estimate_characters
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import GiaannError, OptionError, StoreUnsharedError, require_option
-from giaann_dask.events import Committed, Event
+from giaann_dask.events import Committed, Event, MemoryMeasured
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.calibration import (
     calibrate_cluster,
     describe_cluster,
     forget_peak,
     keep_rates,
-    measure_blocks,
     measure_steps,
     peak_bytes,
     with_rates,
 )
 from giaann_dask.planning.costs import TrainingConfiguration
 from giaann_dask.planning.growth import measure_growth
-from giaann_dask.planning.hardware import Hardware, Rates
+from giaann_dask.planning.hardware import Hardware
+from giaann_dask.planning.measured_trainings import MeasuredTraining, rates_of
 from giaann_dask.planning.scaling import ScalingReport, simulate_scaling
 from giaann_dask.planning.search import PlanTarget, TrainingPlan, search
 from giaann_dask.planning.simulation import SimulationOptions
@@ -51,7 +52,6 @@ from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training.target import open_store
 from giaann_dask.training.training_options import TrainingOptions
-from giaann_dask.training.training_report import TrainingReport
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -65,7 +65,9 @@ SAMPLE = 10_000
 # Sequences of the trainings of a calibration: one loads what all need, one tells what workers take with next to no data
 # beside blocks of text, and one has its stages measured. Between, a text of a few sentences is trained so many times,
 # which is little more than a start and a commit.
-_TRAINED, _SMALL_TIMES = (500, 50, 8000), 3
+_TRAINED, _SMALL_TIMES = (500, 50, 8000), 5
+# Seconds in which they make no commit but the last.
+_LONG_S = 3600.0
 # Prompts whose steps are measured, and their words.
 _PROMPTS, _PROMPT_WORDS = 40, 5
 # Numbers of workers, and rounds, of a simulation.
@@ -276,56 +278,77 @@ def _calibrate(
     client: Client, sample: TextSample, hardware: Hardware, inputs: Sequence[Source], text: TextOptions
 ) -> Hardware:
     """Measure a cluster, keep its rates, and return it with these."""
-    trained: dict[str, float] = {}
+    trained: list[MeasuredTraining] = []
+    step_s = 0.0
     with TemporaryDirectory() as folder:
         try:
             # Before kernels are measured, which leave memory with a worker.
-            trained = _measure_training(client, Path(folder), inputs, sample, text, _core_share(hardware))
+            trained, step_s = _measure_trainings(client, Path(folder), inputs, sample, text)
         except StoreUnsharedError:
             _LOG.warning("workers on other machines see no temporary folder: rates of text and store are built in")
     rates, links = calibrate_cluster(client, sample.blocks, sample.specification, sample.characters)
-    rates |= trained
     if sample.driver_per_s:
         rates["driver_per_s"] = sample.driver_per_s
+    if trained:
+        *small, one, large = trained
+        block = TrainingOptions().block_characters * sample.trained / sample.characters
+        rates |= rates_of(small, large, replace(hardware.rates, **rates), block)
+        rates["process_bytes"] = one.peak_bytes or PROCESS_BYTES
+    if step_s:
+        rates["step_s"] = step_s
     measured = with_rates(hardware, rates, links)
     keep_rates(measured.rates)
     return measured
 
 
-def _core_share(hardware: Hardware) -> float:
-    """Return the share of a core that each thread of the workers has, where all are busy."""
-    return sum(kind.processors for kind in hardware.workers) / sum(kind.count * kind.cores for kind in hardware.workers)
-
-
-def _measure_training(
-    client: Client, folder: Path, inputs: Sequence[Source], sample: TextSample, text: TextOptions, share: float
-) -> dict[str, float]:
-    """Return rates of a training, how long one of next to nothing and its commit take, and the memory of workers.
-
-    Tasks take longer by the clock where threads have a share of a core each.
-    """
+def _measure_trainings(
+    client: Client, folder: Path, inputs: Sequence[Source], sample: TextSample, text: TextOptions
+) -> tuple[list[MeasuredTraining], float]:
+    """Measure small trainings, one for the memory of workers and a large one, and the steps of prompts."""
     commits: list[Committed] = []
-    measured: list[_MeasuredTraining] = []
+    times: list[ProcessorTimes] = []
+    measured: list[MeasuredTraining] = []
+    paths = (folder / str(number) for number in itertools.count())
 
     def observe(event: Event) -> None:
-        if isinstance(event, Committed):
+        if isinstance(event, MemoryMeasured) and not commits:
+            # A round was integrated.
+            times[1:] = [processor_times(client)]
+        elif isinstance(event, Committed):
             commits.append(event)
 
     def measure(texts: Inputs, sequences: int | None) -> Network:
         ask_workers(client, forget_peak)
+        commits.clear()
+        times[:] = [processor_times(client)]
         network = train(
             texts,
-            folder / str(len(measured)),
+            next(paths),
             client=client,
             specification=sample.specification,
             text=text,
             max_sequences=sequences,
+            commit_seconds=_LONG_S,
             observer=observe,
             progress=False,
         )
+        began, integrated, ended = *times, processor_times(client)
         found = ask_workers(client, peak_bytes).values()
-        peak = max((each for each in found if isinstance(each, int)), default=0)
-        measured.append(_MeasuredTraining.of(network.training_report, commits[-1], peak))
+        report = network.training_report
+        measured.append(
+            MeasuredTraining(
+                seconds=report.seconds,
+                commit_s=commits[-1].seconds,
+                rounds=integrated.since(began),
+                ending=ended.since(integrated),
+                tasks=report.tasks,
+                regions=report.regions,
+                trained=report.trained,
+                increment_bytes=report.increment_bytes,
+                written_bytes=commits[-1].nbytes,
+                peak_bytes=max((each for each in found if isinstance(each, int)), default=0),
+            )
+        )
         return network
 
     loading, few, many = _TRAINED
@@ -334,71 +357,7 @@ def _measure_training(
         measure(sample_text(), None)
     measure(inputs, few)
     network = measure(inputs, many)
-    _, *small, one, large = measured
-    rates = _training_rates(small, large, share, share * sum(client.nthreads().values()))
-    rates["process_bytes"] = one.peak_bytes or PROCESS_BYTES
-    # More blocks are encoded than a limit of sequences needs.
-    block_s = measure_blocks(client)
-    if block_s:
-        sequences = TrainingOptions().block_characters * sample.trained / sample.characters
-        rates["text_per_s"] = sequences / (share * block_s)
-    step_s = _measure_steps(client, network, _first_prompts(inputs, text))
-    if step_s:
-        rates["step_s"] = step_s
-    return rates
-
-
-class _MeasuredTraining(NamedTuple):
-    """Times of a training in seconds, among them of tasks that pack and write runs; its bytes, and a worker's peak."""
-
-    seconds: float
-    commit_s: float
-    packing_s: float
-    writing_s: float
-    regions: int
-    increment_bytes: int
-    written_bytes: int
-    peak_bytes: int
-
-    @classmethod
-    def of(cls, report: TrainingReport, commit: Committed, peak_bytes: int) -> _MeasuredTraining:
-        """Return what a training has reported, and its last commit."""
-        spent = {name: stage.seconds for name, stage in report.stages.items()}
-        packing_s = spent.get("pack", 0.0) + spent.get("compact", 0.0)
-        times = report.seconds, commit.seconds, packing_s, spent.get("commit", 0.0)
-        return cls(*times, report.regions, report.increment_bytes, commit.nbytes, peak_bytes)
-
-
-def _training_rates(
-    small: Sequence[_MeasuredTraining], large: _MeasuredTraining, share: float, cores: float
-) -> dict[str, float]:
-    """Return the rates that follow from small trainings of one text, and one with more regions and bytes.
-
-    Parameters
-    ----------
-    small, large
-        The trainings.
-    share, cores : float
-        Share of a core that each thread has, and the cores of all threads.
-    """
-    # A run takes its time to write, of few bytes as of many.
-    run_s = median(each.writing_s / each.regions for each in small)
-    packing, writing = share * large.packing_s, share * max(large.writing_s - large.regions * run_s, 0.0)
-    waiting_s = median(each.commit_s - share * each.packing_s / cores for each in small)
-    regions, region_s = small[0].regions, Rates().commit_region_s
-    if large.regions > regions:
-        more_s = large.commit_s - (packing + writing) / cores - waiting_s
-        region_s = max(more_s / (large.regions - regions), region_s)
-    rates = {
-        "start_s": max(median(each.seconds - each.commit_s for each in small), 0.01),
-        "commit_s": max(waiting_s - regions * region_s, 0.01),
-        "commit_region_s": region_s,
-    }
-    if packing:
-        rates["packed_bytes_per_s"] = large.increment_bytes / packing
-    if writing:
-        rates["written_bytes_per_s"] = large.written_bytes / writing
-    return rates
+    return measured[1:], _measure_steps(client, network, _first_prompts(inputs, text))
 
 
 def _first_prompts(inputs: Sequence[Source], text: TextOptions) -> list[str]:

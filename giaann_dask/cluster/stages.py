@@ -1,20 +1,29 @@
 """Measure how long workers spend on each stage of the work, on the processor or on devices.
 
-A stage is all tasks whose keys have the same prefix. The scheduler adds up their times.
+A stage is all tasks whose keys have the same prefix. The scheduler adds up their times. Plans are made of the
+processor seconds of whole processes, which other work on the same machine changes less.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import socket
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from giaann_dask.cluster.waiting import ask_workers
+
 if TYPE_CHECKING:
-    from distributed import Client, Scheduler
+    from distributed import Client, Scheduler, Worker
 
 _LOG = logging.getLogger(__name__)
 # How long a scheduler may take to answer.
 _PATIENCE_S = 10.0
+# Begins the names of processes.
+_PROCESS = "process "
 
 Place = Literal["processor", "device"]
 PLACES: tuple[Place, ...] = get_args(Place)
@@ -78,9 +87,9 @@ def add_times(*times: Mapping[str, StageTime]) -> dict[str, StageTime]:
     1.5
     """
     found: dict[str, StageTime] = {}
-    for name, time in (pair for each in times for pair in each.items()):
+    for name, spent in (pair for each in times for pair in each.items()):
         before = found[name].seconds if name in found else 0.0
-        found[name] = time._replace(seconds=round(before + time.seconds, 3))
+        found[name] = spent._replace(seconds=round(before + spent.seconds, 3))
     return found
 
 
@@ -100,9 +109,55 @@ def time_rows(times: Mapping[str, StageTime], places: Sequence[Place] = PLACES) 
     return [(names[place], line) for place, line in found.items() if line]
 
 
-def task_averages(client: Client) -> dict[str, float]:
-    """Return about how long the last tasks with each prefix took; none where the scheduler refuses to run code."""
-    return _ask(client, average_seconds)
+class ProcessorTimes(NamedTuple):
+    """Processor seconds of processes until now, or between two such times.
+
+    Attributes
+    ----------
+    driver : float
+        Of this process and of the scheduler's; without tasks, where workers are threads of this process.
+    workers : float
+        Of the processes of all workers; of their tasks, where they are threads of this process.
+    tasks : mapping of str to float
+        Of the threads of tasks, by the prefix of their keys.
+    counts : mapping of str to int
+        Tasks that have ended, by this prefix.
+    """
+
+    driver: float
+    workers: float
+    tasks: Mapping[str, float]
+    counts: Mapping[str, int]
+
+    def since(self, before: ProcessorTimes) -> ProcessorTimes:
+        """Return the times from others until these."""
+        return ProcessorTimes(
+            self.driver - before.driver,
+            self.workers - before.workers,
+            {name: value - before.tasks.get(name, 0.0) for name, value in self.tasks.items()},
+            {name: value - before.counts.get(name, 0) for name, value in self.counts.items()},
+        )
+
+
+def processor_times(client: Client) -> ProcessorTimes:
+    """Return the processor seconds of all processes of a cluster and of this one.
+
+    Without those of the scheduler, and counts of tasks, where it refuses to run code.
+    """
+    processes: dict[str, float] = {}
+    spent: Counter[str] = Counter()
+    inside = 0.0
+    mine, _ = process_time()
+    for name, seconds, tasks in ask_workers(client, worker_time).values():
+        processes[name] = seconds
+        spent.update(tasks)
+        inside += sum(tasks.values()) if name == mine else 0.0
+    scheduler = _ask(client, scheduler_time)
+    others = {name: seconds for name, seconds in scheduler.items() if name.startswith(_PROCESS)}
+    driver = sum({**others, mine: process_time()[1]}.values()) - inside
+    workers = sum(seconds for name, seconds in processes.items() if name != mine) + inside
+    counts = {name: int(count) for name, count in scheduler.items() if not name.startswith(_PROCESS)}
+    return ProcessorTimes(driver, workers, spent, counts)
 
 
 def _ask(client: Client, asked: Callable[..., dict[str, float]]) -> dict[str, float]:
@@ -121,7 +176,22 @@ def stage_seconds(dask_scheduler: Scheduler | None = None) -> dict[str, float]:
     return {name: prefixes[name].all_durations.get("compute", 0.0) for name in STAGES if name in prefixes}
 
 
-def average_seconds(dask_scheduler: Scheduler | None = None) -> dict[str, float]:
-    """Return the average seconds of the last tasks with each prefix, in the process of a scheduler."""
+def process_time() -> tuple[str, float]:
+    """Return a name of this process among those of a cluster, and its processor seconds so far."""
+    return f"{_PROCESS}{socket.gethostname()} {os.getpid()}", time.process_time()
+
+
+def worker_time(dask_worker: Worker | None = None) -> tuple[str, float, dict[str, float]]:
+    """Return name and processor seconds of this process, and of the tasks of a worker in it, by their prefixes."""
+    tasks: Counter[str] = Counter()
+    for name, value in () if dask_worker is None else dask_worker.digests_total.items():
+        if isinstance(name, tuple) and name[0] == "execute" and name[-2] == "thread-cpu":
+            tasks[name[-3]] += value
+    return (*process_time(), dict(tasks))
+
+
+def scheduler_time(dask_scheduler: Scheduler | None = None) -> dict[str, float]:
+    """Return the processor seconds of the scheduler's process by its name, and by prefix the tasks that have ended."""
     prefixes: Mapping[str, Any] = {} if dask_scheduler is None else dask_scheduler.task_prefixes
-    return {name: prefix.duration_average for name, prefix in prefixes.items() if prefix.duration_average > 0}
+    name, seconds = process_time()
+    return {name: seconds, **{prefix: found.state_counts["memory"] for prefix, found in prefixes.items()}}

@@ -23,7 +23,7 @@ import numpy as np
 from giaann_dask.cluster import query_scheduler, result, results, roles_of, task_key, wait_all
 from giaann_dask.cluster.devices import describe_machine, read_measured, write_measured
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
-from giaann_dask.cluster.stages import task_averages
+from giaann_dask.cluster.stages import processor_times
 from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.encoding.stream import first_sequences
 from giaann_dask.errors import GiaannError
@@ -202,12 +202,6 @@ def peak_bytes() -> int:
     return 0
 
 
-def measure_blocks(client: Client) -> float:
-    """Return about how long the last blocks of text took until they were encoded; 0 where that is not told."""
-    found = task_averages(client)
-    return sum(found.get(name, 0.0) for name in ("tag", "summarise", "encode")) if "tag" in found else 0.0
-
-
 def measure_steps(path: str, commit: str, prompts: Sequence[str]) -> float:
     """Measure on a worker, as a task, how long it evaluates a step of a prompt; 0 where no prompt can be continued."""
     reader = NetworkStore(path).open(commit)
@@ -253,31 +247,39 @@ def _first(blocks: Sequence[EncodedBlock], size: int) -> list[EncodedBlock]:
 
 
 def _timed(function: Callable[[], T]) -> tuple[float, T]:
-    """Return the median time of some calls after a first one, and the result of the last one."""
+    """Return the median processor time of some calls after a first one, and the result of the last one."""
     function()
     seconds = []
     for _ in range(_TURNS):
-        began = time.perf_counter()
+        began = time.thread_time()
         value = function()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.thread_time() - began)
     return median(seconds), value
 
 
 def _measure_scheduler(client: Client, worker: str) -> dict[str, float]:
-    """Return the tasks that the scheduler handles in a second, and the time from a task to one that depends on it."""
-    seconds = []
+    """Return what tasks take: many at once, and one after another.
+
+    Many at once take their time of the driver's and scheduler's processor. One after another, the least time counts,
+    which other work on the machine disturbs least.
+    """
+    together, seconds, alone = [], [], []
     for _ in range(_TURNS):
-        began = time.perf_counter()
+        began = processor_times(client)
         wait_all(client.map(take_message, [None] * _TASKS, [time.time()] * _TASKS, pure=False))
-        middle = time.perf_counter()
-        last = client.submit(take_message, None, middle, pure=False, workers=[worker])
+        middle, at = processor_times(client), time.perf_counter()
+        last = client.submit(take_message, None, at, pure=False, workers=[worker])
         for _ in range(_CHAIN):
-            last = client.submit(take_message, last, middle, pure=False, workers=[worker])
+            last = client.submit(take_message, last, at, pure=False, workers=[worker])
         wait_all([last])
-        seconds.append((middle - began, time.perf_counter() - middle))
+        seconds.append(time.perf_counter() - at)
+        chain = processor_times(client).since(middle)
+        together.append(middle.since(began).driver)
+        alone.append(chain.driver + chain.workers)
     return {
-        "tasks_per_s": _TASKS / median(each for each, _ in seconds),
-        "task_s": median(each for _, each in seconds) / _CHAIN,
+        "tasks_per_s": _TASKS / median(together),
+        "task_s": min(seconds) / _CHAIN,
+        "task_work_s": median(alone) / _CHAIN,
     }
 
 

@@ -18,6 +18,7 @@ from giaann_dask.errors import require_at_least, require_one_of
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.growth import Growth
 from giaann_dask.planning.hardware import COMPRESSED, SHARED_TIERS, TIERS, Hardware, Tier, WorkerKind
+from giaann_dask.planning.measured_trainings import COMMIT_TASKS, SPLIT_TASKS
 from giaann_dask.runs.placement import FIRST_REGIONS
 from giaann_dask.spec import PLACEMENTS, PlacementKind, Specification
 from giaann_dask.training.region_budgets import SMALL_BYTES, regions_ahead
@@ -33,8 +34,8 @@ from giaann_dask.training.training_options import (
     expected_tasks,
 )
 
-# Tasks of a block of text; one after another in a round; of a region in a commit (pack, measure, write, open).
-_BLOCK_TASKS, _CHAIN, _COMMIT_TASKS = 4, 6, 5
+# Tasks of a block of text; one after another in a round.
+_BLOCK_TASKS, _CHAIN = 4, 6
 # One after another where a region is split (find where, cut, measure).
 _SPLIT_CHAIN = 3
 # Characters of a block of text, and blocks that are joined where a text has many.
@@ -42,7 +43,7 @@ _JOINED, _MANY_BLOCKS = 4, 100
 DECODED_BYTES = 12
 """Decoded bytes of a connection."""
 _TOKEN_BYTES = 40
-_LINKS = "links of tier "
+_LINKS, _HOST = "links of tier ", "cores of the host"
 # A larger share of a worker's memory than this is not opened by each of them (`giaann_dask.rows.regions`).
 _OPENED_SHARE = 1 / 4
 # Regions times workers from which regions are not assigned one by one.
@@ -295,8 +296,9 @@ class Costs:
         nbytes = self.growth.increment_bytes(configuration.order, sent) / sent
         regions = self._regions(configuration)
         tasks = rounds.number * self._round_tasks(configuration, rounds, regions) + self._text_tasks(configuration)
-        splits = math.log2(max(regions / min(configuration.regions, FIRST_REGIONS), 1))
-        stages = self._stages(rounds.batch, nbytes, rounds.number, tasks, splits if rounds.number <= 1 else 0.0)
+        few = min(configuration.regions, FIRST_REGIONS)
+        splits = math.log2(max(regions / few, 1)) if rounds.number <= 1 else 0.0
+        stages = self._stages(rounds.batch, nbytes, rounds.number, tasks, splits)
         busiest = self._busiest_worker(configuration, regions)
         commit_s = self._commit_s(nbytes, round_sequences, regions, busiest)
         counting_s = self._counting_s(round_sequences)
@@ -306,7 +308,8 @@ class Costs:
         tier_bytes: dict[Tier, float] = {tier: moved * shares[tier] for tier in TIERS}
         tier_bytes |= {"rack": COMPRESSED * tier_bytes["rack"], "site": COMPRESSED * tier_bytes["site"]}
         limits = [
-            *self._worker_limits(stages, tasks, busiest),
+            *self._worker_limits(stages, busiest),
+            *self._host_limits(stages, tasks),
             *self._service_limits(tasks),
             *self._link_limits(tier_bytes, busiest, rounds.width),
             self._latency_limit(configuration, rounds, nbytes),
@@ -315,17 +318,14 @@ class Costs:
         rate = limits[0].rate
         failures_s = 3600 / sum(kind.count / kind.hours_between_failures for kind in self.hardware.workers)
         interval = commit_interval(commit_s, failures_s)
-        first = min(self._first_sequences(), self.sequences)
-        training_s = self._training_s(limits, first, min(round_sequences, self.sequences))
-        # A failure repeats half an interval on average. Commits are made while training goes on, and what the last one
-        # packs and writes is part of the work of the stages, but for the first blocks.
-        ending_s = self._fixed_commit_s(regions) + self._packing_s(first, nbytes, regions, busiest) + counting_s
-        # The last regions are split when nothing else is done, each after the one that it was a part of.
-        splitting_s = math.ceil(splits) * _SPLIT_CHAIN * self.hardware.rates.task_s
-        starting_s = self.hardware.rates.start_s + self._first_block_s(first) + splitting_s
-        starting_s += self._uneven_s(rounds, stages)
-        seconds = starting_s + training_s * (1 + interval / (2 * failures_s)) + ending_s
-        others = [limit.rate for limit in limits if limit.name not in ("compute workers", "workers")]
+        waiting = min(self._waiting_sequences(round_sequences), self.sequences)
+        spared, last = self._spared(stages, busiest, waiting), min(round_sequences, self.sequences)
+        training_s = self._training_s(limits, spared, last, self._uneven_s(rounds, stages))
+        # A failure repeats half an interval on average. Commits are made while training goes on; the last one packs and
+        # writes what waits for it.
+        ending_s = self._splitting_s(splits, regions - few) + commit_s + counting_s
+        seconds = self.hardware.rates.start_s + training_s * (1 + interval / (2 * failures_s)) + ending_s
+        others = [limit.rate for limit in limits if limit.name not in ("compute workers", "workers", _HOST)]
         counting = sum(stages[name] for name in ("text", "count", "send", "tasks"))
         cores = self.hardware.compute_cores / self.hardware.compute_workers
         token_s, tokens_per_s = self._inference()
@@ -337,7 +337,7 @@ class Costs:
             link_bytes_per_s={
                 tier: rate * load for tier, load in self._loads(tier_bytes, busiest, rounds.width).items()
             },
-            tasks=tasks + regions * _COMMIT_TASKS * (1 + training_s / interval),
+            tasks=tasks + regions * COMMIT_TASKS * (1 + training_s / interval),
             seconds=seconds,
             cost=sum(kind.count * kind.price_per_hour for kind in self.hardware.workers) * seconds / 3600,
             regions=regions,
@@ -371,16 +371,38 @@ class Costs:
         """Return the bytes of a sequence in a block of text."""
         return _TOKEN_BYTES * self.growth.tokens / self.growth.trained
 
-    def _training_s(self, limits: Sequence[Limit], first: float, last: float) -> float:
-        """Return the seconds of rounds: without the work for the first blocks, which are trained while it starts.
+    def _training_s(self, limits: Sequence[Limit], spared: Mapping[str, float], last: float, uneven_s: float) -> float:
+        """Return the seconds of rounds: what takes longest of the work of workers, the host, services and links.
 
         Nothing is done while the increments of the last round are sent.
         """
-        working = max((self.sequences - first) / limit.rate for limit in limits if limit.name.endswith("workers"))
-        others = [limit for limit in limits if not limit.name.endswith("workers")]
-        links = [limit.rate for limit in others if limit.name.startswith(_LINKS)]
-        sending = last / min(links) if links else 0.0
-        return max(working, max((self.sequences - last) / limit.rate for limit in others)) + sending
+        first = min(self._first_sequences(), self.sequences)
+        # The first blocks are trained while nothing else can be.
+        alone_s = self._first_block_s(first) + uneven_s
+        used_s, sending_s = [0.0], 0.0
+        for limit in limits:
+            if limit.name in spared:
+                trained, more_s = (self.sequences, 0.0) if limit.name == _HOST else (self.sequences - first, alone_s)
+                used_s.append(trained / limit.rate + more_s - spared[limit.name])
+            else:
+                used_s.append((self.sequences - last) / limit.rate)
+            if limit.name.startswith(_LINKS):
+                sending_s = max(sending_s, last / limit.rate)
+        return max(used_s) + sending_s
+
+    def _spared(self, stages: Mapping[str, float], busiest: float, waiting: float) -> dict[str, float]:
+        """Return by limit the seconds of rounds in which sequences that wait for the last commit would be packed."""
+        packing = waiting * (stages["pack"] + stages["write"])
+        least = packing * self._core_share(busiest)
+        host = packing / max(self.hardware.only_host_cores, 1)
+        return {"compute workers": 0.0, "storage workers": least, "workers": least, _HOST: host}
+
+    def _splitting_s(self, splits: float, added: int) -> float:
+        """Return the seconds in which the last regions are split, when nothing else is done."""
+        rates = self.hardware.rates
+        # Half of the work is that of the driver, which is one process.
+        work_s = added * SPLIT_TASKS * rates.task_work_s / min(self.hardware.only_host_cores or 2, 2) if splits else 0.0
+        return max(math.ceil(splits) * _SPLIT_CHAIN * rates.task_s, work_s)
 
     def _first_block_s(self, first: float) -> float:
         """Return the seconds in which a core encodes the first block of text, and counts it."""
@@ -454,10 +476,9 @@ class Costs:
         scale = self.packed_bytes() / growth.packed_bytes.at(sequences)
         packed = scale * growth.packed_bytes.at(together) / together
         # Rates are of sequences of the text that they were measured with.
-        characters = growth.characters / growth.trained / rates.sequence_characters
         pairs = growth.pairs / growth.trained / rates.sequence_pairs
         return {
-            "text": characters / rates.text_per_s,
+            "text": self._characters() / rates.text_per_s,
             "count": 1 / rates.counted(batch) + (pairs - 1) / max(rates.counted_per_s),
             "send": 2 * nbytes * (1 - shares["same"]) / self.hardware.links["host"].bandwidth,
             # Regions are divided by half until there are as many as wanted, which copies their runs.
@@ -469,17 +490,30 @@ class Costs:
             "tasks": tasks / sequences * min(rates.task_s, 1 / rates.tasks_per_s),
         }
 
-    def _worker_limits(self, stages: Mapping[str, float], tasks: float, busiest: float) -> list[Limit]:
+    def _driver_s(self, tasks: float) -> float:
+        """Return the processor seconds of driver and scheduler for a sequence."""
+        rates = self.hardware.rates
+        return self._characters() / rates.driver_per_s + tasks / self.sequences / rates.tasks_per_s
+
+    def _characters(self) -> float:
+        """Return the characters of a sequence, in those of the text with which rates were measured."""
+        return self.growth.characters / self.growth.trained / self.hardware.rates.sequence_characters
+
+    def _host_limits(self, stages: Mapping[str, float], tasks: float) -> list[Limit]:
+        """Return the limit of the cores of the only host, which all processes share."""
+        if not self.hardware.only_host_cores:
+            return []
+        rate = self.hardware.only_host_cores / (sum(stages.values()) + self._driver_s(tasks))
+        return [Limit(_HOST, rate, "more cores, or driver and scheduler on another host")]
+
+    def _worker_limits(self, stages: Mapping[str, float], busiest: float) -> list[Limit]:
         """Return the limits of the workers' cores, of which one has most of the connections."""
-        hardware, rates = self.hardware, self.hardware.rates
+        hardware = self.hardware
         computing = sum(stages[name] for name in ("text", "count", "send", "tasks"))
         storing = sum(stages.values()) - computing
         slowest = max(stages, key=stages.__getitem__)
         moved = f"more cores, or a faster stage {slowest} ({stages[slowest] / sum(stages.values()):.0%} of the work)"
         together = sum(kind.processors for kind in hardware.workers if kind.role == "both")
-        if sum(kind.hosts for kind in hardware.workers) == 1 and any(kind.host_cores for kind in hardware.workers):
-            # Driver and scheduler run on the only host, too.
-            computing += 1 / rates.driver_per_s + tasks / self.sequences / rates.tasks_per_s
         storing *= self._core_share(busiest)
         if together == sum(kind.processors for kind in hardware.workers):
             return [Limit("workers", 1 / (computing / together + storing), moved)]
@@ -498,9 +532,11 @@ class Costs:
         """Return the limits of scheduler and driver, of which there is one each."""
         rates = self.hardware.rates
         per_sequence = tasks / self.sequences
+        # On one host the scheduler is a thread of the driver's process.
+        driver_s = self._driver_s(tasks) if self.hardware.only_host_cores else self._characters() / rates.driver_per_s
         return [
             Limit("scheduler", rates.tasks_per_s / per_sequence, "larger batches, fewer regions, or another exchange"),
-            Limit("driver", rates.driver_per_s, "text that is encoded before, or several networks that are added"),
+            Limit("driver", 1 / driver_s, "text that is encoded before, or several networks that are added"),
         ]
 
     def _loads(self, tier_bytes: Mapping[Tier, float], busiest: float, width: int) -> dict[Tier, float]:
@@ -552,14 +588,20 @@ class Costs:
 
     def _commit_s(self, nbytes: float, round_sequences: float, regions: int, busiest: float) -> float:
         """Return the seconds of a commit: what waits unpacked, so many bytes a sequence, is packed and written."""
-        waiting = min(ROUNDS_TOGETHER - 1, max(self.sequences / round_sequences, 1)) * round_sequences
+        waiting = self._waiting_sequences(round_sequences)
         return self._fixed_commit_s(regions) + self._packing_s(waiting, nbytes, regions, busiest)
+
+    def _waiting_sequences(self, round_sequences: float) -> float:
+        """Return the sequences whose increments are not packed yet, at most."""
+        return min(ROUNDS_TOGETHER - 1, max(self.sequences / round_sequences, 1)) * round_sequences
 
     def _packing_s(self, sequences: float, nbytes: float, regions: int, busiest: float) -> float:
         """Return the seconds in which increments of sequences, of so many bytes each, are packed and written."""
         rates = self.hardware.rates
         packed = self.growth.packed_bytes.at(max(sequences, 1.0))
-        work = sequences * nbytes / rates.packed_bytes_per_s + packed / rates.written_bytes_per_s
+        work = (
+            sequences * nbytes / rates.packed_bytes_per_s + packed / rates.written_bytes_per_s + regions * rates.run_s
+        )
         return work * max(self._core_share(busiest), 1 / regions)
 
     def _fixed_commit_s(self, regions: int) -> float:

@@ -176,7 +176,8 @@ class Rates:
     text_per_s : float
         Sequences of text that a core tags and encodes in a second.
     driver_per_s : float
-        Sequences whose words the driver adds to the dictionaries in a second.
+        Sequences of text that driver and scheduler handle in a second of their processor: their blocks are submitted,
+        and their words added to the dictionaries.
     integrated_bytes_per_s : float
         Bytes of increments that are put together in a second.
     packed_bytes_per_s : float
@@ -186,15 +187,19 @@ class Rates:
     written_bytes_per_s : float
         Bytes of packed runs that a worker writes to the store in a second.
     tasks_per_s : float
-        Tasks that the scheduler handles in a second.
+        Tasks that driver and scheduler handle in a second of their processor, of many that are submitted together.
     task_s : float
-        Seconds of a worker from one task without work to the next.
+        Seconds of a worker from one task without work to the next, each of which is submitted alone.
+    task_work_s : float
+        Processor seconds of driver, scheduler and worker for such a task.
     start_s : float
         Seconds of a training of a few sentences, its commit excepted.
     commit_s : float
         Seconds of a commit without regions.
     commit_region_s : float
-        Seconds that each changed region adds to a commit.
+        Seconds of the driver that each changed region adds to a commit.
+    run_s : float
+        Seconds of a worker's core for a run that is packed and written, of few bytes as of many.
     step_s : float
         Seconds in which a worker evaluates one step of a prompt.
     row_s : float
@@ -215,16 +220,18 @@ class Rates:
     batch_sizes: tuple[int, ...] = (1, 16, 256, 2048, 8192)
     counted_per_s: tuple[float, ...] = (2_100.0, 24_000.0, 103_000.0, 65_000.0, 53_000.0)
     text_per_s: float = 6_700.0
-    driver_per_s: float = 100_000.0
+    driver_per_s: float = 40_000.0
     integrated_bytes_per_s: float = 500e6
     packed_bytes_per_s: float = 25e6
     merged_bytes_per_s: float = 12e6
     written_bytes_per_s: float = 20e6
     tasks_per_s: float = 900.0
     task_s: float = 9e-3
+    task_work_s: float = 8e-3
     start_s: float = 0.2
     commit_s: float = 0.6
     commit_region_s: float = 0.01
+    run_s: float = 0.025
     step_s: float = 1.5e-4
     row_s: float = 3e-3
     process_bytes: int = 300 << 20
@@ -343,6 +350,11 @@ class Hardware:
     def compute_cores(self) -> int:
         """Cores of the workers that count batches."""
         return sum(kind.processors for kind in self.computing())
+
+    @property
+    def only_host_cores(self) -> int:
+        """Cores of the only host, which driver and scheduler share; 0 where there are several, or it is not told."""
+        return sum(kind.host_cores for kind in self.workers) if sum(kind.hosts for kind in self.workers) == 1 else 0
 
     def places(self) -> Iterator[WorkerPlace]:
         """Yield where each worker is: kind by kind, with as many on each host as the kind says."""

@@ -223,7 +223,9 @@ class _Simulation:
         self._busy_workers = np.zeros(count)
         growth = workload.growth
         self._pair_scale = growth.pairs / growth.trained / rates.sequence_pairs
-        self._text_s = growth.characters / growth.trained / rates.sequence_characters / rates.text_per_s
+        # Sequences of the text that rates were measured with, in those of this text.
+        self._character_scale = growth.characters / growth.trained / rates.sequence_characters
+        self._text_s = self._character_scale / rates.text_per_s
 
     def run(self) -> SimulatedTraining:
         """Simulate until the last commit."""
@@ -292,6 +294,7 @@ class _Simulation:
                 env.process(self._commit())
         while self._in_flight:
             yield self._wait()
+        yield env.timeout(self._host_s(env.now - began))
         self._rounds_s = env.now - began
         self._busy_workers, self._busy_scheduler = self._pool.busy.copy(), self._scheduler.busy
         while self._unfinished:
@@ -301,6 +304,12 @@ class _Simulation:
                 yield self._wait()
             yield self._split_found()
         yield env.process(self._commit(last=True))
+
+    def _host_s(self, seconds: float) -> float:
+        """Return what the cores of the only host, which driver and scheduler share, need more than some seconds."""
+        cores = self._hardware.only_host_cores
+        work = self._pool.busy @ self._pool.threads + self._scheduler.busy + self._driver.busy
+        return max(float(work) / cores - seconds, 0.0) if cores else 0.0
 
     def _read_ahead(
         self, composed: Iterable[ComposedRound], texts: deque[tuple[ComposedRound, Event]]
@@ -336,7 +345,7 @@ class _Simulation:
                 event.succeed()
 
         def tagged(_: int) -> None:
-            then(self._env.timeout(self._driver.reserve(each)), extended)
+            then(self._env.timeout(self._driver.reserve(self._character_scale * each)), extended)
 
         for _ in range(blocks):
             self._pool.run(each * self._text_s + tasks * self._rates.task_s, tagged)

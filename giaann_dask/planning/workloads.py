@@ -481,6 +481,7 @@ class SimulatedRegions:
             made = (*packed, *((self._merged(region, rest, _rank_of(rest), seconds),) if rest else ()))
             made = tuple(run._replace(packed=True, stored=True) for run in made)
             seconds[owner] += sum(map(self._size, made)) / self._rates.written_bytes_per_s
+            seconds[owner] += len(made) * self._rates.run_s
             self._runs[region] = (*stored, *made)
         return new, seconds
 

@@ -141,13 +141,41 @@ def test_small_batches_cost_tasks_and_an_exchange_between_workers_saves_them(gro
 def test_a_small_training_takes_its_start_its_first_block_and_its_commit(growth: Growth) -> None:
     hardware = _hardware(rates=Rates(start_s=7.0, commit_s=5.0))
     found = [_costs(growth, hardware, number).estimate(DEFAULT) for number in (1, 100, 10_000, 1e6, 1e7)]
-    regions = found[0].regions * hardware.rates.commit_region_s
+    regions = found[0].regions * (hardware.rates.commit_region_s + hardware.rates.run_s / 4)
     assert found[0].seconds == pytest.approx(7.0 + 5.0 + regions, rel=0.01)
     seconds = [estimate.seconds for estimate in found]
     assert seconds == sorted(seconds)
     # What is trained while the first blocks are encoded is not counted again.
     last, before = found[-1], found[-2]
     assert last.seconds - before.seconds == pytest.approx(1e7 / last.rate - 1e6 / before.rate, rel=0.1)
+
+
+def test_all_processes_of_one_host_share_its_cores(growth: Growth) -> None:
+    kind = WorkerKind(name="node", count=4, memory_bytes=16 << 30, per_host=4)
+    rates = Rates(driver_per_s=20_000)
+    found = {}
+    for cores in (0, 2, 64):
+        hardware = _hardware(workers=(replace(kind, host_cores=cores),), rates=rates)
+        found[cores] = _costs(growth, hardware).estimate(DEFAULT)
+    shared = found[2]
+    assert shared.binding.name == "cores of the host"
+    driver_s = next(1 / limit.rate for limit in shared.limits if limit.name == "driver")
+    assert 2 / shared.rate == pytest.approx(sum(shared.stages.values()) + driver_s)
+    assert shared.seconds > found[64].seconds
+    # Of hosts of which it is not known, only threads count.
+    assert not any(limit.name == "cores of the host" for limit in found[0].limits)
+
+
+def test_the_work_of_a_commit_is_done_once(growth: Growth) -> None:
+    kind = WorkerKind(name="node", count=1, memory_bytes=16 << 30, host_cores=1)
+    # Nothing but packing takes time.
+    quick = dict.fromkeys(("text_per_s", "driver_per_s", "tasks_per_s", "written_bytes_per_s"), 1000000000000000.0)
+    none = dict.fromkeys(("start_s", "commit_s", "commit_region_s", "run_s", "task_s", "task_work_s"), 1e-9)
+    rates = Rates(packed_bytes_per_s=1e3, batch_sizes=(1,), counted_per_s=(1e15,), **quick, **none)
+    costs = _costs(growth, _hardware(workers=(kind,), rates=rates), sequences=1000)
+    found = costs.estimate(DEFAULT)
+    assert found.seconds == pytest.approx(found.stages["pack"] * 1000, rel=0.01)
+    assert found.last_commit_s == pytest.approx(found.seconds, rel=0.01)
 
 
 def test_failures_decide_when_to_commit() -> None:
