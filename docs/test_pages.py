@@ -70,10 +70,10 @@ def test_the_architecture_page_follows_a_sentence_and_a_prompt_through_functions
     tables = re.split(r"^## ", page, flags=re.MULTILINE)
     for heading, most in (("A sentence, from file to commit", 15), ("A prompt, to its next token", 12)):
         (section,) = [table for table in tables if table.startswith(heading)]
-        stops = re.findall(r"^\| \d+ \|.*`(giaann_dask\.[\w.]+)` \|$", section, re.MULTILINE)
-        assert 0 < len(stops) <= most
-        assert len(stops) == len(re.findall(r"^\| \d+ \|", section, re.MULTILINE)), "each stop names its function"
-        assert all(callable(pkgutil.resolve_name(stop)) for stop in stops)
+        steps = re.findall(r"^\| \d+ \|.*`(giaann_dask\.[\w.]+)` \|$", section, re.MULTILINE)
+        assert 0 < len(steps) <= most
+        assert len(steps) == len(re.findall(r"^\| \d+ \|", section, re.MULTILINE)), "each step names its function"
+        assert all(callable(pkgutil.resolve_name(step)) for step in steps)
 
 
 def documented(*pages: str) -> dict[str, object]:
