@@ -14,13 +14,12 @@ import os
 import sqlite3
 import threading
 import time
-import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -52,16 +51,9 @@ from giaann_dask.errors import (
 )
 from giaann_dask.models.exporting import digest_of
 from giaann_dask.object_urls import is_object_store
+from giaann_dask.serving.document_bodies import LINES, NewDocument, document_batches, read_documents
 from giaann_dask.serving.models import SharedClient
-from giaann_dask.serving.requests import (
-    HttpError,
-    read_bytes,
-    read_object,
-    require_known,
-    require_text,
-    shown,
-    wrong_field,
-)
+from giaann_dask.serving.requests import HttpError, read_bytes, read_object, shown, wrong_field
 from giaann_dask.serving.serving_options import Limits
 from giaann_dask.serving.turns import Turns
 from giaann_dask.spec import Specification
@@ -76,8 +68,6 @@ from giaann_dask.training.small_changes import SmallChanges
 if TYPE_CHECKING:
     from distributed import Client
 
-_FIELDS = {"id", "text", "metadata"}
-_MOST_CHARACTERS_OF_ID = 200
 _PAGE = 100
 _TRUE, _FALSE = {"true", "1"}, {"", "false", "0"}
 Answer = TypeVar("Answer")
@@ -332,7 +322,7 @@ class DocumentWriter:
         if self.table.purges():
             self._later.submit(self._purge)
 
-    def add(self, texts: Sequence[tuple[str, str, dict[str, Any]]]) -> list[Document]:
+    def add(self, texts: Sequence[NewDocument]) -> list[Document]:
         """Train documents, and predict with them.
 
         Parameters
@@ -586,66 +576,12 @@ def _lower_priority() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
-NewDocument = tuple[str, str, dict[str, Any]]
-
-
-def read_documents(kind: str, body: bytes, name: str | None, limits: Limits) -> list[NewDocument]:
-    """Return the ids, texts and metadata of a request.
-
-    Parameters
-    ----------
-    kind : str
-        Media type of the body: ``application/json`` for one object, ``application/x-ndjson`` for one a line,
-        ``text/plain`` for a text.
-    body : bytes
-        In UTF-8.
-    name : str, optional
-        Id of a text; a new one by default.
-    limits : Limits
-        How many documents, and how long.
-
-    Raises
-    ------
-    HttpError
-        With status 400 or 415, naming the field that is wrong.
-    """
-    if kind == "text/plain":
-        found = [{"id": name, "text": _decoded(body)}]
-    elif kind == "application/x-ndjson":
-        found = [read_object(line) for line in body.splitlines() if line.strip()]
-    elif kind == "application/json":
-        found = [read_object(body)]
-    else:
-        expected = "application/json, application/x-ndjson or text/plain"
-        raise HttpError(415, f"the body has the Content-Type {kind[:60]!r}; expected {expected}")
-    if not 1 <= len(found) <= limits.documents:
-        raise wrong_field("documents", f"are {len(found)}", f"1 to {limits.documents} in a request")
-    documents = [_read_document(fields, limits) for fields in found]
-    if len({each[0] for each in documents}) < len(documents):
-        raise wrong_field("id", "is that of two documents", "another one for each")
-    return documents
-
-
-def _decoded(body: bytes) -> str:
-    try:
-        return body.decode()
-    except UnicodeDecodeError as error:
-        raise HttpError(400, "the text is not in UTF-8; expected UTF-8", code="invalid_value") from error
-
-
-def _read_document(fields: dict[str, Any], limits: Limits) -> NewDocument:
-    require_known(fields, _FIELDS, set())
-    name, text, metadata = (fields.get(field) for field in ("id", "text", "metadata"))
-    name = uuid.uuid4().hex if name is None else name
-    if not isinstance(name, str) or not name or "/" in name:
-        raise wrong_field("id", f"is {shown(name)}", "a text without a slash")
-    require_text("id", name, _MOST_CHARACTERS_OF_ID)
-    if not isinstance(text, str) or not text.strip():
-        raise wrong_field("text", "is missing" if text is None else f"is {shown(text)}", "some sentences")
-    require_text("text", text, limits.document_bytes)
-    if metadata is not None and not isinstance(metadata, dict):
-        raise wrong_field("metadata", f"is {shown(metadata)}", "an object")
-    return name, text, metadata or {}
+def _is_true(http: Request, name: str) -> bool:
+    """Return whether a parameter of the query is true; it is false where it is not there."""
+    given = http.query_params.get(name, "").lower()
+    if given not in _TRUE | _FALSE:
+        raise wrong_field(name, f"is {shown(given)}", "true or false")
+    return given in _TRUE
 
 
 class DocumentHandlers:
@@ -667,12 +603,31 @@ class DocumentHandlers:
     async def add(self, http: Request) -> Response:
         """Handle ``POST /v1/documents``."""
         kind = http.headers.get("content-type", "").split(";")[0].strip().lower()
+        if _is_true(http, "stream"):
+            return await self._add_stream(http, kind)
         body = await read_bytes(http, self._limits.document_bytes)
         texts = read_documents(kind, body, http.query_params.get("id"), self._limits)
         documents = await self._change(lambda: self._writer.add(texts))
         data = [each.as_dict() for each in documents]
-        several = {"object": "list", "data": data} if kind == "application/x-ndjson" else data[0]
+        several = {"object": "list", "data": data} if kind == LINES else data[0]
         return JSONResponse(several, 201)
+
+    async def _add_stream(self, http: Request, kind: str) -> Response:
+        """Add the documents of a long body, commit after commit; the response names those that were added."""
+        if kind != LINES:
+            raise HttpError(415, f"the body has the Content-Type {kind[:60]!r}; expected {LINES} with stream")
+        data: list[dict[str, Any]] = []
+        try:
+            async for texts in document_batches(http, self._limits):
+                documents = await self._change(partial(self._writer.add, texts))
+                data += [{"id": each.id, "object": "document", "characters": each.characters} for each in documents]
+        except HttpError as error:
+            # What was committed stays. The rest of the body is not received.
+            headers = {**(error.headers or {}), "Connection": "close"}
+            return JSONResponse({**error.as_dict(), "data": data}, error.status, headers)
+        if not data:
+            raise wrong_field("documents", "are 0", "one or more")
+        return JSONResponse({"object": "list", "data": data}, 201)
 
     async def all(self, http: Request) -> Response:
         """Handle ``GET /v1/documents``: those after an id, up to a limit."""
@@ -691,11 +646,9 @@ class DocumentHandlers:
     async def remove(self, http: Request) -> Response:
         """Handle ``DELETE /v1/documents/ID``: the answer has the certificate."""
         document = await self._find(http)
-        purge = http.query_params.get("purge", "").lower()
-        if purge not in _TRUE | _FALSE:
-            raise wrong_field("purge", f"is {shown(purge)}", "true or false")
+        purge = _is_true(http, "purge")
         text = await self._text_of(http, document)
-        found = await self._change(lambda: self._writer.remove(document, text, purge=purge in _TRUE))
+        found = await self._change(lambda: self._writer.remove(document, text, purge=purge))
         return JSONResponse({"id": document.id, "object": "document.deleted", "deleted": True, "certificate": found})
 
     async def certificate(self, http: Request) -> Response:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -411,17 +412,34 @@ async def read_bytes(http: Request, limit: int) -> bytes:
     HttpError
         With status 413, or 415 where it is compressed.
     """
+    body = bytearray()
+    async for piece in body_pieces(http):
+        body += piece
+        if len(body) > limit:
+            raise too_large("the body", limit)
+    return bytes(body)
+
+
+async def body_pieces(http: Request) -> AsyncIterator[bytes]:
+    """Yield the pieces of the body of a request as they are received.
+
+    Raises
+    ------
+    HttpError
+        With status 415, if it is compressed.
+    """
     coding = http.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
         message = f"the body has the Content-Encoding {coding[:60]!r}; expected none: send it uncompressed"
         raise HttpError(415, message, code="unsupported_coding", headers={"Accept-Encoding": "identity"})
-    body = bytearray()
     async for piece in http.stream():
-        body += piece
-        if len(body) > limit:
-            message = f"the body has more than {limit} bytes; send less at once"
-            raise HttpError(413, message, code="too_large", headers={"Connection": "close"})
-    return bytes(body)
+        yield piece
+
+
+def too_large(what: str, limit: int) -> HttpError:
+    """Return the error of a body, or of a part of it, that is longer than a limit."""
+    message = f"{what} has more than {limit} bytes; send less at once"
+    return HttpError(413, message, code="too_large", headers={"Connection": "close"})
 
 
 def read_object(body: bytes) -> dict[str, Any]:

@@ -42,7 +42,9 @@ class Limits:
     documents : int
         Documents that are added, or listed, by a request.
     document_bytes : int
-        Bytes of a request that adds documents.
+        Bytes of a request that adds documents; of one that is streamed, of each line.
+    commit_bytes : int
+        Bytes of the documents of a streamed request that are one commit, or one longer document.
 
     Raises
     ------
@@ -60,6 +62,7 @@ class Limits:
     sentences: int = 50
     documents: int = 1_000
     document_bytes: int = 64 << 20
+    commit_bytes: int = 4 << 20
 
     def __post_init__(self) -> None:
         require_at_least(1, self, *vars(self))

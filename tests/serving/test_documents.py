@@ -6,7 +6,7 @@ import asyncio
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,8 @@ import httpx2
 import pytest
 from dask.utils import key_split
 from distributed import Client, get_task_stream
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.testclient import TestClient
 from support.examples import scaled
 from support.processes import Process, until
@@ -29,12 +31,13 @@ from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, StoreWriteError
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.serving import documents
-from giaann_dask.serving.documents import Document, DocumentTable, DocumentWriter
+from giaann_dask.serving.document_bodies import NewDocument
+from giaann_dask.serving.documents import Document, DocumentHandlers, DocumentTable, DocumentWriter
 from giaann_dask.serving.engine import CompletionOptions
 from giaann_dask.serving.models import EngineOpener, Models, ModelSource, SharedClient, open_engine
 from giaann_dask.serving.network_server import Server
 from giaann_dask.serving.request_queue import RequestQueue
-from giaann_dask.serving.serving_options import QueueOptions, ServingOptions
+from giaann_dask.serving.serving_options import Limits, QueueOptions, ServingOptions
 from giaann_dask.store.beside import DOCUMENTS
 from giaann_dask.store.network_store import NetworkStore
 
@@ -75,7 +78,7 @@ def network(trained: Path, tmp_path: Path) -> Path:
 @contextmanager
 def serving(network: Path, clients: SharedClient, **options: Any) -> Iterator[tuple[TestClient, Models]]:
     opener = EngineOpener(clients=clients, generation=GenerationOptions(), batch=BatchOptions(slots=2), workers=0)
-    chosen = ServingOptions(writable=True, write_key="writer", **options)
+    chosen = ServingOptions(writable=True, write_key="writer", port=0, **options)
     with Server([(None, network)], opener, chosen) as server:
         server.open()
         with TestClient(server.app(), "http://127.0.0.1", raise_server_exceptions=False) as http:
@@ -197,6 +200,70 @@ def test_a_change_does_not_wait_while_the_commit_of_a_purge_is_computed(
     assert added > removed < late == purged
     assert len(set(prepared)) == len(prepared) == 2
     assert len(gd.open(network).commits()) == 1
+
+
+def test_a_streamed_request_is_committed_while_it_is_received(network: Path, clients: SharedClient) -> None:
+    """Of what was received, no more is held than the documents of a commit and a line."""
+    limits = Limits(commit_bytes=3_000, documents=4)
+    texts = {f"d{number:02}": f"{COIN} {LANTERN} The coin {number} was old." for number in range(30)}
+    lines = "".join(json.dumps({"id": name, "text": text}) + "\n\n" for name, text in texts.items()).encode()
+    longest = len(lines) // len(texts) + 10
+    pieces = [lines[at : at + 100] for at in range(0, len(lines), 100)]
+    received = committed = most = 0
+    commits: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        nonlocal received, most
+        received += len(pieces[0])
+        most = max(most, received - committed)
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+    async def add(handlers: DocumentHandlers) -> Response:
+        kind = (b"content-type", b"application/x-ndjson")
+        scope = {"type": "http", "method": "POST", "headers": [kind], "query_string": b"stream=true"}
+        return await handlers.add(Request(scope, receive))
+
+    writer = DocumentWriter(network, clients, lambda reader: None)
+    learn = writer.add
+
+    def learned(given: Sequence[NewDocument]) -> list[Document]:
+        nonlocal committed
+        found = learn(given)
+        committed += sum(len(json.dumps({"id": name, "text": text})) + 2 for name, text, _ in given)
+        commits.append(len(given))
+        return found
+
+    with closing(writer):
+        writer.add = learned  # type: ignore[method-assign]
+        response = asyncio.run(add(DocumentHandlers(writer, limits, lambda: None)))
+        assert {each.id for each in writer.table.in_state("stored")} == texts.keys()
+    assert [each["id"] for each in json.loads(response.body)["data"]] == list(texts)
+    assert max(commits) == 4
+    assert len(commits) == 8
+    assert most <= 4 * longest + longest + 100 < len(lines) / 4
+
+
+def test_an_error_ends_a_streamed_request_and_what_was_committed_stays(network: Path, clients: SharedClient) -> None:
+    asked, headers = f"{PATH}?stream=true", {**WRITE, "Content-Type": "application/x-ndjson"}
+
+    def lines(*documents: Any) -> Iterator[bytes]:
+        # By chunked transfer, as its length is not known.
+        return (json.dumps(each).encode() + b"\n" for each in documents)
+
+    ship, coin = {"id": "ship", "text": LANTERN}, {"id": "coin", "text": COIN}
+    with serving(network, clients, limits=Limits(documents=1)) as (http, _):
+        wrong = http.post(asked, content=lines(ship, coin, {"id": "none"}), headers=headers)
+        assert wrong.status_code == 400
+        assert wrong.json()["error"]["param"] == "text"
+        assert [each["id"] for each in wrong.json()["data"]] == ["ship"], "the other one was not committed yet"
+        held = gd.open(network).commit
+        again = http.post(asked, content=lines(ship, coin), headers=headers)
+        assert (again.status_code, [each["id"] for each in again.json()["data"]]) == (201, ["ship", "coin"])
+        assert len(gd.open(network).commits()) == 1 + [name for name, _ in gd.open(network).commits()].index(held) + 2
+        assert http.post(asked, content=lines({**ship, "text": COIN}), headers=headers).status_code == 409
+        assert http.post(asked, content=lines(), headers=headers).status_code == 400
+        assert http.post(asked, json=ship, headers=WRITE).status_code == 415
+        assert http.post(f"{PATH}?stream=3", content=lines(ship), headers=headers).status_code == 400
 
 
 def test_what_is_wrong_changes_nothing(
