@@ -98,17 +98,26 @@ class StoredArray:
         """Return the length of the first axis."""
         return int(self._document["shape"][0])
 
-    async def read(self) -> npt.NDArray[Any]:
-        """Return all values.
+    async def read(self, start: int = 0, stop: int | None = None) -> npt.NDArray[Any]:
+        """Return the values from a place on, up to another or to the end.
 
         Raises
         ------
         StoreDamagedError
             If a chunk is not what was written.
         """
-        numbers = range(-(-len(self) // self._chunk[0]))
-        chunks = await asyncio.gather(*(self._read_chunk(number) for number in numbers))
-        return np.concatenate([np.zeros((0, *self._chunk[1:]), self.dtype), *chunks])[: len(self)]
+        end, length = len(self) if stop is None else min(stop, len(self)), self._chunk[0]
+        values = np.zeros((max(end - start, 0), *self._chunk[1:]), self.dtype)
+        numbers = range(start // length, -(-end // length) if len(values) else 0)
+
+        async def read(number: int) -> None:
+            chunk, begin = await self._read_chunk(number, len(numbers) > 1), number * length
+            first, last = max(start, begin), min(end, begin + length)
+            values[first - start : last - start] = chunk[first - begin : last - begin]
+
+        for place in range(0, len(numbers), _TOGETHER):
+            await asyncio.gather(*map(read, numbers[place : place + _TOGETHER]))
+        return values
 
     async def write(self, start: int, values: npt.NDArray[Any]) -> None:
         """Write values from a place on; the array grows where they reach beyond its end.
@@ -132,7 +141,7 @@ class StoredArray:
         begin, end = number * self._chunk[0], (number + 1) * self._chunk[0]
         first, last = max(start, begin), min(start + len(values), end)
         keeps = begin < min(first, before) or last < min(before, end)
-        chunk = await self._read_chunk(number) if keeps else np.zeros(self._chunk, self.dtype)
+        chunk = await self._read_chunk(number, threads) if keeps else np.zeros(self._chunk, self.dtype)
         chunk[first - begin : last - begin] = values[first - start : last - start]
         key = self._key(number)
         if not chunk.any():
@@ -143,14 +152,18 @@ class StoredArray:
         encoded = await asyncio.to_thread(_CODEC.encode, chunk) if threads else _CODEC.encode(chunk)
         await self._set(key, encoded + google_crc32c.value(encoded).to_bytes(4, "little"))
 
-    async def _read_chunk(self, number: int) -> npt.NDArray[Any]:
+    async def _read_chunk(self, number: int, threads: bool) -> npt.NDArray[Any]:
         """Return the values of one chunk, with those beyond the end."""
         key = self._key(number)
         found = await self._store.get(f"{self._path}/{key}", default_buffer_prototype())
-        chunk = np.zeros(self._chunk, self.dtype)
         if found is None:
-            return chunk
+            return np.zeros(self._chunk, self.dtype)
         entry = found.to_bytes()
+        return await asyncio.to_thread(self._decode, entry) if threads else self._decode(entry)
+
+    def _decode(self, entry: bytes) -> npt.NDArray[Any]:
+        """Return the values of a stored chunk."""
+        chunk = np.zeros(self._chunk, self.dtype)
         if google_crc32c.value(entry[:-4]) != int.from_bytes(entry[-4:], "little"):
             raise self._damaged()
         try:

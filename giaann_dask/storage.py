@@ -227,14 +227,11 @@ def read_arrays(
     opened = _asynchronous(group)
 
     async def read(name: str, start: int, stop: int | None) -> tuple[npt.NDArray[Any], int]:
-        try:
-            array = await opened.getitem(name)
-        except KeyError:
+        array = await StoredArray.find(opened, name)
+        if array is None:
             path = f"{group.path}/{name}".lstrip("/")
-            raise _MissingArrayError(f"the array {path} is missing", "an intact store", RESTORE) from None
-        assert isinstance(array, zarr.AsyncArray)
-        length = array.shape[0]
-        return np.asarray(await array.getitem(slice(start, length if stop is None else stop))), length
+            raise _MissingArrayError(f"the array {path} is missing", "an intact store", RESTORE)
+        return await array.read(start, stop), len(array)
 
     async def read_all() -> list[tuple[npt.NDArray[Any], int]]:
         return await asyncio.gather(*(read(name, *span) for name, span in spans.items()))

@@ -63,6 +63,7 @@ def test_any_writes_are_read_by_zarr(kind: str, writes: list[tuple[int, int]]) -
         sync(array.write(begin, values))
         assert np.array_equal(group["a"][:], expected)
         assert np.array_equal(sync(array.read()), expected)
+        assert np.array_equal(sync(array.read(begin, begin + length)), expected[begin : begin + length])
         array = sync(StoredArray.find(asynchronous(group), "a"))
         assert len(array) == len(expected)
 
