@@ -16,6 +16,8 @@ from giaann_dask.planning.hardware import Rates
 @pytest.mark.cluster
 def test_a_calibrated_plan_trains_the_same_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # A rate is found with few tasks as well, though not exactly.
+    monkeypatch.setattr("giaann_dask.planning.calibration._TASKS", 100)
     assert kept_rates() is None
     with gd.connect(workers=2) as client:
         plan = gd.plan(sample_text(), client=client, calibrate=True)
