@@ -210,8 +210,8 @@ print(again.manifest.sequences)
 
 def test_keywords_replace_fields_of_options(cluster: LocalCluster, tmp_path: Path) -> None:
     with Client(cluster):
-        best = gd.train(sample_test_text(), tmp_path / "contexts", profile="contexts")
-        columns = gd.train(sample_test_text(), tmp_path / "v1", profile="v1")
+        best = gd.train(sample_test_text(), tmp_path / "contexts", profile="contexts", regions=2)
+        columns = gd.train(sample_test_text(), tmp_path / "v1", profile="v1", regions=2)
         drawn = best.generate(PROMPT, max_tokens=3, temperature=0.7, seed=5, explain=False)
         options = gd.GenerationOptions(max_tokens=3, reasons=0, sampling=gd.SamplingOptions(temperature=0.7, seed=5))
         assert drawn == best.generate(PROMPT, options=options)

@@ -40,7 +40,7 @@ def client() -> Iterator[Client]:
 def from_records(client: Client, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The export of a network trained on a file of JSON lines, of which each is a document."""
     folder = tmp_path_factory.mktemp("records")
-    return exported(gd.train(records_file(folder), folder / "net"))
+    return exported(gd.train(records_file(folder), folder / "net", regions=1))
 
 
 def records_file(folder: Path) -> Path:
@@ -90,12 +90,12 @@ def test_objects_are_read_as_a_file_is(kind: str, client: Client, tmp_path: Path
 
 @pytest.mark.parametrize("kind", ["iterator", "bag of mappings", "streaming dataset"])
 def test_objects_train_as_a_file_does(kind: str, client: Client, from_records: bytes, tmp_path: Path) -> None:
-    network = gd.train(OBJECTS[kind](), tmp_path / "net")
+    network = gd.train(OBJECTS[kind](), tmp_path / "net", regions=1)
     assert exported(network) == from_records
 
 
 def test_text_is_known_by_its_content(client: Client, tmp_path: Path) -> None:
-    gd.train(TEXTS, tmp_path / "net")
+    gd.train(TEXTS, tmp_path / "net", regions=1)
     again = gd.train(dask.bag.from_sequence(TEXTS, npartitions=2), tmp_path / "net")
     assert again.training_report.sequences == 0
     (unseen,) = gd.new_inputs([*TEXTS, "A miller sold the flour."], tmp_path / "net")
@@ -105,10 +105,10 @@ def test_text_is_known_by_its_content(client: Client, tmp_path: Path) -> None:
 
 def test_all_calls_take_texts(client: Client, tmp_path: Path) -> None:
     corpus = gd.encode(TEXTS, tmp_path / "corpus")
-    network = gd.train(corpus, tmp_path / "net")
+    network = gd.train(corpus, tmp_path / "net", regions=1)
     assert network.training_report.sequences == SEQUENCES
     assert network.evaluate(TEXTS).top1 == network.evaluate([corpus]).top1 > 0.2
-    both = gd.train([corpus], tmp_path / "listed")
+    both = gd.train([corpus], tmp_path / "listed", regions=1)
     assert exported(both) == exported(network)
     assert network.compare_ngrams(TEXTS, TEXTS).pooled is not None
     with pytest.raises(OptionError, match="prompts is of type DataFrame"):
@@ -306,7 +306,7 @@ def test_missing_and_wrong_values(client: Client, tmp_path: Path) -> None:
 def test_an_iterator_is_read_once(client: Client, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="more than once"):
         gd.train(iter(TEXTS), tmp_path / "net", text=gd.TextOptions(ever_pos="corpus"))
-    network = gd.train(TEXTS, tmp_path / "net", text=gd.TextOptions(ever_pos="corpus"))
+    network = gd.train(TEXTS, tmp_path / "net", regions=1, text=gd.TextOptions(ever_pos="corpus"))
     assert network.training_report.sequences == SEQUENCES
 
 
@@ -359,8 +359,8 @@ def test_spacy_documents_train_as_their_tags_do(profile: Any, client: Client, tm
     half = "# newdoc\n" + f"{lines}\n" * 4
     tags.write_text(half * 2, encoding="utf-8")
     gold = gd.TextOptions(tagger="gold")
-    expected = exported(gd.train(tags, tmp_path / "file", profile=profile, text=gold))
-    assert exported(gd.train(documents(tags), tmp_path / "documents", profile=profile)) == expected
+    expected = exported(gd.train(tags, tmp_path / "file", profile=profile, regions=1, text=gold))
+    assert exported(gd.train(documents(tags), tmp_path / "documents", profile=profile, regions=1)) == expected
 
 
 def test_documents_without_annotations(tmp_path: Path, client: Client) -> None:

@@ -64,7 +64,7 @@ def started(*resources: dict[str, float]) -> Iterator[tuple[Client, Places]]:
 
 def train(client: Client, place: Path, device: Any) -> tuple[gd.Network, bytes]:
     options = gd.TrainingOptions(device=device)
-    network = gd.train(sample_test_text(), place, client=client, options=options, progress=False)
+    network = gd.train(sample_test_text(), place, client=client, options=options, regions=2, progress=False)
     network.export(place.with_suffix(".npz"), compression="none")
     return network, place.with_suffix(".npz").read_bytes()
 

@@ -48,7 +48,7 @@ def client() -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def network(client: Client, tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
-    return gd.train(TEXT, tmp_path_factory.mktemp("world") / "net", client=client)
+    return gd.train(TEXT, tmp_path_factory.mktemp("world") / "net", client=client, regions=2)
 
 
 def test_outcomes_by_hand(network: gd.Network, client: Client) -> None:

@@ -29,7 +29,7 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder: Path = tmp_path_factory.mktemp("engine")
     text = write_village(folder / "village.txt", 200)
     with gd.connect(workers=0) as client:
-        gd.train(text, folder / "net", client=client, specification=gd.Specification(profile=request.param))
+        gd.train(text, folder / "net", client=client, specification=gd.Specification(profile=request.param, regions=2))
     store = NetworkStore(folder / "net")
     reader = store.open(store.head())
     return model_of(reader.manifest().specification).open(reader, options=OPTIONS)

@@ -133,7 +133,7 @@ def test_a_document_is_learned_shown_under_its_words_and_forgotten(browser: Any,
     village = ["The miller hung the coat over the door.", "The captain opened the old door."]
     (tmp_path / "coin.txt").write_text("The widow dropped the coin.")
     with gd.connect(workers=0) as client:
-        network = gd.train(village, tmp_path / "net", client=client, profile="contexts", trace=True)
+        network = gd.train(village, tmp_path / "net", client=client, profile="contexts", regions=2, trace=True)
     with gd.serve(network, writable=True, port=0, drain_s=5) as server:
         browser.get(f"{server.url}/#key={server.write_key}")
         wait(browser, lambda b: "None yet" in text(b, "library-status"))
@@ -194,7 +194,7 @@ def focused(browser: Any) -> str:
 def test_the_keyboard_reaches_all_and_keeps_its_place(browser: Any, tmp_path: Path, width: int) -> None:
     village = ["The miller hung the coat over the door.", "The captain opened the old door."]
     with gd.connect(workers=0) as client:
-        network = gd.train(village, tmp_path / "net", client=client, profile="contexts")
+        network = gd.train(village, tmp_path / "net", client=client, profile="contexts", regions=2)
     set_width(browser, width)
     with gd.serve(network, writable=True, port=0, drain_s=5) as server:
         browser.get(server.url)

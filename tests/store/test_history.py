@@ -32,7 +32,7 @@ def trained(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network with two commits besides the first, empty one."""
     path = tmp_path_factory.mktemp("trained") / "net"
     for text in TEXTS[:2]:
-        gd.train([text], path, client=client, profile="contexts")
+        gd.train([text], path, client=client, profile="contexts", regions=2)
     return path
 
 
@@ -58,7 +58,7 @@ def test_tags_stay_and_branches_move(network: gd.Network, client: Client) -> Non
         ("other", "branch"),
         ("v1.0", "tag"),
     }
-    apart = gd.train([TEXTS[0]], network.path.parent / "apart", client=client, profile="contexts")
+    apart = gd.train([TEXTS[0]], network.path.parent / "apart", client=client, profile="contexts", regions=2)
     assert gd.train([TEXTS[2]], apart.path, client=client).digest() == other.digest()
     moments = [each.written_at for each in main.log()]
     assert moments == sorted(moments, reverse=True)
@@ -72,7 +72,7 @@ def test_tagged_commits_outlive_their_branch(network: gd.Network, client: Client
         store.collect(keep_commits=1)
     kept = gd.open(network, "kept")
     assert (kept.commit, kept.manifest.connections > 0) == (first, True)
-    one = gd.train([TEXTS[0]], network.path.parent / "one", client=client, profile="contexts")
+    one = gd.train([TEXTS[0]], network.path.parent / "one", client=client, profile="contexts", regions=2)
     assert kept.digest() == one.digest()
     with store.lock():
         store.remove_reference("tag", "kept")
@@ -165,13 +165,13 @@ def test_every_command_that_reads_a_network_takes_a_reference(network: gd.Networ
 def test_documents_are_forgotten_on_a_branch(network: gd.Network, client: Client) -> None:
     network.branch("rest")
     report = gd.forget(network, [TEXTS[1]], client=client, branch="rest")
-    alone = gd.train([TEXTS[0]], network.path.parent / "alone", client=client, profile="contexts")
+    alone = gd.train([TEXTS[0]], network.path.parent / "alone", client=client, profile="contexts", regions=2)
     assert gd.open(network.path, ref="rest").digest() == report.digest == alone.digest()
     assert gd.open(network.path).commit == network.commit
     with pytest.raises(OptionError, match="purge"):
         gd.forget(network, [TEXTS[0]], client=client, branch="rest", purge=True)
     # So text that two networks share is counted once.
-    other = gd.train(TEXTS[1:2], network.path.parent / "other", client=client, profile="contexts")
+    other = gd.train(TEXTS[1:2], network.path.parent / "other", client=client, profile="contexts", regions=2)
     total = gd.add([other, gd.open(network.path, ref="rest")], network.path.parent / "total", client=client)
     assert total.digest() == network.digest()
 

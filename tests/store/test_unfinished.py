@@ -45,7 +45,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Given]:
     made = Given(folder / "one", folder / "two", folder / "one.island")
     with gd.connect(workers=0):
         for path, text in ((made.one, ONE), (made.two, TWO)):
-            gd.train([text], path, profile="contexts")
+            gd.train([text], path, profile="contexts", regions=2)
         create_island(made.one, made.island, {"mill": "ab" * 32})
         yield made
 

@@ -115,7 +115,7 @@ def test_the_commit_that_a_training_continues_is_opened_once(
 
     monkeypatch.setattr(NetworkStore, "open", count)
     with gd.connect(workers=0) as client:
-        network = gd.train(text, tmp_path / "net", client=client)
+        network = gd.train(text, tmp_path / "net", client=client, regions=2)
         opened.clear()
         after = gd.train(["The tired miller sang in the old mill by the river."], network.path, client=client)
     assert after.manifest.sequences == 51

@@ -26,10 +26,11 @@ from giaann_dask.store import run_io
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.training.small_changes import SmallChanges
 
+# What commits of small texts cost are regions.
 _KINDS: tuple[dict[str, object], ...] = (
-    {"profile": "v1"},
-    {"profile": "v2", "trace": True, "placement": "balanced"},
-    {"profile": "contexts", "trace": True},
+    {"profile": "v1", "regions": 2},
+    {"profile": "v2", "regions": 2, "trace": True, "placement": "balanced"},
+    {"profile": "contexts", "regions": 2, "trace": True},
 )
 
 
@@ -94,7 +95,7 @@ def test_small_texts_are_subtracted_as_others_are(tmp_path: Path, kind: dict[str
 def test_what_is_held_and_what_is_long_is_left_to_training(tmp_path: Path) -> None:
     text = write_village(tmp_path / "text.txt", 60, 9)
     with gd.connect(workers=0) as client:
-        gd.train(text, tmp_path / "net", client=client)
+        gd.train(text, tmp_path / "net", client=client, regions=2)
     changes = SmallChanges(tmp_path / "net")
     head = changes.opened().reader.commit
     assert not add(changes, text.read_text() * 100), "a long text"
@@ -121,7 +122,7 @@ def test_what_is_kept_of_runs_is_within_a_budget(tmp_path: Path, budget: int) ->
     """The digest is the same with any budget; a budget of nothing keeps nothing between two changes."""
     texts = [write_village(tmp_path / f"{number}.txt", 6, number).read_text() for number in range(4)]
     with gd.connect(workers=0) as client:
-        gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "net", client=client)
+        gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "net", client=client, regions=2)
         shutil.copytree(tmp_path / "net", tmp_path / "kept")
     changes, kept = SmallChanges(tmp_path / "net", budget), SmallChanges(tmp_path / "kept")
     for text in texts:
@@ -145,7 +146,7 @@ def test_what_a_change_reads_of_small_runs(tmp_path: Path, monkeypatch: pytest.M
 
     texts = [write_village(tmp_path / f"{number}.txt", 6, number).read_text() for number in range(3)]
     with gd.connect(workers=0) as client:
-        gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "net", client=client, trace=True)
+        gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "net", client=client, regions=2, trace=True)
     assert add(SmallChanges(tmp_path / "net"), texts[0])
     monkeypatch.setattr(run_io, "split_tables", split_tables)
     changes = SmallChanges(tmp_path / "net")
@@ -159,7 +160,7 @@ def test_what_a_change_reads_of_small_runs(tmp_path: Path, monkeypatch: pytest.M
 
 def test_tables_of_small_runs_are_one_array(tmp_path: Path) -> None:
     with gd.connect(workers=0) as client:
-        gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "net", client=client, trace=True)
+        gd.train(write_village(tmp_path / "text.txt", 60, 9), tmp_path / "net", client=client, regions=2, trace=True)
         changes = SmallChanges(tmp_path / "net")
         texts = [write_village(tmp_path / f"{number}.txt", 6, number).read_text() for number in range(3)]
         assert add(changes, texts[0])
@@ -179,7 +180,7 @@ def test_tables_of_small_runs_are_one_array(tmp_path: Path) -> None:
         assert joined & second.joined_runs, "some are kept"
         assert add(changes, texts[2])
         assert second.fingerprint() != changes.opened().reader.fingerprint()
-        gd.train(tmp_path / "text.txt", tmp_path / "once", client=client, trace=True)
+        gd.train(tmp_path / "text.txt", tmp_path / "once", client=client, regions=2, trace=True)
         once = gd.train(texts, tmp_path / "once", client=client)
         assert gd.open(tmp_path / "net").digest() == once.digest()
 
