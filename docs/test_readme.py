@@ -132,7 +132,8 @@ def test_the_commands_that_take_a_cluster_are_those_that_the_pages_name() -> Non
             taking.add(path)
     jobs = {path for path in taking if path.startswith("job ")}
     assert jobs == {"job nightly", "job weekly", "job compare", "job research"}
-    (said,) = re.findall(r"a log\. ((?:`[\w ]+`[,\s]+)+`\w+`) and the jobs that train or evaluate take", COMMANDS)
+    text = " ".join(COMMANDS.split())
+    (said,) = re.findall(r"a log\. ((?:`[\w ]+`, )+`\w+`) and the jobs that train or evaluate take", text)
     assert set(re.findall(r"`([^`]+)`", said)) == taking - jobs
 
 
