@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from giaann_dask.lazy import LazyModule
 
 if TYPE_CHECKING:
+    import dask
     import distributed
     from dask import _task_spec
     from dask._task_spec import Alias, Task
     from distributed import Client, Future
 else:
     # Options that name tasks are validated without importing Dask's scheduler.
+    dask = LazyModule("dask")
     distributed = LazyModule("distributed")
     _task_spec = LazyModule("dask._task_spec")
 
@@ -28,7 +30,16 @@ Submitted: TypeAlias = "Future | Alias"
 
 # The scheduler prefers the tasks of an earlier graph, however soon the next one follows.
 _FIFO = "0s"
+# Below that of all other tasks.
+_LOW_PRIORITY = -1
 _PLACES = frozenset(("workers", "allow_other_workers", "resources"))
+
+
+@contextmanager
+def low_priority() -> Iterator[None]:
+    """Run the tasks that this thread submits in the block only where a worker has no others to run."""
+    with dask.annotate(priority=_LOW_PRIORITY):
+        yield
 
 
 @dataclass(eq=False)

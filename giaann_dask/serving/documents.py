@@ -40,6 +40,7 @@ from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import as_sources, sources_of
 from giaann_dask.api.training import train
 from giaann_dask.cluster.persistence import is_published
+from giaann_dask.cluster.submitting import low_priority
 from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.errors import (
     EmptyInputError,
@@ -464,12 +465,12 @@ class DocumentWriter:
         """
         if not self.table.purges():
             return []
-        prepared = prepare_purge(client, store)
+        prepared = _prepare_beside(client, store)
         for _ in range(_COMPUTED_BESIDE):
             with self.turns.step():
                 if store.head() == prepared.reader.commit:
                     return self._commit_purge(client, store, prepared)
-            prepared = prepare_purge(client, store)
+            prepared = _prepare_beside(client, store)
         with self.turns.step():
             return self._commit_purge(client, store, prepare_purge(client, store))
 
@@ -568,6 +569,12 @@ class DocumentWriter:
     def _head(self) -> CommitReader:
         store = NetworkStore(self._path)
         return store.open(store.head())
+
+
+def _prepare_beside(client: Client, store: NetworkStore) -> PreparedCommit:
+    """Compute the commit of a purge by tasks before which those of changes and prompts run."""
+    with low_priority():
+        return prepare_purge(client, store)
 
 
 def _lower_priority() -> None:

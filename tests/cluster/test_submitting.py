@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from operator import add, mul
 from typing import Any
 
 import pytest
 from distributed import Client, Future, wait
+from support.processes import until
 
 import giaann_dask as gd
 from giaann_dask.cluster import ClusterOptions, results
-from giaann_dask.cluster.submitting import TaskSubmitter
+from giaann_dask.cluster.submitting import TaskSubmitter, low_priority
 
 pytestmark = pytest.mark.cluster
 
@@ -89,3 +92,37 @@ def test_nothing_is_submitted_after_an_error(client: Client, graphs: list[set[st
         fail()
     assert results([submitter.submit("afterwards", add, 1, 1)]) == [2]
     assert graphs == [{"afterwards"}]
+
+
+RAN: list[str] = []
+BEGUN, GO_ON = threading.Semaphore(0), threading.Event()
+
+
+def occupy() -> None:
+    """Keep the thread of a worker until the event."""
+    BEGUN.release()
+    assert GO_ON.wait(60)
+
+
+def note(name: str) -> None:
+    """Note that a task ran."""
+    RAN.append(name)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_tasks_of_low_priority_run_after_those_that_are_submitted_later(client: Client, together: bool) -> None:
+    RAN.clear()
+    GO_ON.clear()
+    busy = [client.submit(occupy, pure=False) for _ in range(2)]
+    assert [BEGUN.acquire(timeout=60) for _ in busy] == [True, True]
+    submitter = TaskSubmitter(client)
+    with low_priority(), submitter.together() if together else nullcontext():
+        late = [submitter.submit(f"late-{together}-{number}", note, "late") for number in range(4)]
+    with submitter.together():
+        first = submitter.submit(f"first-{together}", note, "first")
+    tasks = client.cluster.workers[0].state.tasks
+    until(lambda: {each.key for each in [*late, first]} <= tasks.keys())
+    GO_ON.set()
+    wait([*busy, *late, first])
+    assert "first" in RAN[:2], "two threads take the first two tasks"
+    assert len(RAN) == 5

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import dask
 import httpx2
 import pytest
 from dask.utils import key_split
@@ -179,9 +180,11 @@ def test_a_change_does_not_wait_while_the_commit_of_a_purge_is_computed(
     """The commit is then computed again, with the change."""
     renewed: list[int] = []
     prepared: list[str] = []
+    priorities: list[int] = []
     prepare = documents.prepare_purge
 
     def prepare_purge(client: Client, store: NetworkStore) -> PreparedCommit:
+        priorities.append(dask.get_annotations()["priority"])
         found = prepare(client, store)
         prepared.append(found.reader.commit)
         if len(prepared) == 1:
@@ -199,6 +202,7 @@ def test_a_change_does_not_wait_while_the_commit_of_a_purge_is_computed(
     added, removed, late, purged = renewed
     assert added > removed < late == purged
     assert len(set(prepared)) == len(prepared) == 2
+    assert max(priorities) < 0, "tasks of changes and prompts run before"
     assert len(gd.open(network).commits()) == 1
 
 
