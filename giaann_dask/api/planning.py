@@ -31,6 +31,7 @@ from giaann_dask.planning.calibration import (
     describe_cluster,
     forget_peak,
     keep_rates,
+    measure_requests,
     measure_steps,
     peak_bytes,
     with_rates,
@@ -279,11 +280,11 @@ def _calibrate(
 ) -> Hardware:
     """Measure a cluster, keep its rates, and return it with these."""
     trained: list[MeasuredTraining] = []
-    step_s = 0.0
+    steps: dict[str, float] = {}
     with TemporaryDirectory() as folder:
         try:
             # Before kernels are measured, which leave memory with a worker.
-            trained, step_s = _measure_trainings(client, Path(folder), inputs, sample, text)
+            trained, steps = _measure_trainings(client, Path(folder), inputs, sample, text)
         except StoreUnsharedError:
             _LOG.warning("workers on other machines see no temporary folder: rates of text and store are built in")
     rates, links = calibrate_cluster(client, sample.blocks, sample.specification, sample.characters)
@@ -294,8 +295,7 @@ def _calibrate(
         block = TrainingOptions().block_characters * sample.trained / sample.characters
         rates |= rates_of(small, large, replace(hardware.rates, **rates), block)
         rates["process_bytes"] = one.peak_bytes or PROCESS_BYTES
-    if step_s:
-        rates["step_s"] = step_s
+    rates |= steps
     measured = with_rates(hardware, rates, links)
     keep_rates(measured.rates)
     return measured
@@ -303,7 +303,7 @@ def _calibrate(
 
 def _measure_trainings(
     client: Client, folder: Path, inputs: Sequence[Source], sample: TextSample, text: TextOptions
-) -> tuple[list[MeasuredTraining], float]:
+) -> tuple[list[MeasuredTraining], dict[str, float]]:
     """Measure small trainings, one for the memory of workers and a large one, and the steps of prompts."""
     commits: list[Committed] = []
     times: list[ProcessorTimes] = []
@@ -369,12 +369,14 @@ def _first_prompts(inputs: Sequence[Source], text: TextOptions) -> list[str]:
     return []
 
 
-def _measure_steps(client: Client, network: Network, prompts: Sequence[str]) -> float:
-    """Return how long a compute worker evaluates a step of prompts, 0 where that is not told."""
+def _measure_steps(client: Client, network: Network, prompts: Sequence[str]) -> dict[str, float]:
+    """Return how long a compute worker evaluates a step of prompts and requests its rows, as far as that is told."""
     worker, key = roles_of(client).compute[0], task_key("measure_steps", network.commit, time.time())
     place = str(network.path), network.commit
-    seconds: float = result(client.submit(measure_steps, *place, prompts, key=key, workers=[worker]))
-    return seconds
+    step_s: float = result(client.submit(measure_steps, *place, prompts, key=key, workers=[worker]))
+    requested_s = measure_requests(client, *place, prompts)
+    found = {"step_s": step_s, "row_s": requested_s - step_s}
+    return {name: seconds for name, seconds in found.items() if seconds > 0}
 
 
 @names_keywords

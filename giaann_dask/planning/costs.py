@@ -643,7 +643,10 @@ class Costs:
         row = self.growth.used_row * connections * DECODED_BYTES
         shares = _tier_shares(hardware.workers, hardware.hosts_per_rack)
         away = [tier for tier in TIERS if shares[tier] > 0]
-        seconds = sum(shares[tier] * hardware.links[tier].seconds(row, 2) for tier in away)
+        # Requests were measured on one host.
+        near = hardware.links["host"].latency
+        links = {tier: replace(link, latency=max(link.latency - near, 0.0)) for tier, link in hardware.links.items()}
+        seconds = sum(shares[tier] * links[tier].seconds(row, 2) for tier in away)
         return rates.step_s + rates.row_s + seconds, min(compute, hardware.storage_cores / rates.row_s)
 
 

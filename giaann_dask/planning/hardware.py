@@ -203,7 +203,7 @@ class Rates:
     step_s : float
         Seconds in which a worker evaluates one step of a prompt.
     row_s : float
-        Seconds in which a storage worker answers a request for the rows of a step.
+        Seconds of a request for the rows of a step, to workers of the same host.
     process_bytes : int
         Memory of a worker without data.
     measured : str

@@ -28,7 +28,7 @@ def test_a_calibrated_plan_trains_the_same_network(tmp_path: Path, monkeypatch: 
         assert kept is not None
         assert "giaann-dask" in kept.measured
         assert kept.batch_sizes[0] == 1
-        measured = ("tasks_per_s", "text_per_s", "start_s", "commit_s", "process_bytes", "step_s", "run_s")
+        measured = ("tasks_per_s", "text_per_s", "start_s", "commit_s", "process_bytes", "step_s", "run_s", "row_s")
         assert not [name for name in measured if getattr(kept, name) == getattr(Rates(), name)]
         assert plan.hardware.links["host"] != gd.Hardware(workers=plan.hardware.workers).links["host"]
         given = gd.TrainingOptions(rounds_in_flight=3)
