@@ -370,7 +370,7 @@ def _first_prompts(inputs: Sequence[Source], text: TextOptions) -> list[str]:
 
 
 def _measure_steps(client: Client, network: Network, prompts: Sequence[str]) -> dict[str, float]:
-    """Return how long a compute worker evaluates a step of prompts and requests its rows, as far as that is told."""
+    """Return the seconds of a step of prompts, and of a request for its rows, as far as they are known."""
     worker, key = roles_of(client).compute[0], task_key("measure_steps", network.commit, time.time())
     place = str(network.path), network.commit
     step_s: float = result(client.submit(measure_steps, *place, prompts, key=key, workers=[worker]))
