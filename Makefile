@@ -20,7 +20,7 @@ SITE_SOURCES = $(shell find docs giaann_dask notebooks mkdocs.yml pyproject.toml
 SITE := build/docs/index.html
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all rewritten check lint types extras second-python run-notebooks notebooks site docs memory-check bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
+.PHONY: demo test test-all rewritten check lint types extras second-python second-python-installed run-notebooks notebooks site docs memory-check bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
 
 # uv resolves and installs in 12 s what takes pip 95 s. torch is left to pip, which also looks where the machine's
 # configuration of pip says; without uv pip does it all. dask-cuda prescribes another version of Dask than is installed,
@@ -76,6 +76,9 @@ extras: $(READY)
 	$(BIN)/python .ci/extras.py
 
 # On the newest other Python of this machine: commands on a network that both write, and a few tests.
+second-python-installed: $(READY)
+	$(BIN)/python .ci/second_python.py install
+
 second-python: $(COMPILED)
 	$(BIN)/python .ci/second_python.py
 

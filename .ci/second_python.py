@@ -1,7 +1,7 @@
 """Run commands and tests on the newest other Python of this machine, with the newest packages and without PyTorch.
 
 The network that it writes, with Icechunk 2, is read and continued by the Python of the tests, with Icechunk 1, and then
-written again by the other.
+written again by the other. With the argument ``install`` only the environment is made.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OTHERS = ("3.14", "3.13", "3.12")
 PLACE = ROOT / ".venv" / "second-python"
+INSTALLED = PLACE / "installed"
 TESTS = ("tests/store/test_commits.py", "tests/store/test_icechunk_library.py", "tests/store/test_manifest.py")
 FIRST, SECOND = ROOT / ".venv" / "bin", PLACE / "bin"
 NOTE = "The captain hung the lantern on the old ship.\n"
@@ -40,16 +41,28 @@ def say(*command: str | Path) -> str:
 
 
 def install(python: str) -> None:
-    """Install the package with the versions of `constraints-newest.txt`, and what the tests need."""
+    """Install the package with `constraints-newest.txt`, and what the tests need; train, which compiles."""
+    if INSTALLED.exists():
+        return
     say(FIRST / "uv", "venv", "--quiet", "--clear", "--python", python, PLACE)
     wanted = ("--constraint", "constraints-newest.txt", "--editable", ".", "pytest", "pytest-timeout", "hypothesis")
     say(FIRST / "uv", "pip", "install", "--quiet", "--python", SECOND / "python", *wanted)
+    with tempfile.TemporaryDirectory() as folder:
+        text = write_text(Path(folder))
+        say(SECOND / "giaann-dask", "train", text, "--network", Path(folder) / "network", "--workers", "0", "--trace")
+    INSTALLED.touch()
+
+
+def write_text(folder: Path) -> Path:
+    """Write the beginning of the sample text to a file of a folder."""
+    text = folder / "text.txt"
+    text.write_text((ROOT / "giaann_dask/data/sample.txt").read_text(encoding="utf-8")[:3000], encoding="utf-8")
+    return text
 
 
 def use(folder: Path) -> None:
     """Train, continue on the other Python, generate, forget and compare the digests."""
-    text, note, network = folder / "text.txt", folder / "note.txt", folder / "network"
-    text.write_text((ROOT / "giaann_dask/data/sample.txt").read_text(encoding="utf-8")[:3000], encoding="utf-8")
+    text, note, network = write_text(folder), folder / "note.txt", folder / "network"
     note.write_text(NOTE, encoding="utf-8")
     there = ("--network", network, "--workers", "0")
     say(SECOND / "giaann-dask", "train", text, *there, "--trace")
@@ -72,6 +85,8 @@ def main() -> None:
         return
     os.environ["PYTHONPATH"] = str(ROOT)
     install(python)
+    if sys.argv[1:] == ["install"]:
+        return
     with tempfile.TemporaryDirectory() as folder:
         use(Path(folder))
     tests = say(SECOND / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS).splitlines()[-1]
