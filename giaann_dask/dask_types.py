@@ -62,7 +62,7 @@ def register_arrays(cls: Class) -> Class:
     """
     parameters = getattr(cls, "__dataclass_params__", None)
     if parameters is None or not parameters.frozen:
-        raise TypeError(f"{cls.__name__} is no frozen dataclass")
+        raise TypeError(f"{cls.__name__} is not a frozen dataclass")
     if cls not in _classes:
         _classes.append(cls)
         if _registered:

@@ -306,8 +306,8 @@ class Specification:
         words = "" if self.tokens == "words" else "of words instead of subwords, "
         ordered = "" if self.branch_order == "occurrence" else "with branches in the order of occurrence, "
         raise SpecificationError(
-            f"{what} tells delimiters by the order of its text",
-            "delimiters told by the word alone, or profile contexts",
+            f"{what} determines delimiters by the order of its text",
+            "delimiters determined by the word alone, or profile contexts",
             f"train a new one {words}{ordered}with flags canonical, which is the default",
             names=("flags",),
         )

@@ -513,7 +513,7 @@ def unreachable(what: str, error: BaseException) -> StoreUnreachableError:
             "storage_options; anonymous=true reads public buckets",
         )
     return StoreUnreachableError(
-        f"the object store of {what} does not answer",
+        f"the object store of {what} does not respond",
         "",
         "check network and endpoint (of s3:// in AWS_ENDPOINT_URL, or in storage_options), then run it again",
     )

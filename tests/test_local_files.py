@@ -196,7 +196,7 @@ def test_a_scheduler_file(home: Path) -> None:
     file = home / "my scheduler.json"
     for content, message in (
         (MARK + "{}", "names no address"),
-        (MARK + '{"address": "tcp://127.0.0.1:1"}', "answers at"),
+        (MARK + '{"address": "tcp://127.0.0.1:1"}', "responds at"),
     ):
         file.write_text(content, encoding="utf-8")
         for name in ("~/my scheduler.json", file.as_uri()):

@@ -180,7 +180,7 @@ def _require_complete(reader: CommitReader, both: Sequence[LedgerEntry], known: 
             f"{partial:,} of {len(both):,} parts of text that network {reader.path} shares with earlier ones were "
             "trained in part",
             "shared text that each network was trained on completely",
-            "let its training end first",
+            "let its training finish first",
         )
 
 

@@ -57,11 +57,11 @@ class PruningOptions:
     Parameters
     ----------
     min_strength : float, optional
-        Keep connections of at least this strength, as stored, before any limit of the specification; of models
-        of words of at least this count.
+        Keep connections of at least this strength, as stored, before any limit of the specification; for models of
+        words, of at least this count.
     keep : float, optional
-        Keep the strongest connections, about this share of all. Connections of the same strength all stay or all go,
-        so that no order decides; no more than this share, rounded to a whole connection, stay.
+        Keep the strongest connections, at most this share of all, rounded to a whole connection. Connections of the
+        same strength are all kept or all removed, so the result does not depend on order.
 
     Raises
     ------

@@ -148,7 +148,7 @@ def compare_networks(
     old, new : CommitReader
         The networks, or two commits of one.
     largest : int
-        How many connections of each kind are named.
+        Number of connections of each kind to list.
     observer : callable, optional
         Notified of every region.
 

@@ -89,7 +89,7 @@ def find_documents(
         raise OptionError(
             f"{len(named):,} identities and {len(documents) - len(named):,} inputs as documents",
             "identities alone, or inputs alone",
-            "forget them with a command each",
+            "run a command for each kind",
         )
     wanted = frozenset(bytes.fromhex(each) for each in named)
     number = {entry.identity: part for part, entry in enumerate(reader.ledger())}
@@ -137,7 +137,7 @@ def _as_recorded(sources: SourceOptions, places: Sequence[Mapping[str, Any]]) ->
     """Return options of reading with those that training recorded, which must be the same for all places."""
     how = {(place.get("tagger", sources.tagger), json.dumps(reading_of(place))) for place in places}
     if len(how) > 1:
-        raise OptionError("documents that were read with different options", "the same ones", "a command for each")
+        raise OptionError("documents that were read with different options", "the same ones", "run a command for each")
     if not how:
         return sources
     tagger, reading = how.pop()

@@ -101,7 +101,7 @@ def _parts_of(indexed: CommitReader, reader: CommitReader) -> list[int]:
         raise OptionError(
             f"network {reader.path} was trained on {partial:,} of {len(ledger):,} parts of text in part",
             "text that it was trained on completely",
-            "let its training end first",
+            "let its training finish first",
         )
     place = {entry.identity: part for part, entry in enumerate(ledger)}
     return [place[entry.identity] for entry in indexed.ledger()]

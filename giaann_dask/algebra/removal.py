@@ -281,7 +281,7 @@ def forget_documents(
             raise OptionError(
                 f"removing these documents from earlier commits of network {store.path} was interrupted",
                 "the same command",
-                "give it again with purge",
+                "run it again with purge",
                 names=("purge",),
             )
         if certificate is not None:

@@ -63,11 +63,11 @@ def add(
     out : str or Path
         Folder of the sum.
     overlap : {"refuse", "once"}
-        What to do with text that two networks hold: refuse, or count it once. A network all of whose text earlier
-        ones hold is left out. Of one that holds some of it, that text is subtracted: as an earlier commit of the
+        What to do with text that two networks hold: refuse, or count it once. A network whose whole text earlier ones
+        hold is left out. If a network shares part of its text, that part is subtracted, as an earlier commit of the
         networks that holds nothing else, or as `texts`.
     texts : str, Path, Files or iterable of texts, optional
-        The text that networks share, as it was given to `train`, where no commit holds it alone.
+        The text that networks share, as it was given to `train`, if no commit holds only that text.
     text : TextOptions, optional
         How it is tagged; as in training.
     client, progress, observer
@@ -267,11 +267,11 @@ def diff(
     old, new : str, Path or Network
         A `Network` is compared as of its commit, a path as of its last one.
     largest : int
-        How many connections of each kind are named.
+        Number of connections of each kind to list.
     prompts : sequence of str
-        Texts that both networks continue; those that they continue differently are named.
+        Texts that both networks continue; those that they continue differently are listed.
     max_tokens : int
-        Tokens of each continuation at most.
+        Maximum number of tokens of each continuation.
     client, progress, observer
         See `giaann_dask.train`.
 

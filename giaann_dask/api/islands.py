@@ -304,13 +304,13 @@ def merge_bundles(
     island : str or Path
         The island file.
     audit : int
-        Sequences of each bundle that are drawn at random; their groups are counted again and compared exactly.
+        Number of randomly sampled sequences of each bundle; their groups are counted again and compared exactly.
     audit_seed : int, optional
-        Seed of the draw, to repeat one; unpredictable by default. The commit's message names it.
+        Seed of the sample, to repeat an audit; unpredictable by default. The commit's message has it.
     texts : str, Path, Files or iterable of texts, optional
-        Text of bundles that do not offer it themselves.
+        Text of bundles that do not contain it.
     overlap : {"refuse", "once"}
-        What to do with a bundle of which a part is held already: refuse it, or add its other groups.
+        What to do with a bundle that the network holds in part: refuse it, or add its other groups.
     text : TextOptions, optional
         How the text of bundles is tagged.
     client, progress, observer

@@ -416,7 +416,7 @@ def simulate(
     options : SimulationOptions, optional
         What is simulated; 8 rounds by default.
     columns : int, optional
-        Draw the columns of sequences from so many, by Zipf's law, instead of those of the sample.
+        Draw the columns of sequences from this number, by Zipf's law, instead of those of the sample.
     compare : bool
         Whether to simulate alternatives, too: selection, placement, accumulation, exchange.
     specification : Specification, optional

@@ -324,7 +324,7 @@ class _Request:
                     f"another process has committed to network {self.path} while this one read input that can be read "
                     "once",
                     f"its work up to then is in commit {commit}",
-                    "give the rest of the input again",
+                    "run the command again with the rest of the input",
                 ) from error
 
     def _train(self, client: Client, observer: Observer, stop: threading.Event) -> Network:

@@ -109,7 +109,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _fail(error.format_message(), BAD_INPUT)
     except (KeyboardInterrupt, click.Abort):
-        return _fail("interrupted; what was committed is kept, run the command again to continue", INTERRUPTED)
+        return _fail("interrupted; commits are kept, run the command again to continue", INTERRUPTED)
     except MemoryError:
         return _fail(_NO_MEMORY, BAD_INPUT)
     except Exception as error:

@@ -67,17 +67,16 @@ def read_prompts(path: Path) -> list[str]:
     "--texts",
     multiple=True,
     metavar="INPUT",
-    help="The text to count once, where no commit of the NETWORKS holds it alone: files, folders or encoded corpora; "
-    "repeatable.",
+    help="The text to count once, if no commit of the NETWORKS holds only that text: files, folders or encoded "
+    "corpora; repeatable.",
 )
 @text_options
 @common_options
 def add(networks: tuple[str, ...], out: Path, shared: dict[str, Any], texts: tuple[str, ...], **values: Any) -> None:
     """Add NETWORKS that were trained apart into a new one.
 
-    The sum equals one training on all their text, to the byte of what is exported. NETWORK@REF is an older
-    commit, a tag or a branch. They need the same specification, with canonical flags (the default of train) or of
-    profile contexts.
+    The export of the sum is identical to that of one training on all their text. NETWORK@REF is an older commit, a tag
+    or a branch. They need the same specification, with canonical flags (the default of train) or profile contexts.
     """
     from giaann_dask.api.algebra import add as add_networks
     from giaann_dask.cluster import connect
@@ -107,12 +106,12 @@ def add(networks: tuple[str, ...], out: Path, shared: dict[str, Any], texts: tup
     multiple=True,
     callback=as_files,
     metavar="INPUT",
-    help="Files or corpora that hold the text of each ID.  [default: where training with --trace read it]",
+    help="Files or corpora that contain the text of each ID.  [default: where training with --trace read it]",
 )
 @click.option(
     "--renumber",
     is_flag=True,
-    help="Leave out names that no remaining text has, and number the others anew; --purge does so, too.",
+    help="Remove names that no remaining text has, and renumber the others; --purge does so, too.",
 )
 @click.option(
     "--purge",
@@ -120,7 +119,7 @@ def add(networks: tuple[str, ...], out: Path, shared: dict[str, Any], texts: tup
     help="Remove all earlier commits, tags and other branches, which may hold the text, with their files, and all "
     "names that no remaining text has.",
 )
-@click.option("--branch", metavar="NAME", help="Branch of the network that the commit is made on.  [default: main]")
+@click.option("--branch", metavar="NAME", help="Branch of the network to commit to.  [default: main]")
 @click.option("--certificate", type=FILE_PATH, metavar="FILE", help="Write what was removed as JSON.")
 @text_options
 @common_options
@@ -134,9 +133,9 @@ def forget(
 ) -> None:
     """Subtract documents from a network, exactly.
 
-    The network then equals one that was trained without them, to the byte of what is exported. The text itself has to
-    be given again: as FILE, or for an ID, a part of text as inspect --parts, trace --json and certificates name it, in
-    --texts; where the network was trained with --trace, an ID is read where training read it. The network needs
+    The export of the network is then identical to that of a network trained without them. The text itself is needed: as
+    FILE, or for an ID (the identity of a part of text, from inspect --parts, trace --json or a certificate) in --texts;
+    if the network was trained with --trace, the text of an ID is read where training read it. The network needs
     canonical flags (the default of train) or profile contexts.
     """
     where = prepared(values["cluster"], LOCAL)
@@ -173,14 +172,14 @@ def forget(
 @click.command(cls=Command)
 @NETWORK
 @click.argument("texts", nargs=-1, required=True, callback=as_files, metavar="TEXT...")
-@click.option("--branch", metavar="NAME", help="Branch of the network that the commit is made on.  [default: main]")
+@click.option("--branch", metavar="NAME", help="Branch of the network to commit to.  [default: main]")
 @text_options
 @common_options
 def index(network: Path, texts: tuple[str, ...], branch: str | None, **values: Any) -> None:
     """Index the sequences of a NETWORK that was trained without --trace, for the command trace.
 
-    TEXT is all text that the network was trained on, named as for train; it is counted again, with other text among it
-    left out. The index is the one that training with --trace makes. Later training extends it.
+    TEXT is all training text of the network, named as for train; it is counted again, and other text in it is skipped.
+    The index is the same as that of train --trace. Later training extends it.
     """
     where = prepared(values["cluster"], LOCAL)
     from giaann_dask.api.algebra import index as index_texts
@@ -206,8 +205,8 @@ def index(network: Path, texts: tuple[str, ...], branch: str | None, **values: A
 def prune(network: Path, out: Path, kept: PruningOptions, ref: str | None, **values: Any) -> None:
     """Write the strongest connections of a NETWORK to a new, smaller and faster one.
 
-    Give --keep or --min-strength. A pruned network predicts almost as well; it cannot be trained, added or
-    have documents forgotten, for it is not the sum over its text any more.
+    Give --keep or --min-strength. A pruned network predicts almost as well. It cannot be trained, added or forget
+    documents, because it is no longer the sum over its text.
     """
     from giaann_dask.api.algebra import prune as prune_network
     from giaann_dask.api.network import Network
@@ -230,15 +229,15 @@ def prune(network: Path, out: Path, kept: PruningOptions, ref: str | None, **val
 @click.argument("old")
 @click.argument("new")
 @options_of("compared", "giaann_dask.api.algebra.diff", PLAIN, only=("largest",))
-@click.option("--prompts", type=FILE_PATH, metavar="FILE", help="Also name lines that they continue differently.")
+@click.option("--prompts", type=FILE_PATH, metavar="FILE", help="Also list the lines that they continue differently.")
 @generation_options("max_tokens", defaults={"max_tokens": 1})
 @click.option("--picture", type=FILE_PATH, metavar="FILE", help="Draw the difference as .svg, .png or .pdf.")
 @common_options
 def diff(old: str, new: str, prompts: Path | None, picture: Path | None, **values: Any) -> None:
     """Compare networks OLD and NEW, or two commits of one.
 
-    NETWORK@REF is an older commit, a tag or a branch. Names are compared, so that the networks may have other
-    dictionaries and regions. --prompts names a file of prompts, one a line.
+    NETWORK@REF is an older commit, a tag or a branch. Names are compared, so the networks may have different
+    dictionaries and regions. --prompts names a file of prompts, one per line.
     """
     if picture is not None:
         from giaann_dask.diagnostics.pictures.draw_options import SUFFIXES, check_suffix

@@ -70,9 +70,8 @@ _OTHERS = ("v1_rules", "v2_rules", "rows", "rules")
 def giaann_dask() -> None:
     """Train and use GIAANN networks: language models that learn by counting.
 
-    Nouns are concept columns; every other word is a feature neuron inside the column it belongs
-    to. Training adds strength to the connections between the neurons of a sentence; prediction
-    follows them.
+    Nouns are concept columns; every other word is a feature neuron in the column that it belongs to. Training adds
+    strength to the connections between the neurons of a sentence; prediction follows them.
 
     A first network:
 
@@ -106,9 +105,8 @@ def encode(
 ) -> None:
     """Encode text into a corpus that any number of networks can train on.
 
-    The corpus is a Zarr group in an Icechunk repository: column, feature and branch of every
-    token, the dictionaries in order of first appearance, and why sentences were skipped. All
-    workers write it.
+    The corpus is a Zarr group in an Icechunk repository: column, feature and branch of every token, the dictionaries in
+    order of first appearance, and the reasons for skipped sentences. All workers write it.
     """
     where = prepared(cluster)
     from giaann_dask.api.cluster import connect
@@ -140,13 +138,13 @@ def encode(
 @giaann_dask.command()
 @INPUTS
 @click.option("--network", required=True, type=WRITTEN_PATH, help="Folder or URL of the network, new or not.")
-@click.option("--branch", metavar="NAME", help="Branch of the network that commits are made on.  [default: main]")
+@click.option("--branch", metavar="NAME", help="Branch of the network to commit to.  [default: main]")
 @section("Training")(
     "--plan",
     "planned",
     type=click.Choice(["auto"]),
-    help="Count the beginning of the text first, and choose the sizes of batches, selection, exchange and, of a new "
-    "network, regions by what they cost on this cluster; options that are given stay.",
+    help="Count the beginning of the text first, and choose batch sizes, selection, exchange and, for a new "
+    "network, regions by their cost on this cluster; explicit options are kept.",
 )
 @network_options
 @training_options()
@@ -164,9 +162,9 @@ def train(
 ) -> int:
     """Train a network on text or on encoded corpora.
 
-    Text that the network was trained on before is skipped, so an interrupted command is simply run
-    again, and more text is added by naming it. Nothing is counted twice. After Ctrl-C, SIGTERM or
-    SIGHUP, rounds in progress are committed and the exit code is 75.
+    Text that the network was trained on before is skipped, so run an interrupted command again, and name more text to
+    add it. Nothing is counted twice. After Ctrl-C, SIGTERM or SIGHUP, rounds in progress are committed and the exit
+    code is 75.
     """
     where = prepared(cluster)
     from giaann_dask.api.cluster import connect
@@ -234,17 +232,17 @@ def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
 @section("Comparison with n-grams")(
     "--baseline",
     type=click.Choice(["ngram"]),
-    help="Also show a backoff and a Kneser-Ney 5-gram made of the same tokens.",
+    help="Also evaluate a backoff and a Kneser-Ney 5-gram on the same tokens.",
 )
 @section("Comparison with n-grams")(
     "--baseline-text",
     multiple=True,
     callback=as_files,
     metavar="INPUT",
-    help="The text that a network of profile v1 or v2 was trained on, for --baseline; repeatable.",
+    help="Training text of a network of profile v1 or v2, for --baseline; repeatable.",
 )
-@section("Claims")("--claims", type=FILE_PATH, help="Check the claims of a file of JSON lines instead of text.")
-@section("Claims")("--least-value", type=float, help="Count answers of a lower activation or probability as none.")
+@section("Claims")("--claims", type=FILE_PATH, help="Check the claims of a JSON lines file instead of text.")
+@section("Claims")("--least-value", type=float, help="Count answers of a lower activation or probability as missing.")
 @click.option("--ref", "commit", metavar="NAME", help="Evaluate an older commit, tag or branch.")
 @row_options
 @text_options
@@ -261,15 +259,15 @@ def evaluate(
 ) -> None:
     """Measure how well a network predicts a text, token by token.
 
-    The first tokens of each sentence are given; top-1 is the share of the others that the network
-    predicts, in all, by the token's index in its sentence and by its part of speech. Sentences without
-    a noun or without delimiters count nowhere.
+    The first tokens of each sentence are given; top-1 is the share of the others that the network predicts, in total,
+    by the token's index in its sentence and by its part of speech. Sentences without a noun or without delimiters are
+    not counted.
 
-    A network of profile contexts gives every word a probability, so perplexity and bits per byte come with
-    it, and sentences of any kind count.
+    A network of profile contexts gives every word a probability, so perplexity and bits per byte are reported, too, and
+    all sentences count.
 
-    With --claims there is no INPUT: each prompt of the file is continued, and its answer is justified, right or wrong
-    without support, hallucinated, or none (abstained).
+    With --claims there is no INPUT: each prompt of the file is continued, and its answer is justified, correct without
+    support, a supported falsehood, hallucinated, or missing (abstained).
     """
     claims = values["claims"]
     if bool(inputs) == (claims is not None):
@@ -408,7 +406,7 @@ def _compare(
 @NETWORK
 @click.argument("prompt")
 @generation_options("max_tokens", "tagger")
-@click.option("--explain", is_flag=True, help="Show runners-up and the connections that decided.")
+@click.option("--explain", is_flag=True, help="Show other candidates and the decisive connections.")
 @beam_options
 @inference_options
 @click.option("--ref", "commit", metavar="NAME", help="Use an older commit, tag or branch.")
@@ -420,9 +418,8 @@ def generate(
 ) -> None:
     """Generate the continuation of a PROMPT.
 
-    All words of the prompt are used as seed. Of equally active neurons the first by name is taken, with flags
-    of history the first in the order of column and feature. With --beam-width and --beam-depth, the first token of the
-    best path is.
+    All words of the prompt are used as seed. Ties between equally active neurons are broken by name, with flags of
+    history by the order of column and feature. With --beam-width and --beam-depth, beam search chooses each token.
     """
     from giaann_dask.api.network import Network
 
@@ -451,7 +448,7 @@ def generate(
     multiple=True,
     callback=as_files,
     metavar="INPUT",
-    help="Read the sentences here where they were moved: files, folders or encoded corpora; repeatable.",
+    help="Read the sentences from here, if they were moved: files, folders or encoded corpora; repeatable.",
 )
 @inference_options
 @click.option("--ref", "commit", metavar="NAME", help="Use an older commit, tag or branch.")
@@ -460,9 +457,9 @@ def generate(
 def trace(network: Path, prompt: str, texts: tuple[str, ...], **values: Any) -> None:
     """Continue a PROMPT, and show the training sentences behind each token.
 
-    For each token these are the sentences that built the connections that decided, with their place in the text and
-    their share of the connection's strength. The network needs an index (train --trace). Text is read where training
-    read it, and shown only where it is still the same.
+    For each token these are the sentences that built the decisive connections, with their place in the text and their
+    share of the connection's strength. The network needs an index (train --trace). Text is read where training read it,
+    and shown only if it is unchanged.
     """
     where = prepared(values["cluster"], LOCAL)
     from giaann_dask.api.network import Network

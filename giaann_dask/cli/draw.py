@@ -55,7 +55,7 @@ _DENSITY = _PICTURES_PLACE + "draw_options.DensityOptions"
     "--out",
     required=True,
     type=FILE_PATH,
-    help="The file to write: .svg, .png, .pdf, a page to zoom and follow (.html), or an animation (.gif, .mp4).",
+    help="The file to write: .svg, .png, .pdf, an interactive page (.html), or an animation (.gif, .mp4).",
 )
 @options_of("picture", _DRAW, "Size and style", first=("concepts", "colour"))
 @options_of("all_columns", _DENSITY, "What to draw", prefix="density", shared=("width_inches", "dark"))
@@ -187,11 +187,10 @@ def _read_rules(values: dict[str, Any]) -> GenerationOptions:
 @text_options
 @dense_options
 def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> None:
-    """Write a report on a network: one page that needs no other file.
+    """Write a report on a network: one self-contained page.
 
-    Sizes, growth over commits, distributions of degrees and strengths, hubs, regions, drawings, and
-    with --evaluate the accuracy on a text. Regions are read one after the other; on a cluster, which
-    --workers or --scheduler names, each is a task.
+    Sizes, growth over commits, distributions of degrees and strengths, hubs, regions, drawings, and with --evaluate the
+    accuracy on a text. Regions are read one after the other; on a cluster of --workers or --scheduler, each is a task.
     """
     from giaann_dask.diagnostics.network_report.page import check_report_path
     from giaann_dask.storage import require_writable

@@ -36,16 +36,16 @@ _ISLAND = click.option("--island", required=True, type=FILE_PATH, metavar="FILE"
 
 @click.group(cls=Group)
 def island() -> None:
-    """Train parts of a network apart, exchange signed bundles, and merge them."""
+    """Train parts of a network separately, exchange signed bundles, and merge them."""
 
 
 @island.command()
 @click.argument("path", type=FILE_PATH, metavar="FILE")
 @output_options
 def key(path: Path) -> None:
-    """Generate a pair of Ed25519 keys: the private one in FILE, the public one in FILE.pub.
+    """Generate an Ed25519 key pair: the private key in FILE, the public key in FILE.pub.
 
-    Only the owner can read FILE. Where GIAANN_ISLAND_PASSPHRASE is set, it is encrypted with that.
+    Only the owner can read FILE. If GIAANN_ISLAND_PASSPHRASE is set, FILE is encrypted with it.
     """
     from giaann_dask.islands.definition import generate_key, public_path
 
@@ -64,9 +64,9 @@ def key(path: Path) -> None:
 def create(
     network: Path, island: Path, keys: tuple[str, ...], ever_pos: str | None, ref: str | None, **values: Any
 ) -> None:
-    """Write the file ISLAND of a NETWORK, which is created where there is none.
+    """Write the file ISLAND of a NETWORK, which is created if it does not exist.
 
-    Everyone who takes part gets the file. It has canonical flags, the default, or is of profile contexts.
+    Send the file to all islands. The network has canonical flags, the default, or profile contexts.
     """
     from giaann_dask.api.islands import create_island
     from giaann_dask.api.network import Network
@@ -93,7 +93,7 @@ def create(
 @island.command("keys")
 @click.argument("island", type=FILE_PATH)
 @click.option("--key", "keys", multiple=True, metavar="NAME=PUBLIC", help="Add a name and the file of its public key.")
-@click.option("--remove", multiple=True, metavar="NAME", help="Remove a name; what was merged stays.")
+@click.option("--remove", multiple=True, metavar="NAME", help="Remove a name; merged bundles are kept.")
 @output_options
 def change_keys(island: Path, keys: tuple[str, ...], remove: tuple[str, ...]) -> None:
     """List the public keys of an ISLAND file, add some, or remove some."""
@@ -109,7 +109,7 @@ def change_keys(island: Path, keys: tuple[str, ...], remove: tuple[str, ...]) ->
 @NETWORK
 @output_options
 def join(island: Path, network: Path) -> None:
-    """Create the empty NETWORK of an ISLAND, which train then trains as ever."""
+    """Create the empty NETWORK of an ISLAND, to be trained by train."""
     from giaann_dask.api.islands import join_island
 
     joined = join_island(island, network)
@@ -137,7 +137,7 @@ def pack(
     ref: str | None,
     **values: Any,
 ) -> None:
-    """Pack what NETWORK was trained on in INPUTS as a signed bundle.
+    """Pack the increments of INPUTS, which NETWORK was trained on, as a signed bundle.
 
     The text is counted a second time, part by part; a network that is not the sum of it is refused.
     """
@@ -176,7 +176,7 @@ def pack(
     multiple=True,
     callback=as_files,
     metavar="INPUT",
-    help="Text of bundles that do not offer it themselves.",
+    help="Text of bundles that do not contain it.",
 )
 @text_options
 @common_options
@@ -227,7 +227,7 @@ def merge(
 @click.option("--island", type=FILE_PATH, metavar="FILE", help="Verify a bundle: signature, hashes, ledger and names.")
 @output_options
 def show(path: Path, island: Path | None) -> None:
-    """Show what is in an island file or in a bundle."""
+    """Show the content of an island file or a bundle."""
     found = _describe(path, island)
     answer(found)
 

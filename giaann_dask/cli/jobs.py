@@ -45,7 +45,7 @@ _job = section("Job")
 _OPTIONS = "giaann_dask.workflows.job_options."
 _HISTORY = _job("--history", type=FILE_PATH, help="File of JSON lines.  [default: NETWORK.history.jsonl]")
 _WAIT = options_of("waits", "giaann_dask.workflows.history.recorded", "Job", only=("wait_s",))
-_SEQUENCES = _job("--evaluate-sequences", type=int, metavar="N", help="Evaluate no more than N sentences.")
+_SEQUENCES = _job("--evaluate-sequences", type=int, metavar="N", help="Evaluate at most N sentences.")
 _TEXT: dict[str, Any] = {"multiple": True, "metavar": "INPUT", "callback": as_files}
 # Table of the file that applies to all jobs.
 COMMON = "common"
@@ -177,7 +177,7 @@ def _text(value: Any, name: str, path: Path) -> str:
 def job() -> None:
     """Run a job of a scheduler: train every night, evaluate every week, copy a network.
 
-    Settings are options, variables of the environment (GIAANN_NETWORK for --network) or a TOML file (--config).
+    Settings are options, environment variables (GIAANN_NETWORK for --network) or a TOML file (--config).
     """
 
 
@@ -197,8 +197,8 @@ def job() -> None:
 def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], **values: Any) -> None:
     """Train the new files of a folder, evaluate, and delete old commits (--keep-commits).
 
-    A file is new by its content: one that was renamed or copied is not trained again, one that was changed is new
-    text from the first changed part on. A run that was killed continues from its last commit.
+    Files are identified by content: a renamed or copied file is not trained again, an edited file is new text from the
+    first changed part on. A killed run resumes from its last commit.
     """
     where = prepared(values["cluster"])
     from giaann_dask.cluster import connect
@@ -244,8 +244,8 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
 def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
     """Evaluate a network, write a report, and check that it has not become worse.
 
-    Top-1 is compared with that of the last run that passed on the same text; failed runs do not count, so the
-    alarm stays until the network is better or --accept is given.
+    Top-1 is compared with that of the last run that passed on the same text; failed runs do not count, so the job fails
+    until the network is better or --accept is given.
     """
     where = prepared(values["cluster"])
     from giaann_dask.api.network import Network
@@ -294,8 +294,8 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
 def backup(network: Path, destination: Path, **values: Any) -> None:
     """Copy a commit to another place and verify the copy.
 
-    The copy is a network that every command reads; a later copy writes only what is new. An incomplete copy is not
-    visible. With source and destination exchanged, it restores.
+    The copy is a network that every command can read; a later copy writes only new data. An incomplete copy is not
+    visible. To restore, exchange source and destination.
     """
     from giaann_dask.store.backup import copy_commit
     from giaann_dask.store.places import StorePlace, answering
@@ -332,10 +332,10 @@ def backup(network: Path, destination: Path, **values: Any) -> None:
 @click.option("--output", required=True, type=FILE_PATH, help="Folder for networks, tables and plot.")
 @dense_options
 def compare(output: Path, **values: Any) -> None:
-    """Compare profiles by the amount of text they were trained on: a table and a plot.
+    """Compare profiles by the amount of training text: a table and a plot.
 
-    Each is trained on the first sentences of a text and evaluated on another, beside n-grams of the same tokens.
-    Networks that exist already are not trained again.
+    Each is trained on the first sentences of a text and evaluated on another, and compared with n-grams of the same
+    tokens. Existing networks are not trained again.
     """
     where = prepared(values["cluster"], default=1)
     from giaann_dask.workflows import comparing
@@ -356,10 +356,10 @@ def compare(output: Path, **values: Any) -> None:
 @click.option("--output", type=FILE_PATH, help="Folder for table and network.  [default: CONFIG without its suffix]")
 @dense_options
 def research(rules: Path, output: Path | None, **values: Any) -> None:
-    """Compare rules: train and evaluate by each on the same text, and keep a table.
+    """Compare rules: train and evaluate with each on the same text, and write a table.
 
-    CONFIG is a TOML file with the tables train and evaluate, and with rules or a grid that vary them. Rules that have
-    figures in the table are not tried again.
+    CONFIG is a TOML file with the tables train and evaluate, and with rules or a grid that vary them. Rules with
+    figures in the table are not run again.
     """
     where = prepared(values["cluster"])
     from giaann_dask.cluster import connect

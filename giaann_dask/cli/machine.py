@@ -53,12 +53,12 @@ _PROMPT = "The old miller carried the flour"
 @json_option
 @log_options
 def compile_ahead(profiles: tuple[Profile, ...], cluster: ClusterOptions | None) -> None:
-    """Compile ahead of first use, for all PROFILES or those named.
+    """Compile code ahead of first use, for all PROFILES or the named ones.
 
     Run it once for every installation. It takes about a minute and saves that time in the first training, evaluation
-    and generation. With a scheduler, it runs once on each host of its workers, or for each cache where workers have
-    caches of their own, and not again where it has run; workers that are started with `dask worker --preload
-    giaann_dask.cluster.compilation` do it themselves.
+    and generation. With a scheduler, it runs once on each host of its workers, or once for each cache if workers have
+    separate caches; valid caches are skipped. Workers started with
+    `dask worker --preload giaann_dask.cluster.compilation` compile themselves.
     """
     if cluster is not None:
         silence_dask()
@@ -114,7 +114,7 @@ def _use(profile: Profile) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--network", type=NETWORK_PATH, help="Also check whether this network can be read.")
+@click.option("--network", type=NETWORK_PATH, help="Also check that this network can be read.")
 @click.option("--all-runs", is_flag=True, help="Decode all runs of its commit instead of a sample.")
 @click.option("--ref", metavar="NAME", help="Check an older commit, tag or branch of the network.")
 @running_options
@@ -127,10 +127,10 @@ def doctor(
     cluster: ClusterOptions | None,
     serving: ServingOptions,
 ) -> int:
-    """Check this machine, and a network or cluster if given; advise how to fix what is wrong.
+    """Check this machine, and a network or cluster if given; advise how to fix problems.
 
     Checks versions, devices, memory, disks, ports and caches, and changes nothing, except that it writes a token into
-    the network's writer.lock, which the workers of a cluster read. The exit code is 0 when nothing is bad, else 3.
+    the network's writer.lock, which the workers of a cluster read. The exit code is 0 if no check is bad, else 3.
     """
     from giaann_dask.diagnostics.checkup import check_cluster, check_machine, check_network
 
@@ -241,8 +241,8 @@ def cluster(
 def stop_cluster(cluster: ClusterOptions | None) -> None:
     """Stop a running scheduler and its workers, on whatever machines they are.
 
-    For processes that were started by hand, and those that an SSHCluster has left behind, whose client died. Work in
-    progress is lost, what networks have committed is not.
+    For processes that were started by hand, or left by an SSHCluster whose client died. Work in progress is lost;
+    commits are kept.
     """
     from giaann_dask.cluster import connect
 

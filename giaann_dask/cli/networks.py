@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _COMMITS_SHOWN = 20
 _REF = click.option("--ref", default=None, metavar="NAME", help="Commit, tag or branch.  [default: the last commit]")
-_DELETE = click.option("--delete", is_flag=True, help="Remove the name; the commit stays as long as others need it.")
+_DELETE = click.option("--delete", is_flag=True, help="Remove the name; the commit is kept as long as others need it.")
 
 
 @click.command(cls=Command)
@@ -68,9 +68,9 @@ def log(network: Path, ref: str | None) -> None:
 @_DELETE
 @output_options
 def tag(network: Path, name: str | None, ref: str | None, delete: bool) -> None:
-    """Give a commit a NAME that stays with it, or list the tags.
+    """Name a commit by a tag NAME, or list the tags.
 
-    Any command with --ref reads a tag. A tagged commit is kept when earlier commits are deleted.
+    Every command with --ref accepts a tag. A tagged commit is kept when earlier commits are deleted.
     """
     _refer("tag", network, name, ref, delete=delete)
 
@@ -82,9 +82,9 @@ def tag(network: Path, name: str | None, ref: str | None, delete: bool) -> None:
 @_DELETE
 @output_options
 def branch(network: Path, name: str | None, ref: str | None, delete: bool) -> None:
-    """Begin a branch NAME at a commit, or list the branches.
+    """Create a branch NAME at a commit, or list the branches.
 
-    train --branch NAME makes its commits there and leaves main as it is.
+    train --branch NAME commits to it and does not change main.
     """
     _refer("branch", network, name, ref, delete=delete)
 
@@ -96,7 +96,7 @@ def branch(network: Path, name: str | None, ref: str | None, delete: bool) -> No
 def checkout(network: Path, ref: str) -> None:
     """Make commit, tag or branch REF the last commit of main.
 
-    The former last commit gets a tag, so that nothing is lost.
+    The previous last commit gets a tag, so it is kept.
     """
     from giaann_dask.store.network_store import NetworkStore
 
@@ -128,7 +128,7 @@ def _refer(kind: Literal["tag", "branch"], network: Path, name: str | None, ref:
 @click.command(cls=Command)
 @NETWORK
 @click.option("--ref", "commit", metavar="NAME", help="Show an older commit, tag or branch.")
-@click.option("--parts", is_flag=True, help="Also list the parts of text that were trained, with their identities.")
+@click.option("--parts", is_flag=True, help="Also list the trained parts of text, with their identities.")
 @output_options
 def inspect(network: Path, commit: str | None, parts: bool) -> None:
     """Show the sizes of a network and its commits, the last one first."""
@@ -184,9 +184,9 @@ def inspect(network: Path, commit: str | None, parts: bool) -> None:
 def export(network: Path, out: Path, written: dict[str, Any], commit: str | None) -> None:
     """Write all connections as coordinate arrays, or an n-gram model.
 
-    The suffix of --out is the format. The dictionaries (.json) and the neurons' own strengths (such as
-    .neurons.npz) are written to the same folder. The order does not depend on regions or workers. Models of counted
-    contexts also export the 5-gram that their counts are, for decoders: one file .arpa or .arpa.gz.
+    The suffix of --out is the format. The dictionaries (.json) and the neurons' own strengths (such as .neurons.npz)
+    are written to the same folder. The order does not depend on regions or workers. Models of counted contexts also
+    export their 5-gram model, for decoders: one file .arpa or .arpa.gz.
     """
     from giaann_dask.api.network import Network
 
@@ -209,7 +209,7 @@ def export(network: Path, out: Path, written: dict[str, Any], commit: str | None
 @click.option("--ref", "commit", metavar="NAME", help="Of an older commit, tag or branch.")
 @output_options
 def digest(network: Path, commit: str | None) -> None:
-    """Print the SHA-256 of what an export of a network contains.
+    """Print the SHA-256 of the content of a network's export.
 
     Networks with the same digest have the same connections, dictionaries and counts.
     """
@@ -227,7 +227,7 @@ def digest(network: Path, commit: str | None) -> None:
 @_REF
 @output_options
 def persist(network: Path | None, cluster: ClusterOptions | None, ref: str | None) -> None:
-    """Keep a commit in the memory of a cluster's workers, or list what is kept.
+    """Keep a commit in the memory of a cluster's workers, or list the persisted commits.
 
     Every command on that cluster uses it instead of the store, and its commits take its place.
     """
@@ -262,9 +262,9 @@ def unpersist(network: Path, cluster: ClusterOptions | None) -> None:
 @click.option("--keep-commits", type=int, metavar="N", help="Delete all but the last N commits.  [default: keep all]")
 @common_options
 def compact(network: Path, keep_commits: int | None, **values: Any) -> None:
-    """Merge the runs of a network and remove data that no commit needs.
+    """Merge the runs of a network and remove unreferenced data.
 
-    The connections stay the same. The runs of older commits stay on disk until these commits are deleted.
+    The connections do not change. The runs of older commits stay on disk until these commits are deleted.
     """
     from giaann_dask.cluster import connect
     from giaann_dask.store.network_store import NetworkStore

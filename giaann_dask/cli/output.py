@@ -151,7 +151,7 @@ def log_options(command: Command) -> Command:
             is_flag=True,
             expose_value=False,
             callback=_choose("json"),
-            help="Log JSON lines; as much as -v where that is not given.",
+            help="Log JSON lines; implies -v.",
         ),
         output(
             "-v",
@@ -160,7 +160,7 @@ def log_options(command: Command) -> Command:
             count=True,
             expose_value=False,
             callback=_choose("verbose"),
-            help="Log to standard error what is found, skipped, lost and committed; -vv also every round.",
+            help="Log inputs, skipped text, lost workers and commits to standard error; -vv also every round.",
         ),
     ):
         command = option(command)

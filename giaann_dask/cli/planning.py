@@ -57,10 +57,10 @@ def plan(
     cluster: ClusterOptions,
     **values: Any,
 ) -> None:
-    """Plan a training: what it costs on given hardware, what limits it, and the command that trains so.
+    """Plan a training: its cost on given hardware, its bottleneck, and the command of the plan.
 
-    The first sequences of the text are counted and nothing is stored. What does not fit into the
-    memory of the workers is refused.
+    The first sequences of the text are counted and nothing is stored. A plan that does not fit into the memory of the
+    workers is refused.
     """
     where = prepared(cluster)
     from giaann_dask.api.cluster import connect
@@ -119,7 +119,7 @@ def simulate(
     cluster: ClusterOptions,
     **values: Any,
 ) -> None:
-    """Simulate a training on 10 to 10,000 workers: the rate, where it stops growing, and why.
+    """Simulate a training on 10 to 10,000 workers: throughput, where it saturates, and why.
 
     The first sequences of the text are encoded; rounds, selection, placement and compaction are those
     of training, and only time is simulated. Needs the extra plan.

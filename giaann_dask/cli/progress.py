@@ -113,7 +113,7 @@ events_option = section("Output and logging")(
     "--events",
     type=APPENDED_FILE,
     metavar="FILE",
-    help="Append every event when it happens; a JSON object a line.",
+    help="Append every event to the file; a JSON object per line.",
 )
 
 

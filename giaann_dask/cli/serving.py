@@ -78,7 +78,7 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
 @_limits(
     "--network-bytes",
     type=SIZE,
-    help="Memory for open networks; of several, those unused for the longest are closed.  [default: no limit]",
+    help="Memory for open networks; the least recently used ones are closed.  [default: no limit]",
 )
 @inference_options
 @row_options
@@ -89,10 +89,10 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     """Serve completions over HTTP with OpenAI's API, until Ctrl-C, SIGTERM or SIGHUP.
 
     A page to try it is at /, the API at /v1/completions. Requests name a network by the field model; the first is
-    opened at the start, others on demand. One commit of each is used, also when it is trained further. When the
-    connection to the scheduler is lost, the server retries until it is connected again; meanwhile requests get status
-    503. After a signal to stop, it finishes running requests and exits with code 0; while the first network is opened,
-    a signal interrupts the command.
+    opened at the start, others on demand. One commit of each is used, even if it is trained further. If the connection
+    to the scheduler is lost, the server retries until it is connected again; meanwhile requests get status 503. On a
+    signal, it finishes running requests and exits with code 0; while the first network is opened, a signal interrupts
+    the command.
     """
     from giaann_dask.serving.network_server import Server, require_packages
 

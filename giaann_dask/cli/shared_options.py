@@ -81,8 +81,8 @@ _storage_option = section("Storage")(
     is_eager=True,
     expose_value=False,
     callback=_read_storage,
-    help="How object stores that URLs name are reached, such as endpoint, region or access_key_id; repeatable. "
-    "What is left out comes from the environment.",
+    help="Option of the object stores of URLs, such as endpoint, region or access_key_id; repeatable. "
+    "Other settings come from the environment.",
 )
 
 
@@ -329,8 +329,8 @@ _OPTIONS = (
         "--flags",
         first=True,
         type=click.Choice(FLAGS),
-        help="What tells delimiters: the word alone (canonical), which add, forget and islands need, or its first "
-        "occurrences (history).  [default: canonical; history with subwords or random branches]",
+        help="How delimiters are determined: by the word alone (canonical), which add, forget and islands need, or "
+        "by its first occurrences (history).  [default: canonical; history with subwords or random branches]",
     ),
 )
 
@@ -339,7 +339,7 @@ _TRACE = _new_network(
     "--trace",
     first=True,
     is_flag=True,
-    help="Train an index along, by which the command trace names the sentences behind a prediction.",
+    help="Also build an index, by which the command trace names the sentences behind a prediction.",
 )
 
 

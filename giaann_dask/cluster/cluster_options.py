@@ -25,30 +25,30 @@ class ClusterOptions:
     Parameters
     ----------
     scheduler : str, optional
-        Address of a running scheduler, as ``tcp://host:8786`` or ``tls://host:8786``; certificates
-        come from Dask's own configuration.
+        Address of a running scheduler, as ``tcp://host:8786`` or ``tls://host:8786``; certificates come from Dask's
+        configuration.
     scheduler_file : str, optional
-        File in which a running scheduler has written its address.
+        Scheduler file, to which a running scheduler has written its address.
     workers : int, optional
-        Worker processes of the processor to start when there is no scheduler; 0 runs everything in this process. As
-        many as processors, at most 4, by default. Those of GPUs are started beside them.
+        CPU worker processes to start without a scheduler; 0 runs everything in this process. By default one per
+        processor, at most 4. GPU workers are started in addition.
     threads : int
         Threads of each worker.
     memory_limit : str, optional
         Memory of each worker, as ``4GiB``; its share of the machine by default.
     protocol : {"tcp", "ucx"}
-        Network protocol between the workers that are started.
+        Network protocol of the started workers.
     device : {"auto", "cpu", "cuda"}
-        Device of the dense computations. With CUDA devices and dask-cuda, a worker is started for each GPU, beside
-        those of the processor.
+        Device of the dense computations. With CUDA devices and dask-cuda, a worker is started for each GPU, in addition
+        to CPU workers.
     dashboard : str, optional
         Address of the dashboard, such as ``:8787``; none by default.
     connect_timeout_s : float
         Seconds to wait for a scheduler.
     hang_timeout_s : float, optional
-        Seconds without a heartbeat after which a worker that was started here is killed and replaced; it
-        takes at most twice as long and 5 more. The default is that of Dask's configuration
-        (``distributed.scheduler.worker-ttl``, 120 unless set).
+        Seconds without a heartbeat after which a worker started here is killed and replaced; this takes at most twice
+        that time and 5 seconds. The default is that of Dask's configuration (``distributed.scheduler.worker-ttl``, 120
+        unless set).
 
     Raises
     ------

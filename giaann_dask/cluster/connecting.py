@@ -170,7 +170,7 @@ def wants_cuda(options: ClusterOptions) -> bool:
         except MissingDependencyError:
             if options.device == "cuda":
                 raise
-            _LOG.warning("there is a CUDA device, but not the extra cuda; starting workers of the processor alone")
+            _LOG.warning("there is a CUDA device, but not the extra cuda; starting CPU workers only")
             return False
     return True
 
@@ -180,7 +180,7 @@ def _devices_gain() -> bool:
     speeds = read_speeds(describe_machine())
     gain = not speeds or max(speeds.values()) >= 1
     if not gain:
-        _LOG.info("no stage is quicker on the GPU, by %s", speeds)
+        _LOG.info("no stage is faster on the GPU, by %s", speeds)
     return gain
 
 
@@ -336,7 +336,7 @@ def _join(options: ClusterOptions, security: Security | None, *, same_versions: 
         ) from error
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
-            f"no scheduler answers at {address}{_named_by(options)}",
+            f"no scheduler responds at {address}{_named_by(options)}",
             "the address of a running Dask scheduler",
             "check the address, or leave it out to start workers on this machine",
         ) from error
@@ -420,7 +420,7 @@ def _refuse_while_importing() -> None:
     if imports_main():
         raise ClusterError(
             "workers are to be started by a process that multiprocessing has started, while it imports your script",
-            'a script that starts processes of its own under `if __name__ == "__main__":`',
+            'a script that starts processes under `if __name__ == "__main__":`',
             "put what the script does under that line",
         )
 
@@ -535,8 +535,8 @@ def compare_versions(client: Client) -> None:
         )
     except OSError as error:
         raise ClusterError(
-            "the cluster does not answer when it is asked for its versions",
-            "a scheduler and workers that are there",
+            "the cluster does not respond to a request for its versions",
+            "a running scheduler and workers",
             "look at their logs, or start the cluster again",
         ) from error
     ours = _packages(found["client"])

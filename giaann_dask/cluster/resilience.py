@@ -122,7 +122,7 @@ def survive_losses(client: Client) -> None:
     try:
         add_scheduler_plugin(client, FailureCountReset())
     except Exception as error:
-        _LOG.warning("this scheduler takes no plugin, so that work stops when all workers are lost at once: %s", error)
+        _LOG.warning("this scheduler accepts no plugins, so work stops when all workers are lost at once: %s", error)
 
 
 class HistoryPruning(SchedulerPlugin):  # type: ignore[misc]

@@ -72,13 +72,13 @@ def _translated(error: BaseException) -> ClusterError | None:
             return ClusterError(
                 f"{'' if _RESTARTED in reasons else 'tasks were cancelled, as where '}the workers were restarted",
                 "workers that keep their results, and no client.restart() or client.cancel() meanwhile",
-                "what was committed is kept; run the same command again to go on",
+                "commits are kept; run the same command again to continue",
             )
         case CancelledError() | CommClosedError():
             return ClusterError(
                 "the connection to the scheduler is lost",
                 "a scheduler that stays alive",
-                "what was committed is kept; start a scheduler and run the same command again to go on",
+                "commits are kept; start a scheduler and run the same command again to continue",
             )
         case KilledWorker():
             return ClusterError(
@@ -88,7 +88,9 @@ def _translated(error: BaseException) -> ClusterError | None:
             )
         case NoValidWorkerError():
             return ClusterError(
-                "no worker was there for too long", "workers", "start workers and run the same command again to go on"
+                "there was no worker for too long",
+                "workers",
+                "start workers and run the same command again to continue",
             )
     return None
 
@@ -104,7 +106,7 @@ def closed_client() -> ClusterError:
     return ClusterError(
         "the client is closed",
         "one that is connected to a scheduler",
-        "connect again (if the scheduler has ended, start one first); what was committed is kept",
+        "connect again (if the scheduler has ended, start one first); commits are kept",
     )
 
 
@@ -252,9 +254,9 @@ def query_scheduler(client: Client, question: str, *, limit_s: float | None = No
     except OSError as error:
         # Includes the TimeoutError of a scheduler that hangs.
         raise ClusterError(
-            "the scheduler does not answer",
-            "a scheduler that is there",
-            "what was committed is kept; run the same command again to go on",
+            "the scheduler does not respond",
+            "a running scheduler",
+            "commits are kept; run the same command again to continue",
         ) from error
 
 
@@ -295,9 +297,9 @@ def ask_workers(
         )
     except OSError as error:
         raise ClusterError(
-            f"workers do not answer within {limit:g} seconds",
-            "a scheduler and workers that are there",
-            "what was committed is kept; run the same command again to go on",
+            f"workers do not respond within {limit:g} seconds",
+            "a running scheduler and workers",
+            "commits are kept; run the same command again to continue",
         ) from error
     return responses
 
@@ -471,7 +473,7 @@ def _overdue(client: Client, limit_s: float) -> ClusterError:
         return ClusterError(
             f"a task has not finished within {limit_s:g} seconds, and {paused} of {len(workers)} workers take none",
             "workers with memory for the task that they run",
-            "raise memory_limit, or use smaller batch_sequences; what was committed is kept",
+            "raise memory_limit, or use smaller batch_sequences; commits are kept",
         )
     return ClusterError(
         f"a task has not finished within {limit_s:g} seconds",

@@ -137,7 +137,7 @@ class Archive:
         """Open the file, which has to be an ordinary one: others may have no end, or wait for a writer."""
         try:
             if not stat.S_ISREG(os.stat(self.path).st_mode):
-                raise InputMissingError(f"the bundle {self.path} is no ordinary file", "a file")
+                raise InputMissingError(f"the bundle {self.path} is not a regular file", "a file")
             with self.path.open("rb") as file:
                 yield file
         except InputMissingError:
@@ -175,7 +175,7 @@ class Archive:
         raise self._damage("has a header that no bundle has")
 
     def _damage(self, what: str, expected: str = "a bundle that giaann-dask island pack has written") -> BundleError:
-        return BundleError(f"{self.path} {what}", expected, "ask for it again")
+        return BundleError(f"{self.path} {what}", expected, "request it again")
 
 
 def _header(name: str, size: int) -> bytes:

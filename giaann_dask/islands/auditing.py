@@ -44,7 +44,7 @@ class AuditOptions:
     seed : int
         Seed of the draw, which whoever packed the bundle must not know before.
     inputs : sequence of str or MemoryInput
-        Text of bundles that do not offer it themselves.
+        Text of bundles that do not contain it.
     sources : SourceOptions
         How text is tagged, and inputs are read.
 
@@ -186,7 +186,9 @@ def _compare(client: Client, bundle: Bundle, number: int, parts: Sequence[Part],
     again, sequences = counted
     same = sequences == tuple(entry.sequences for entry in group.entries) and again.counts == group.counts
     if not same or not equal_runs(again.run, bundle.run(number)):
-        raise BundleError(f"{what} is not what its text gives", "increments that counting the text again gives")
+        raise BundleError(
+            f"{what} differs from the counts of its text", "increments that counting the text again gives"
+        )
 
 
 def count_again(

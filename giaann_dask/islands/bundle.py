@@ -341,7 +341,7 @@ def open_bundle(path: Path, island: Island) -> Bundle:
     if stored.signer != island.keys[name]:
         raise _refusal(path, "names another key than it is signed with")
     if stored.island != island.identity:
-        raise BundleError(f"{path} is of another island", "bundles of this one", "name its own island file")
+        raise BundleError(f"{path} belongs to another island", "bundles of this one", "name its own island file")
     if archive.names != (*sorted(stored.members), MANIFEST, _SIGNATURE):
         raise _refusal(path, "has other members than its manifest names")
     members = _Members(archive, stored.members)
@@ -383,7 +383,7 @@ def _signer(archive: Archive, manifest: bytes, island: Island) -> str:
     found = (name for name, key in island.keys.items() if is_signed(signed, signature, key))
     if (name := next(found, None)) is None:
         raise BundleError(
-            f"{archive.path} has a signature of no listed key",
+            f"{archive.path} is not signed by a listed key",
             f"one of {sorted(island.keys)}",
             "add the key with island keys, or ask for the bundle again",
         )
@@ -477,4 +477,4 @@ def _part(stored: Mapping[str, Any], source: str) -> Part:
 
 
 def _refusal(path: Path, what: str) -> BundleError:
-    return BundleError(f"the bundle {path} {what}", "what giaann-dask island pack writes", "ask for it again")
+    return BundleError(f"the bundle {path} {what}", "what giaann-dask island pack writes", "request it again")

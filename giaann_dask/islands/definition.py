@@ -141,7 +141,7 @@ class Island:
             specification = dict(stored["specification"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputFormatError(
-                f"{path} is no island file of version {VERSION}",
+                f"{path} is not an island file of version {VERSION}",
                 "a file that giaann-dask island create has written",
                 "ask the owner of the network for it",
             ) from error

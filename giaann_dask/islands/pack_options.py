@@ -16,10 +16,10 @@ class PackOptions:
     Parameters
     ----------
     offer_text : bool
-        Whether the bundle holds the text, so that it can be audited without asking for it.
+        Whether the bundle contains the text, so that it can be audited without requesting it.
     group_characters : int
-        About so much text is counted together, in whole parts. Audits count the groups of the sequences that they
-        draw: with smaller ones that is less text, and a bundle is larger.
+        Approximate number of characters that are counted together, in whole parts. Audits count the groups of the
+        sampled sequences: with smaller groups that is less text, but the bundle is larger.
 
     Raises
     ------

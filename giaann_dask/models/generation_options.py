@@ -44,7 +44,8 @@ class PredictionRules:
     Parameters
     ----------
     feed : {"target", "prediction"}
-        What is the source of the next step in the prediction phase: the sentence's own token or what was predicted.
+        Source of the next step in the prediction phase: the sentence's token (target) or the predicted one
+        (prediction).
 
     Raises
     ------
@@ -71,9 +72,9 @@ class SamplingOptions:
     Parameters
     ----------
     temperature : float
-        0 takes the most probable word; 1 draws by the probabilities; between, the probable ones oftener.
+        0 takes the most probable word, 1 samples by the probabilities; values between favour probable words.
     seed : int, optional
-        The same seed draws the same words; by default a random one, which the continuation names.
+        Seed of the sampling, for reproducible words; by default a random one, which the continuation reports.
 
     Raises
     ------
@@ -139,12 +140,12 @@ class BeamOptions:
     Parameters
     ----------
     width : int
-        Paths that are kept, and candidates that each goes on with, 1 to 100; 1 is plain generation.
+        Number of paths that are kept, and of candidates that continue each, 1 to 100; 1 is plain generation.
     depth : int
         Tokens of a path, 1 to 20.
     score : {"activation", "connection", "both"}
-        Score of a path, added up over its tokens: their values as candidates, the strengths of the
-        connections between neighbours, or both. Strengths are often larger than values by far.
+        Score of a path, summed over its tokens: their values as candidates, the strengths of the connections between
+        neighbours, or both. Strengths are often much larger than values.
     prefer : tuple of {"active", "connected", "shared"}
         What makes columns better whose best candidates begin or continue paths: many active candidates, strong
         connections from the source, features that the source's column shares. Without any, candidates of all columns
@@ -346,10 +347,10 @@ class EvaluationOptions:
     rows : RowOptions
         How workers come by the network's rows.
     top_k : tuple of int
-        Every k for which it is counted how often one of the k best candidates is right, up to 1,000; 1 is
-        always among them. Candidates are ranked by value, then in the order of neurons.
+        Values of k, up to 1,000: top-k is the share of steps at which one of the k best candidates is correct; 1 is
+        always included. Candidates are ranked by value, then in the order of neurons.
     bits_per_byte : bool
-        Whether the probabilities of tokens are summed up, too.
+        Whether bits per byte are also computed from the probabilities of tokens.
 
     Raises
     ------

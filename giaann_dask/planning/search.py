@@ -49,7 +49,7 @@ class PlanTarget:
     Parameters
     ----------
     sequences : int, optional
-        Sequences of the text that the given one is a sample of.
+        Sequences of the whole text, of which the given text is a sample.
     columns : int, optional
         Concept columns of the network, instead.
     column_bytes : int, optional

@@ -64,7 +64,7 @@ class SimulationOptions:
     Parameters
     ----------
     rounds : int, optional
-        Rounds of sequences that are drawn from the sample; by default the sample is trained once.
+        Rounds of sequences drawn from the sample; by default the sample is trained once.
     text : bool
         Whether workers also encode the text. Blocks of a sample that is trained once are read, at least.
     block_characters : int
@@ -74,13 +74,13 @@ class SimulationOptions:
     stragglers : float
         Share of workers that are slow.
     slowdown : float
-        Times that a slow worker takes.
+        Factor by which slow workers are slower.
     slow_workers : {"report", "adapt", "retire"}
-        What follows for a worker that is slower than its peers; see `giaann_dask.TrainingOptions`.
+        How to handle a worker that is slower than its peers; see `giaann_dask.TrainingOptions`.
     commit_seconds : float
         Time between two commits; there is one at the end.
     seed : int
-        Of what is drawn: sequences, slow workers, failures.
+        Seed for drawing sequences, slow workers and failures.
 
     Raises
     ------

@@ -209,7 +209,9 @@ def _read_claims(path: Path) -> list[Claim]:
             found.append(Claim(**json.loads(line)))
         except (TypeError, ValueError) as error:
             expected = 'an object such as {"prompt": "The sky is", "true": ["blue"], "supported": []}'
-            raise InputFormatError(f"line {number} of {path} is no claim: {error}", expected, "correct it") from error
+            raise InputFormatError(
+                f"line {number} of {path} is not a claim: {error}", expected, "correct it"
+            ) from error
     return found
 
 

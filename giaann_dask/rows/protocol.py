@@ -35,23 +35,22 @@ class RowOptions:
     Parameters
     ----------
     mode : {"auto", "replicated", "remote"}
-        Where workers find rows. ``"replicated"``: every worker gets all regions. ``"remote"``: workers request the
-        rows they need from the owners of the regions. ``"auto"``: regions are replicated where all workers are in
-        this process, which copies nothing, and where all of them together take no more than `replicated_share` of
-        the memory of the smallest worker; a task that continues a single prompt reads its rows from the store
-        instead.
+        Where workers find rows. ``"replicated"``: every worker gets all regions. ``"remote"``: workers request the rows
+        they need from the owners of the regions. ``"auto"``: regions are replicated if all workers are in this process,
+        which copies nothing, or if together they take no more than `replicated_share` of the memory of the smallest
+        worker; a task that continues a single prompt reads its rows from the store instead.
     replicated_share : float
         Share of the smallest worker's memory limit that replicated regions may take with ``"auto"``, above 0 to 1.
     cache_bytes : int
-        Bytes of rows that a process keeps; 0 keeps none.
+        Bytes of rows that a process caches; 0 disables the cache.
     answer_bytes : int
-        Bytes of rows that a worker sends in one message, 64 or more; what is beyond, as of a giant row, is asked for
+        Bytes of rows that a worker sends in one message, 64 or more; the rest, for example of a giant row, is requested
         by further messages.
     timeout_s : float
-        Seconds after which a row that nobody answers is an error. Longer than it takes to replace a
-        hung worker (2 minutes by default) and to read a region.
+        Timeout of a row request in seconds. It should exceed the time to replace a hung worker (2 minutes by default)
+        and to read a region.
     request_s : float
-        Seconds after which an owner that does not answer is asked again.
+        Seconds after which a request to an owner that does not respond is repeated.
 
     Raises
     ------

@@ -231,7 +231,7 @@ async def _find_problem(client: Client, regions: RegionKeys, within_s: float) ->
     try:
         having = await asyncio.wait_for(client.scheduler.who_has(keys=_keys(regions)), within_s)
     except OSError:
-        return "the scheduler does not answer"
+        return "the scheduler does not respond"
     holders = [[set(having.get(key, ())) for key in its] for its in regions.keys.values()]
     answering = await _answering(client, {one for its in holders for some in its for one in some}, within_s)
     without = sum(not all(some & answering for some in its) for its in holders)

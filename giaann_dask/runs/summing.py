@@ -159,7 +159,7 @@ def _require(status: int, negative: int) -> None:
         raise StoreDamagedError(
             f"{negative:,} connections would have a negative strength",
             "documents whose connections are all in the network",
-            "check that the network was trained on all tokens of these very documents",
+            "check that the network was trained on all tokens of these documents",
         )
 
 

@@ -194,7 +194,7 @@ class AuthMiddleware:
         except asyncio.CancelledError:
             # The server ends, and the request has taken longer than it lets requests run on (`drain_s`).
             if not begun:
-                await HttpError(503, "the server stops; ask again later").response()(scope, receive, counted)
+                await HttpError(503, "the server is stopping; retry later").response()(scope, receive, counted)
         finally:
             path = _known(scope["path"])
             self._metrics.requests.labels(path, str(status)).inc()

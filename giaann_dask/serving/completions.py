@@ -237,7 +237,7 @@ async def complete(
                 traces = http.method != "POST"
                 body = trace_query(http.query_params) if traces else await read_body(http, options.limits.body_bytes)
         except TimeoutError as error:
-            raise HttpError(408, "the body did not come in time", headers={"Connection": "close"}) from error
+            raise HttpError(408, "the body did not arrive in time", headers={"Connection": "close"}) from error
         deadline = asyncio.get_running_loop().time() + options.timeout_s
         request = _read(body, options, models, chat)
         source = models.default if request.model is None else models[request.model].source

@@ -34,10 +34,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class EngineStoppedError(RuntimeError):
-    """The thread that steps the batch has stopped because of a defect."""
+    """The thread that steps the batch has stopped because of a bug."""
 
     def __init__(self) -> None:
-        super().__init__("the engine has stopped because of a defect; its log says more")
+        super().__init__("the engine has stopped because of a bug; see its log")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,7 +357,7 @@ def closed_error(failure: str | None) -> ClusterError:
     """Return the error that ends prompts when an engine is closed, given why it has to be opened again."""
     if failure is None:
         return ClusterError("the engine is closed", "an open one", "open the network again")
-    return ClusterError(failure, "an open network", "ask again when /healthz says ok")
+    return ClusterError(failure, "an open network", "retry when /healthz says ok")
 
 
 class _ThreadPool:

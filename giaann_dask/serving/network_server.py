@@ -94,8 +94,8 @@ class Server(Summarised, AbstractContextManager["Server"]):
 
         if options.writable and options.write_key is None:
             raise OptionError(
-                "writable without a key of writers",
-                "a key that only writers have",
+                "writable without a write key",
+                "a key for writers only",
                 "set GIAANN_WRITE_KEY or write_key",
                 names=("writable",),
             )
@@ -205,7 +205,7 @@ class Server(Summarised, AbstractContextManager["Server"]):
         if not opened:
             self._stop.set()
             raise ClusterError(
-                f"the network is not open after {_START_S:.0f} s", "a cluster that answers", "look at its workers"
+                f"the network is not open after {_START_S:.0f} s", "a cluster that responds", "look at its workers"
             )
         atexit.register(self.close)
 

@@ -268,7 +268,7 @@ class RemoteSession(EngineRequest):
                 raise ClusterError(
                     "another worker continues the prompt differently",
                     "workers with the same versions",
-                    "ask again; compare the workers with giaann-dask doctor",
+                    "retry; compare the workers with giaann-dask doctor",
                 )
             self._repeated += 1
             return False
@@ -602,5 +602,5 @@ def _no_worker(seconds: float) -> ClusterError:
     return ClusterError(
         within if seconds else "the cluster has no compute workers",
         "compute workers that stay alive",
-        "look at the workers' logs and memory, then ask again",
+        "look at the workers' logs and memory, then retry",
     )

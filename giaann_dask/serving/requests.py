@@ -116,7 +116,7 @@ class HttpError(Exception):
 def busy(message: str, seconds: float) -> HttpError:
     """Return the error of a full queue, with the seconds after which to retry."""
     headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
-    return HttpError(429, f"{message}; ask again later", code="rate_limit_exceeded", headers=headers)
+    return HttpError(429, f"{message}; retry later", code="rate_limit_exceeded", headers=headers)
 
 
 def late(seconds: float) -> HttpError:
@@ -137,7 +137,7 @@ def http_error_of(error: BaseException) -> HttpError:
     if isinstance(error, EngineStoppedError):
         return HttpError(500, str(error), code="defect")
     logging.getLogger(__name__).error("a defect while answering", exc_info=error)
-    return HttpError(500, f"a defect of the server ({type(error).__name__}); its log says more", code="defect")
+    return HttpError(500, f"a bug in the server ({type(error).__name__}); see its log", code="defect")
 
 
 @dataclass(frozen=True, kw_only=True)

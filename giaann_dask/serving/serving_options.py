@@ -30,7 +30,7 @@ class Limits:
     prompt_characters : int
         Characters of a prompt.
     tokens : int
-        Tokens to generate for a prompt; of more that are requested, so many are generated.
+        Tokens to generate for a prompt; larger requests are reduced to this number.
     stops : int
         Stop sequences.
     candidates : int
@@ -40,7 +40,7 @@ class Limits:
     sentences : int
         Training sentences reported for a connection.
     documents : int
-        Documents that are added, or listed, by a request.
+        Documents added or listed by a request.
     document_bytes : int
         Bytes of a request that adds documents; of one that is streamed, of each line.
     commit_bytes : int
@@ -75,11 +75,11 @@ class QueueOptions:
     Parameters
     ----------
     slots : int
-        Prompts that are continued concurrently.
+        Prompts continued concurrently.
     waiting : int
-        Prompts that wait for a slot at most.
+        Prompts that may wait for a slot.
     wait_s : float
-        Seconds that a prompt waits for a slot at most.
+        Seconds that a prompt may wait for a slot.
 
     Raises
     ------
@@ -109,25 +109,25 @@ class ServingOptions:
     port : int
         Port; 0 takes any free one.
     api_key : str, optional
-        Key that clients have to send; required where other machines can reach `host`.
+        Key that clients must send; required if other machines can reach `host`.
     writable : bool
         Whether documents can be added to the network and removed from it, which `write_key` allows.
     write_key : str, optional
-        Key that clients have to send to add and remove documents, which `writable` needs; it also allows all that
-        `api_key` does.
+        Key that clients must send to add and remove documents, required by `writable`; it also allows everything that
+        `api_key` allows.
     keep_texts : bool
-        Whether the texts of documents are kept in a file beside the network. Without its text, a document can be
-        removed by a request that has the text.
+        Whether the texts of documents are kept in a file beside the network. If a text is not kept, the request to
+        remove its document must contain it.
     model_name : str, optional
         Name of the first model; that of the network's folder by default.
     timeout_s : float
-        Seconds that a request may take in all, waiting included.
+        Maximum duration of a request in seconds, including waiting.
     drain_s : float
-        Seconds in which running requests have to finish when the server is stopped.
+        Seconds for running requests to finish when the server is stopped.
     head_s : float
-        Seconds in which the head of a request has to arrive, from its first byte or from the connection.
+        Timeout in seconds for the headers of a request, from its first byte or from the connection.
     connections : int
-        Connections that may be open simultaneously; of more, those without a running request are closed.
+        Maximum number of open connections; beyond it, connections without a running request are closed.
     limits : Limits
         The largest request.
     queue : QueueOptions
@@ -172,8 +172,8 @@ class ServingOptions:
                 )
         if self.writable and self.write_key is not None and self.write_key == self.api_key:
             raise OptionError(
-                "writable without a key of its own",
-                "a key that only writers have",
+                "writable without a separate write key",
+                "a key for writers only",
                 "set GIAANN_WRITE_KEY or write_key, to another key than api_key",
                 names=("writable",),
             )

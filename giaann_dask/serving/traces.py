@@ -115,7 +115,7 @@ def untraced(name: str) -> HttpError:
 
 def changed(commit: str) -> HttpError:
     """Return the error for connections of a commit that is not served any more."""
-    return HttpError(409, f"the network has changed since commit {commit[:40]}; ask again", code="changed")
+    return HttpError(409, f"the network has changed since commit {commit[:40]}; retry", code="changed")
 
 
 def find_sentences(

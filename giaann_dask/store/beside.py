@@ -61,7 +61,7 @@ class DocumentBeside:
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise StoreDamagedError(f"{self.name} is no JSON", "what was written", "remove the file") from error
+            raise StoreDamagedError(f"{self.name} is not JSON", "what was written", "remove the file") from error
 
     def _content(self) -> bytes:
         if self._file is not None:

@@ -206,7 +206,7 @@ def require_absent(path: Path) -> None:
     if not vacant:
         raise StoreExistsError(
             f"{path} exists already",
-            "a place where nothing is",
+            "a path that does not exist",
             "set out to another one, or remove it",
             names=("out",),
         )

@@ -379,7 +379,7 @@ def _writing(path: Path) -> Iterator[None]:
             raise unreachable(f"network {path}", error) from error
         raise StoreRefusedError(
             f"network {path} cannot be written: {first_line(error)}",
-            "a bucket that is there, and the right to write to it",
+            "an existing bucket, and permission to write to it",
             "check the name and the credentials, in the environment or in storage_options",
         ) from error
 

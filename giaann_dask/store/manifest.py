@@ -186,7 +186,7 @@ class Manifest:
             raise SpecificationError(
                 f"network {path} was trained on the tokens that it missed, which depend on what it held before",
                 "a network that was trained on all tokens of its text",
-                "train it anew without train_on=misses",
+                "train a new network without train_on=misses",
             )
 
     def skipped(self) -> dict[str, int]:

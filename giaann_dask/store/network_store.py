@@ -214,7 +214,7 @@ class NetworkStore:
         require_text(place)
         with locked(place) if held is None else nullcontext(held):
             if not is_vacant(place) and not cls(place).blank():
-                raise StoreExistsError(f"{place} is a network already", "a new path", "name one where nothing is")
+                raise StoreExistsError(f"{place} is a network already", "a new path", "name a path that does not exist")
             apart = nullcontext(place) if is_object_store(place) else made_apart(place)
             with apart as new, writing(f"network {place}"):
                 repository = StorePlace(str(new)).repository(make=True)

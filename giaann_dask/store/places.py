@@ -179,7 +179,7 @@ class StorePlace:
         except BaseError as error:
             raise OptionError(
                 f"the credentials for {self} ({first_line(error)})",
-                "such as can be read",
+                "readable credentials",
                 f"correct {_VARIABLES[self._scheme]}, or storage_options",
             ) from error
 
@@ -248,7 +248,7 @@ class StorePlace:
     def _unreadable(self) -> StoreMissingError:
         return StoreMissingError(
             f"the bucket of {self} cannot be read",
-            "a bucket that is there, and the right to read it",
+            "an existing bucket, and permission to read it",
             f"check the name and {_VARIABLES[self._scheme]}, or storage_options",
         )
 
@@ -276,7 +276,9 @@ class StorePlace:
             raise StoreMissingError(f"there is no network at {self}", "a network or a copy of one", "check the name")
         folder = self.folder
         if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise StoreExistsError(f"{folder} exists and is no network", "a new path", "name one where nothing is")
+            raise StoreExistsError(
+                f"{folder} exists and is not a network", "a new path", "name a path that does not exist"
+            )
         with writing(f"network {self}"):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)

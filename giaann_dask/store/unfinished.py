@@ -75,7 +75,7 @@ def is_vacant(path: Path) -> bool:
         # A worker may end the writing of a chunk after the failed attempt was removed.
         if names <= {LOCK_FILE, "chunks"} and all(_CHUNK.fullmatch(each.name) for each in (path / "chunks").iterdir()):
             return True
-    raise StoreExistsError(f"{path} exists and is no network", "a new path or a network", "name one of these")
+    raise StoreExistsError(f"{path} exists and is not a network", "a new path or a network", "name one of these")
 
 
 def clear_attempt(path: Path) -> None:

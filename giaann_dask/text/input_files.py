@@ -613,6 +613,6 @@ def _answering(url: str) -> Iterator[None]:
 def _unreadable(url: str, error: BaseException) -> InputMissingError:
     return InputMissingError(
         f"{url!r} cannot be read ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})",
-        "an address that answers",
+        "an address that responds",
         "check the address, the network and the credentials, in the environment or in storage_options",
     )

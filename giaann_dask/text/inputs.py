@@ -325,7 +325,9 @@ def _missing(given: str) -> InputMissingError:
     reason = _absence(path)
     if reason == _ABSENT and any(map(str.isspace, given)):
         shown = given if len(given) <= _SHOWN_CHARACTERS else given[:_SHOWN_CHARACTERS] + "…"
-        return InputMissingError(f"the input {shown!r} is no file", "", "correct the path; in Python, texts are a list")
+        return InputMissingError(
+            f"the input {shown!r} is not a file", "", "correct the path; in Python, texts are a list"
+        )
     correct = "correct the link" if os.path.islink(path) else "correct the path"
     return InputMissingError(f"the {kind} {path!r} {reason}", "", correct)
 

@@ -140,7 +140,7 @@ def _explaining_full_disk(store: NetworkStore, several: Sequence[Sequence[Stored
         nbytes = blocks + sum(run.nbytes for runs in several for run in runs)
         raise StoreFullError(
             error.received,
-            f"about {format_bytes(nbytes)} of room, for runs are written anew before the old ones are removed",
+            f"about {format_bytes(nbytes)} of free space, because runs are rewritten before the old ones are removed",
             "remove other files from that disk, or move the network to a larger one and compact it there; where fewer "
             "commits are kept, the others are removed first; the network is as it was",
         ) from error

@@ -44,12 +44,13 @@ class SelectionOptions:
     Parameters
     ----------
     order : {"corpus", "random", "least-overlap"}, optional
-        Order in which sequences train: as they come (``corpus``), shuffled, or so that those that train at the same
-        time touch different columns. By default ``least-overlap`` in the mode ``published``, else ``corpus``.
+        Order of sequences: that of the text (``corpus``), shuffled (``random``), or chosen so that sequences trained
+        together touch different columns (``least-overlap``). By default ``least-overlap`` in the mode ``published``,
+        else ``corpus``.
     window : int
         Sequences to choose from with batches of one sequence, 1 to 65536; wider windows overlap less.
     seed : int
-        Seed of the shuffling, at least 0; used for ``random`` only, except with batches of one sequence.
+        Seed of the shuffling, at least 0; only used for ``random``, except with batches of one sequence.
 
     Raises
     ------
@@ -80,45 +81,46 @@ class TrainingOptions:
         published, each compute worker has one sequence at a time, whose columns are locked until its increments are in
         their regions, and counts it in a dense tensor of the columns and features of the sequence.
     batch_sequences : int
-        Sequences of one ``count_batch`` task, about: whole blocks are joined until there are as many, and
-        divided where that makes batches at least twice as large. 1 is exact: a round has one sequence
-        for each worker, as published; that is much slower, so use it for small texts.
+        Approximate number of sequences of a ``count_batch`` task: whole blocks are joined until they have this number,
+        and split if that makes batches at least twice as large. 1 is exact: a round has one sequence for each worker,
+        as published; that is much slower, so use it for small texts.
     block_characters : int
-        Text of one ``tag`` and one ``encode`` task, about; up to four times as much later in a long text.
+        Approximate number of characters of a ``tag`` and an ``encode`` task; up to four times as many later in a long
+        text.
     selection : SelectionOptions
         Which sequences share a batch, and which train at the same time.
     accumulate : int
-        Batches whose increments are added up where they are computed before they are sent.
+        Batches whose increments are summed on the worker before they are sent.
     exchange : {"auto", "tasks", "workers"}
-        How increments reach the owners of regions: a task for each region and pair of batch and owner, or one for
-        each batch and owner, which suits many regions or workers. By default by what a round touches.
+        How increments reach the owners of regions: a task for each region and pair of batch and owner, or one for each
+        batch and owner, which suits many regions or workers. By default chosen by the regions that a round touches.
     rounds_in_flight : int
-        Rounds that may be computed, moved and integrated at the same time, where there is memory for
-        them. With fewer than 4, a worker of a quarter of the others' speed lets these run dry.
+        Rounds that may be in flight concurrently, if memory allows. With fewer than 4, a worker of a quarter of the
+        others' speed leaves them idle.
     slow_workers : {"report", "adapt", "retire"}
-        What follows for a worker that is slower than its peers: its name is logged; it also counts less, then loses its
-        regions; it is also retired where it would only delay the others. That changes a cluster that others may use.
+        How to handle a worker that is slower than its peers: ``report`` logs its name; ``adapt`` also gives it less
+        work, then no regions; ``retire`` also retires it if it only delays the others, which changes a cluster that
+        others may use.
     commit_seconds : float
-        Time between two commits, at least, and at least as long as the first of them took; there is always one at the
-        end.
+        Minimum time between two commits, never less than the duration of the first of them; there is always a commit at
+        the end.
     commit_sequences : int, optional
-        Commit also when so many sequences are new.
+        Also commit after this number of new sequences.
     keep_commits : int, optional
-        After every commit, forget all but the last so many commits and free what they alone need;
-        all are kept by default.
+        After every commit, delete all but the last N commits and the data that only they need; by default all are kept.
     region_bytes : int
         A region is split when its decoded runs take more bytes than this, or than a worker can add up.
     hot_bytes : int, optional
-        Bytes of decoded runs on all workers; beyond that runs are packed. By default 0.4 of the memory
-        limits of the workers that hold columns, less where these are small.
+        Bytes of decoded runs on all workers; beyond that runs are packed. By default 0.4 of the memory limits of the
+        storage workers, less if these are small.
     max_sequences : int, optional
-        Stop when so many sequences of the input are in the network.
+        Stop after this number of sequences of the input.
     device : {"auto", "cpu", "cuda"}
         Where pairs of tokens are summed: on workers with a GPU, on the processor's, or on both where that is quicker.
     train_on : {"all", "misses"}
         Train connections to all tokens, or only to those that the network does not predict (the misses).
     refresh_sequences : int
-        Sequences that are predicted with one commit, with ``"misses"``; then there is another.
+        Sequences predicted with one commit before the next one, with ``"misses"``.
 
     Raises
     ------

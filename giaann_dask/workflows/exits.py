@@ -55,7 +55,7 @@ def message_of(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         said = error.format_message()
     elif isinstance(error, KeyboardInterrupt | click.Abort):
-        said = "interrupted; what was committed is kept, run it again to continue"
+        said = "interrupted; commits are kept, run it again to continue"
     elif isinstance(error, GiaannError):
         said = str(error)
     else:

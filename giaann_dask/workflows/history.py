@@ -131,7 +131,7 @@ def recorded(job: str, network: Path, history: Path, wait_s: float = 0.0) -> Ite
     history : Path
         File to append to.
     wait_s : float
-        Seconds to wait for another job to end. A run that does not get the lock leaves no line.
+        Seconds to wait for another job to end. A run that does not get the lock writes no line.
 
     Yields
     ------

@@ -70,16 +70,16 @@ class NightlyOptions:
     evaluation : Measure, optional
         What to evaluate afterwards.
     least_top1 : float
-        Accuracy below which the run has failed, and no commit is deleted.
+        Minimum accuracy; below it the run fails, and no commit is deleted.
     settle_s : float
-        Files that were changed in the last so many seconds are left for the next run: one that is still
-        being written would be another text when it is whole, and be counted twice in part.
+        Files that were changed within this time are left for the next run: an incomplete file would be a different text
+        later, and would be counted twice in part.
     skip_unreadable : bool
-        Whether files that cannot be read are left out; otherwise they end the run before it trains.
+        Whether files that cannot be read are skipped; otherwise they end the run before it trains.
     keep_commits : int, optional
         Commits to keep; all by default.
     max_seconds : float, optional
-        Seconds of training after which it commits and stops; the next run continues.
+        Training time in seconds after which the job commits and stops; the next run continues.
 
     Raises
     ------
@@ -159,7 +159,7 @@ class ComparisonOptions:
     profiles : tuple of {"v1", "v2", "contexts"}
         Names of profiles.
     tagger : str
-        How words get their part of speech, for profiles v1 and v2.
+        Tagger of words, for profiles v1 and v2.
     seed_tokens : int
         Tokens of each sentence that are not predicted.
     output : Path

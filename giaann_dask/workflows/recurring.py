@@ -96,7 +96,7 @@ def plan(options: NightlyOptions) -> Plan:
             )
     unreadable = tuple(each for each in trained if each.problem)
     if unreadable and not options.skip_unreadable:
-        raise InputFormatError(unreadable[0].problem, "", "mend the file, or leave it out with skip_unreadable")
+        raise InputFormatError(unreadable[0].problem, "", "repair the file, or leave it out with skip_unreadable")
     if not found:
         raise TryAgainError(
             f"all {len(unsettled)} files were changed in the last {options.settle_s:g} seconds",

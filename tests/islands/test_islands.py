@@ -351,7 +351,7 @@ def test_what_is_no_sum_is_not_packed(
     assert not out.exists()
     with pytest.raises(StoreExistsError):
         gd.create_island(made.folder / "owner", made.island, {})
-    with pytest.raises(InputFormatError, match="no island file"):
+    with pytest.raises(InputFormatError, match="not an island file"):
         gd.join_island(sample_text(), tmp_path / "x")
 
 

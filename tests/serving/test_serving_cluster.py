@@ -150,7 +150,7 @@ def test_the_scheduler_hangs(known: tuple[Path, list[str]], tmp_path: Path) -> N
         check_answers(server, expected, range(3))
         os.kill(cluster.pid, signal.SIGSTOP)
         response = health(server)
-        assert (response.status_code, response.json()["reason"]) == (503, "the scheduler does not answer")
+        assert (response.status_code, response.json()["reason"]) == (503, "the scheduler does not respond")
         ask(server, 4)
         os.kill(cluster.pid, signal.SIGCONT)
         check_answers(server, expected, range(len(PROMPTS)))

@@ -430,10 +430,10 @@ def test_a_defect_of_the_batch_fails_running_requests_and_the_health_check(engin
         assert engine.network.begun.acquire(timeout=30)
         error(client.post(PATH, json={"prompt": "stuck defect"}), 500)
         error(running.result(30), 500)
-        assert "stopped because of a defect" in error(client.post(PATH, json={"prompt": "the mill"}), 500)
+        assert "stopped because of a bug" in error(client.post(PATH, json={"prompt": "the mill"}), 500)
         health = client.get("/healthz")
         assert health.status_code == 503
-        assert "stopped because of a defect" in health.json()["reason"]
+        assert "stopped because of a bug" in health.json()["reason"]
         assert health.json()["running"] == 0
     assert engine.failure() is not None
 

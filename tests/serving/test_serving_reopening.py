@@ -69,7 +69,7 @@ def test_a_lost_engine_is_replaced_as_soon_as_one_can_be_opened(failure: Excepti
         until(lambda: openings.attempts > 4)
         assert openings.closed == openings.opened, "a lost engine is closed once"
         assert model.health() == "the connection to the cluster is lost"
-        with pytest.raises(ClusterError, match="ask again when"):
+        with pytest.raises(ClusterError, match="retry when"):
             words(model)
         assert model.is_open
         openings.failing = None

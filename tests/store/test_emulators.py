@@ -97,7 +97,7 @@ def test_a_bucket_that_is_not_there(store: tuple[str, dict[str, str]], client: C
     place = gd.place(f"{bucket}-none/net", options)
     with pytest.raises(StoreMissingError):
         gd.open(place)
-    with pytest.raises(StoreRefusedError, match="a bucket that is there"):
+    with pytest.raises(StoreRefusedError, match="an existing bucket"):
         gd.train(TEXTS["a"], place, client=client)
 
 

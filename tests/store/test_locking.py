@@ -131,7 +131,7 @@ def test_where_a_network_can_be_made(tmp_path: Path, names: tuple[str, ...], vac
         assert is_vacant(tmp_path) is vacant
         return
     for attempt in (lambda: is_vacant(tmp_path), lambda: locked(tmp_path).__enter__()):
-        with pytest.raises(StoreExistsError, match="is no network") as failure:
+        with pytest.raises(StoreExistsError, match="is not a network") as failure:
             attempt()
         assert failure.value.remedy == "name one of these"
     assert {str(entry.relative_to(tmp_path)) for entry in tmp_path.rglob("*")} == set(names)

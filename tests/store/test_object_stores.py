@@ -300,11 +300,11 @@ def test_a_network_is_not_created_twice(requests: Requests, client: Client) -> N
 
 def test_an_object_store_that_does_not_answer(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    with pytest.raises(StoreUnreachableError, match="does not answer"), locked(ObjectPath("s3://bucket/far")):
+    with pytest.raises(StoreUnreachableError, match="does not respond"), locked(ObjectPath("s3://bucket/far")):
         pass
     state = inspect_folder("s3://bucket/far")
     assert not state.there
-    assert "does not answer" in state.problem(LockToken("s3://bucket/far", "a"))
+    assert "does not respond" in state.problem(LockToken("s3://bucket/far", "a"))
 
 
 def test_a_lease_whose_renewal_was_not_confirmed_is_kept(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,7 +193,7 @@ class MonitoringPlugin(SchedulerPlugin):  # type: ignore[misc]
                 self._withdrawals += offer(self.board, scheduler)
             except Exception:
                 # Nobody's training shall depend on whether it can be watched.
-                logging.getLogger(__name__).warning("this cluster cannot be watched as a whole", exc_info=True)
+                logging.getLogger(__name__).warning("this cluster cannot be monitored completely", exc_info=True)
 
     async def close(self) -> None:
         """Stop collecting; called by Dask."""
@@ -270,7 +270,7 @@ def _add_plugin(client: Client) -> bool:
     try:
         add_scheduler_plugin(client, MonitoringPlugin(), _PATIENCE_S)
     except Exception as error:
-        logging.getLogger(__name__).info("this cluster cannot be watched: %s", error)
+        logging.getLogger(__name__).info("this cluster cannot be monitored: %s", error)
         return False
     return True
 

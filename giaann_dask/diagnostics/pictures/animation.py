@@ -84,7 +84,7 @@ def save_animation(
     options : DrawOptions, optional
         How much is drawn, and how large.
     seconds : float
-        How long a step of the animation stands, 0.05 to 60.
+        Duration of a step of the animation, 0.05 to 60.
 
     Returns
     -------

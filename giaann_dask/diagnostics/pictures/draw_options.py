@@ -39,11 +39,11 @@ class DrawOptions:
         and between columns), ``segments`` or ``branches`` (on which a connection ends), ``parts`` (of
         speech), ``delimiters`` (which words end a column) or ``activation`` (after a step of a prediction).
     max_columns : int
-        Most columns to draw, 1 to 12.
+        Maximum number of columns to draw, 1 to 12.
     max_features : int
-        Most feature neurons of a column, besides its prime concept neuron, 0 to 40.
+        Maximum number of feature neurons of a column, besides its prime concept neuron, 0 to 40.
     max_connections : int
-        Most connections to draw, 1 to 5000; the strongest are kept.
+        Maximum number of connections to draw, 1 to 5000; the strongest are drawn.
     width_inches : float
         Width of the picture, 5 to 40; its height follows from the number of neurons.
     dark : bool
@@ -81,8 +81,7 @@ class DensityOptions:
     Parameters
     ----------
     order : str
-        Order of the columns on both axes: by first ``appearance`` in the text, or by the ``region`` in which
-        they are held.
+        Order of the columns on both axes: by first ``appearance`` in the text, or by ``region``.
     cells : int
         Cells along each axis, 16 to 2000; a cell is a square of neighbouring columns.
     width_inches : float

@@ -204,7 +204,7 @@ def draw_step(prediction: Prediction, step: int = 1, options: DrawOptions | None
     prediction : Prediction
         From `predict`.
     step : int
-        After which predicted token, counted from 1.
+        Number of the predicted token, from 1.
     options : DrawOptions, optional
         How much is drawn, and how large; named concepts come first.
 

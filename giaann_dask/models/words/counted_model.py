@@ -238,7 +238,7 @@ class CountedPredictor(WordPredictor):
         if not fits:
             received = f"the model {self.profile} returns {found.shape} values with a sum of {float(found.sum()):g}"
             expected = f"{len(self.words)} probabilities, one for each known word"
-            raise OptionError(received, expected, "mend its method probabilities")
+            raise OptionError(received, expected, "correct its method probabilities")
         return found
 
     @cached_property

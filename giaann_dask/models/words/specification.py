@@ -26,7 +26,7 @@ def own_options(specification: Specification, options: type[T]) -> T:
         return options(**given)
     except (TypeError, ValueError) as error:
         expected = f"those of {options.__module__}.{options.__qualname__}"
-        raise SpecificationError(f"model_options {given}: {error}", expected, "mend them") from error
+        raise SpecificationError(f"model_options {given}: {error}", expected, "correct them") from error
 
 
 class WordFields(FieldRules):

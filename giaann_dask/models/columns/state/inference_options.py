@@ -261,11 +261,11 @@ class V2Settings(PredictionRules):
     Parameters
     ----------
     settings : {"train", "test"}
-        Which of the reference's two sets of constants: for text that was trained on, or for other text.
+        Which of the reference's two sets of constants: for training text (train), or for other text (test).
     strict_reference : bool
-        Whether to select as the published implementation does, with its defects.
+        Whether to select exactly as the published implementation, including its bugs.
     enforce_delimiter : bool
-        Whether a column continues with delimiters only after a delimiter.
+        Whether a column continues only with delimiters after a delimiter.
     feed : {"target", "prediction"}
         As in `V2Options`.
     auxiliary : tuple of str
