@@ -16,7 +16,12 @@ BANNED = re.compile(
     re.IGNORECASE,
 )
 # Translated idioms that readers of the documents did not understand.
-PHRASES = re.compile(r"\b(are ours|is ours|of ours|given again|takes? ratios)\b", re.IGNORECASE)
+PHRASES = re.compile(
+    r"\b(are ours|is ours|of ours|given again|takes? ratios|trained apart|made again|to the byte of|is no sum|"
+    r"no sum over|words read lately|what travels|runners-up|counts? nowhere|beside (much )?other work|"
+    r"(clusters?|workers?|schedulers?) (of yours|that we start)|imitated hosts?)\b",
+    re.IGNORECASE,
+)
 # Descriptions by a subordinate clause: say what the object is or does instead.
 CLAUSE = re.compile(r"^(What|Which|Who|Where|When|How) ")
 
