@@ -32,8 +32,8 @@ RESTORE = "look at it with giaann-dask doctor, and restore it from a copy"
 class GiaannError(Exception):
     """Base class of errors, with the value received, the value expected and the remedy.
 
-    The text is one line without control characters, whatever the value received holds. It names parameters as Python
-    spells them, until a command chooses its options (`choose_spelling`); what is in quotes or a path is no name.
+    The text is one line without control characters, whatever the received value contains. It names parameters as in
+    Python, until a command replaces them by its options (`choose_spelling`); text in quotes or paths is not replaced.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class GiaannError(Exception):
     remedy : str, optional
         What the user can do about it.
     names : tuple of str
-        Parameters that the text names, but those with an underscore, which need no mention.
+        Parameters that the text names; those with an underscore need not be listed.
 
     Examples
     --------
@@ -84,7 +84,7 @@ class GiaannError(Exception):
         return [*_calling_lines(self.__traceback__), f"{type(self).__name__}: {self}"]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by the parts, so that errors survive the way back from a worker."""
+        """Pickle by the parts, so that errors can be passed from workers."""
         return type(self), (self.received, self.expected, self.remedy, self.names)
 
 

@@ -73,7 +73,7 @@ class Specification:
     Parameters
     ----------
     profile : str
-        Name of the set of rules; it gives the options below their defaults: ``"v1"``, ``"v2"``, ``"contexts"``, or a
+        Name of the set of rules; it sets the defaults of the options below: ``"v1"``, ``"v2"``, ``"contexts"``, or a
         model of another package by its entry point or its import path ``module:attribute`` (see
         `giaann_dask.registry`).
     seed_tokens : int
@@ -88,11 +88,11 @@ class Specification:
     strength_bits : int
         Strengths are integers in units of ``2 ** -strength_bits``.
     regions : int
-        Number of regions that the columns are dealt to; large ones are split later. A network begins with no more than
-        4, and has as many as this says once these have become too large to be kept together.
+        Number of regions that columns are assigned to; large ones are split later. A network begins with at most 4, and
+        gets the others when these have become too large.
     placement : {"hash", "balanced", "co-occurrence"}
-        How columns are dealt to regions: ``"hash"``, ``"balanced"`` (by the connections that they
-        are the source of) or ``"co-occurrence"`` (columns that occur together share a region).
+        How columns are assigned to regions: ``"hash"``, ``"balanced"`` (by their outgoing connections) or
+        ``"co-occurrence"`` (columns that occur together share a region).
     strength_limit : float, optional
         Largest strength; none by default.
     strength_squash : {"none", "tanh"}

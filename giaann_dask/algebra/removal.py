@@ -106,11 +106,11 @@ class RemovalReport:
     purged : tuple of str
         Their identities.
     caches : tuple of mapping
-        Where tables of profile ``contexts`` of these commits were removed: ``host``, ``folder``, and of how many
-        commits. Other machines that opened them may have some.
+        Removed tables of these commits (profile ``contexts``): ``host``, ``folder``, and number of commits. Other
+        machines that opened them may still have some.
     elsewhere : tuple of str
-        What was made of the network as far as it is known, and may hold the documents: networks that were kept beside
-        it, reports and copies of scheduled jobs, and where the text was read from, of a network with an index.
+        Known copies and files made from the network that may still contain the documents: networks that were kept
+        beside it, reports and copies of scheduled jobs, and the sources of the text, if the network has an index.
     digest_removed, digest : str
         SHA-256 of the export of the documents' own network, and of the network without them. Who has the text can
         recompute the first, and who has all other text the second, by training and ``giaann-dask digest``. Empty where

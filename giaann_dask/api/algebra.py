@@ -53,7 +53,7 @@ def add(
     observer: Observer = ignore,
     **keywords: Any,
 ) -> Network:
-    """Add networks that were trained apart into a new network, which equals one training on all their text.
+    """Add networks that were trained separately into a new network, which equals one training on all their text.
 
     Parameters
     ----------
@@ -129,21 +129,22 @@ def forget(
     network : str, Path or Network
         With canonical flags or of profile ``contexts``.
     documents : str, Path, Files or iterable of texts
-        The documents, as they were given to `train`: the text itself is needed, for the network does not store it. Or
-        identities of parts of text in its ledger (`Network.text_parts`; several as `Files`), whose text is in `texts`.
+        The documents, as they were given to `train`: the text itself is needed, because the network does not store it.
+        Or identities of parts of text in its ledger (`Network.text_parts`; several as `Files`), whose text is in
+        `texts`.
     texts : str, Path, Files or iterable of texts, optional
-        Where the text of identities is: files or a corpus that hold it beside other text. By default where training
-        read it, which a network with an index knows.
+        Text of the identities: files or a corpus that contain it; other text is ignored. By default it is read where
+        training read it, which an index records.
     text : TextOptions, optional
         How text is tagged; as in training.
     renumber : bool
-        Leave out names that no remaining text has; `purge` does so, too.
+        Remove names that no remaining text has; `purge` does so, too.
     purge : bool
         Remove all earlier commits, tags and other branches, which may hold the documents, with their files, and the
         tables of these commits in the user's cache folder on this machine and on those of all workers.
     certificate : str or Path, optional
         File that the report is written to as JSON. A purge keeps it beside the network until it has been written, so
-        that the same call writes it after an interruption.
+        after an interruption the same call writes it.
     branch : str, optional
         Branch that the commit is made on, ``main`` by default; the others keep the documents.
     client, progress, observer
@@ -198,18 +199,18 @@ def index(
     observer: Observer = ignore,
     **keywords: Any,
 ) -> Network:
-    """Give a network the index of its sequences that it was trained without, and commit it.
+    """Build the index of the sequences of a network that was trained without one, and commit it.
 
-    Afterwards it is traced as if it had been trained with ``Specification(trace=True)`` from the beginning, and further
-    training extends the index. A network that has an index stays as it is.
+    The index is the same as if the network had been trained with ``Specification(trace=True)``, and further training
+    extends it. A network that has an index does not change.
 
     Parameters
     ----------
     network : str, Path or Network
         It was trained on all tokens of complete parts of text, and not pruned.
     texts : str, Path, Files or iterable of texts
-        All text that it was trained on, as it was given to `train`, for the network does not store it. Other text among
-        it is left out. With flags of history in the order of training.
+        All its training text, as it was given to `train`, because the network does not store it. Other text is skipped.
+        With flags of history, in the order of training.
     text : TextOptions, optional
         How text is tagged; as in training.
     branch : str, optional

@@ -53,8 +53,8 @@ def connect(
     workers : int, optional
         Worker processes to start.
     dashboard : str, optional
-        Address of the dashboard of a cluster that is started, as ``:8787``; without it there is none, and
-        the cluster starts a second earlier.
+        Address of the dashboard of a started cluster, such as ``:8787``; without it there is no dashboard, and the
+        cluster starts a second earlier.
     options : ClusterOptions, optional
         All options; the keywords above replace its fields.
     **keywords
@@ -63,8 +63,8 @@ def connect(
     Returns
     -------
     distributed.Client
-        Closing it, or leaving its ``with`` block, also stops the workers that were started. The page
-        ``/giaann`` of its dashboard shows what is trained (``docs/how-to/monitoring.md``).
+        Closing it, or leaving its ``with`` block, also stops the started workers. The page ``/giaann`` of its dashboard
+        shows training (``docs/how-to/monitoring.md``).
 
     Raises
     ------

@@ -67,7 +67,7 @@ def create_island(
     ever_pos: str | None = None,
     **keywords: Any,
 ) -> Island:
-    """Write the island file of a network, which is created where there is none.
+    """Write the island file of a network, which is created if it does not exist.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def create_island(
         Network that bundles will be merged into. Its names, as of its last commit or of that at which a `Network` was
         opened, are the base that all islands number alike.
     island : str or Path
-        The new file, which everyone who takes part gets.
+        The new file, to be sent to all islands.
     keys : mapping of str to path or str
         Public keys by name: files in PEM, or 64 hexadecimal digits. More can be added later (`change_keys`).
     specification : Specification, optional
@@ -149,14 +149,14 @@ def create_island(
 
 @names_keywords
 def change_keys(island: PathLike, add: Mapping[str, PathLike] | None = None, remove: Sequence[str] = ()) -> Island:
-    """Add public keys to an island file and remove others; what was merged stays.
+    """Add public keys to an island file and remove others; merged bundles are kept.
 
     Parameters
     ----------
     island : str or Path
         The file.
     add : mapping of str to path or str, optional
-        As `create_island` takes them; a name that is there gets another key.
+        As in `create_island`; an existing name gets the new key.
     remove : sequence of str
         Names.
 

@@ -209,7 +209,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         return units / spec.strength_unit if units else None
 
     def log(self) -> list[CommitEntry]:
-        """Return the commit and all before it, the last one first."""
+        """Return the commit and all earlier ones, latest first."""
         return self._store.log(self.commit)
 
     def references(self) -> list[Reference]:
@@ -222,12 +222,12 @@ class Network(Summarised, Mapping[str, "Column"]):
             self._store.add_reference("tag", name, self.commit)
 
     def branch(self, name: str) -> None:
-        """Begin a branch at the commit, on which ``train(..., branch=name)`` goes on."""
+        """Create a branch at the commit, to which ``train(..., branch=name)`` commits."""
         with self._store.lock():
             self._store.add_reference("branch", name, self.commit)
 
     def commits(self) -> list[tuple[str, str]]:
-        """Return identity and message of every commit, the last one first."""
+        """Return identity and message of every commit, latest first."""
         return self._store.commits()
 
     def text_parts(self) -> list[TextPart]:
@@ -293,7 +293,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         client : Client, cluster or str, optional
             The current client by default, else that of a new local cluster.
         top_k : sequence of int, optional
-            Count how often one of the k best candidates is right, for each k.
+            Values of k of top-k accuracy.
         max_sequences : int, optional
             Sequences to read at most.
         options : EvaluationOptions, optional
@@ -430,13 +430,13 @@ class Network(Summarised, Mapping[str, "Column"]):
         prompt : str
             Text to continue.
         client : Client, cluster or str, optional
-            The current client by default. Where there is none, the prompt is continued in this process.
+            The current client by default. Without a client, the prompt is continued in this process.
         max_tokens : int, optional
-            Tokens to generate at most; 20 by default.
+            Maximum number of tokens to generate; 20 by default.
         temperature : float, optional
-            Of a network of profile ``contexts``: 0, the default, takes the most probable word, 1 draws by probability.
+            In profile ``contexts``: 0, the default, takes the most probable word, 1 samples by probability.
         seed : int, optional
-            Seed of the draws; random by default.
+            Seed of the sampling; random by default.
         explain : bool, optional
             Whether the continuation names the connections that caused each token; it does by default.
         options : GenerationOptions, optional
@@ -484,7 +484,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         sentences : int
             Sentences to show for each connection, those with the largest shares of its strength.
         texts : str, Path, Files or iterable of texts
-            Where the training text is looked for before the places that it was read from; see `giaann_dask.train`.
+            Places of the training text, tried before those that it was read from; see `giaann_dask.train`.
         **keywords
             Fields of `options`, and of the options within these, by their names.
 
@@ -587,7 +587,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         options: GenerationOptions | None = None,
         **keywords: Any,
     ) -> ClaimReport:
-        """Return how the network answers claims: justified, right or wrong without support, invented, or not at all.
+        """Return the outcomes of claims: justified, right or wrong without support, hallucinated, or abstained.
 
         Parameters
         ----------
@@ -628,7 +628,7 @@ class Network(Summarised, Mapping[str, "Column"]):
     ) -> Sessions:
         """Return the continuations of many prompts, advanced together, as an iterator.
 
-        Each prompt is continued as it would be alone.
+        The results are the same as for single prompts.
 
         Parameters
         ----------
@@ -678,9 +678,9 @@ class Network(Summarised, Mapping[str, "Column"]):
     def persist(self, client: ClientLike | None = None) -> Network:
         """Keep the runs of the commit in the memory of a cluster's workers, for every client, until `unpersist`.
 
-        Each region is at its owner: owners are assigned by memory, and again when workers join or leave; what is lost
-        with a worker is read again. Commands on this cluster use these runs instead of the store, and their commits
-        take the place of this one.
+        Each region is held by its owner. Owners are assigned by memory, and reassigned when workers join or leave; data
+        lost with a worker are read again. Commands on this cluster use these runs instead of the store, and their
+        commits replace this one.
 
         Parameters
         ----------
@@ -724,7 +724,7 @@ class Network(Summarised, Mapping[str, "Column"]):
 
     @property
     def columns(self) -> Columns:
-        """Concept columns by concept, as a mapping that reads what is asked for."""
+        """Concept columns by concept, as a lazy mapping."""
         from giaann_dask.api.columns import Columns
 
         if self._columns is None:
@@ -826,7 +826,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         return export_network(self._reader, path, observer, compression)
 
     def digest(self) -> str:
-        """Return the SHA-256 of what an export contains; see `giaann_dask.store.export.digest_of_contents`."""
+        """Return the SHA-256 of the content of an export; see `giaann_dask.store.export.digest_of_contents`."""
         from giaann_dask.models.exporting import digest_of
 
         return digest_of(self._reader)
@@ -864,8 +864,8 @@ class Network(Summarised, Mapping[str, "Column"]):
         evaluate : str, Path, Files or iterable of texts
             Text to predict; without it the page has no accuracy.
         client : Client, cluster or str, optional
-            Where every region is a task; the current client by default. Where there is none, regions are counted in
-            this process, one by one.
+            Its cluster counts every region in a task; the current client by default. Without a client, regions are
+            counted in this process, one by one.
         options : EvaluationOptions, optional
             How much of the text is read, and rules of inference; of profile ``contexts`` its limits alone count.
         text : TextOptions, optional
@@ -878,7 +878,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         Returns
         -------
         NetworkReport
-            Shows itself in notebooks; ``save`` writes it.
+            Displayed in notebooks; ``save`` writes it.
         """
         from giaann_dask.api.texts import as_sources
         from giaann_dask.diagnostics.network_report.page import report_network

@@ -45,7 +45,7 @@ _REMEDY = "make a pair with giaann-dask island key, or with openssl genpkey -alg
 
 @dataclass(frozen=True, kw_only=True)
 class Island:
-    """Specification, base and public keys of networks that are trained apart.
+    """Specification, base and public keys of networks that are trained separately.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Island:
     commit, digest : str
         Commit of the network that they were taken from, and the SHA-256 of what an export of it contains.
     keys : mapping of str to str
-        Public keys by name, whose bundles are accepted.
+        Public keys by name; bundles signed by them are accepted.
 
     Raises
     ------

@@ -67,13 +67,13 @@ class MergeReport:
     sequences, tokens : int
         What was added.
     groups, merged : int
-        Groups of the bundle, and those that were added; none where the network holds all of it already.
+        Groups of the bundle, and those that were added; none if the network holds all of it already.
     audited : tuple of int
-        Groups that were counted again, those of the drawn sequences.
+        Groups of the sampled sequences, which were counted again.
     audit_seed : int or None
-        Seed of the draw.
+        Seed of the sample.
     commit : str
-        Commit of the network that holds it; empty where nothing was added.
+        Commit of the network that holds it; empty if nothing was added.
     """
 
     bundle: str

@@ -261,7 +261,7 @@ class GenerationOptions:
     inference : PredictionRules
         Rules of prediction, by default those of the network's model; predictions are always fed.
     beam : BeamOptions
-        How far is looked ahead before a token is chosen; not at all by default.
+        Options of beam search before a token is chosen; none by default.
     runners_up : int
         Candidates to report per token, the chosen one included.
     reasons : int
@@ -273,7 +273,7 @@ class GenerationOptions:
     rows : RowOptions
         How a worker fetches the network's rows.
     sampling : SamplingOptions
-        How words are drawn, of profile ``contexts``.
+        How words are sampled, in profile ``contexts``.
 
     Raises
     ------
@@ -345,7 +345,7 @@ class EvaluationOptions:
     device : {"auto", "cpu", "cuda"}
         Device of the activation state.
     rows : RowOptions
-        How workers come by the network's rows.
+        How workers get the network's rows.
     top_k : tuple of int
         Values of k, up to 1,000: top-k is the share of steps at which one of the k best candidates is correct; 1 is
         always included. Candidates are ranked by value, then in the order of neurons.

@@ -94,7 +94,7 @@ class TrainingPlan(Summarised):
     Attributes
     ----------
     growth : Growth
-        How the network grows, as the sample says.
+        Growth of the network, extrapolated from the sample.
     hardware : Hardware
         Workers with the roles of the plan.
     sequences : float
@@ -102,7 +102,7 @@ class TrainingPlan(Summarised):
     columns : float
         Concept columns of the network.
     estimate : Estimate
-        Of the best configuration, or of the one that lacks least memory where none fits.
+        Estimate of the best configuration; if none fits, of the one that lacks least memory.
     refused : int
         Configurations for which a worker lacks memory.
     command : str

@@ -61,7 +61,7 @@ class Server(Summarised, AbstractContextManager["Server"]):
     budget : int, optional
         Bytes of open networks; see `giaann_dask.serving.models.Models`.
     shows_key : bool
-        Whether the server's representation has the key of writers, because nobody else knows it.
+        Whether the representation of the server shows the write key, because it was generated.
 
     Attributes
     ----------

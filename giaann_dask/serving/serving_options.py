@@ -131,7 +131,7 @@ class ServingOptions:
     limits : Limits
         The largest request.
     queue : QueueOptions
-        Prompts that are continued at the same time, and those that wait.
+        Numbers of running and waiting prompts.
 
     Raises
     ------

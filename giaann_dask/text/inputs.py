@@ -90,7 +90,7 @@ Input: TypeAlias = Path | StandardInput | RemoteInput | DatasetInput | MemoryInp
 class Files(tuple[str, ...]):
     """Names of files, folders, patterns, encoded corpora or datasets, as one input.
 
-    A list of strings is a list of texts; this class makes a list of names of it.
+    A list of strings is a list of texts; this class makes it a list of names.
 
     Parameters
     ----------

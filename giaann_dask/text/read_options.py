@@ -21,9 +21,9 @@ class ReadOptions:
     Parameters
     ----------
     part_characters : int
-        Maximum size of a part. Longer paragraphs are divided, longer CoNLL-U sentences are
-        not. Text read with another value has other parts, so it counts as new. Where several sentences
-        make a sequence (profile ``v2``), plain text ends one at the end of a part.
+        Maximum size of a part. Longer paragraphs are divided, longer CoNLL-U sentences are not. Text read with a
+        different value has different parts, so it counts as new. If sequences have several sentences (profile ``v2``),
+        plain text ends one at the end of a part.
     line_characters : int
         Maximum length of a line.
     text_field : str
@@ -33,7 +33,7 @@ class ReadOptions:
     newdoc : bool
         Whether a comment ``# newdoc`` begins a document of CoNLL-U; by default a file is one.
     group : int
-        Sentences per sequence: CoNLL-U is divided only after a multiple of these in a document.
+        Sentences per sequence: CoNLL-U is divided only after a multiple of this number in a document.
     stop : threading.Event, optional
         When it is set, waiting for standard input or a pipe ends with `giaann_dask.text.input_files.ReadingStopped`.
 

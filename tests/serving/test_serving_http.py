@@ -309,7 +309,7 @@ def test_a_full_queue_responds_429_with_retry_after(engine: ScriptedEngine) -> N
         until(lambda: client.get("/healthz").json() == {"status": "ok", "running": 2, "waiting": 1})
         for asked in (SLOW, {"prompt": ["a", "b"]}, {**SLOW, "stream": True}):
             response = client.post(PATH, json=asked)
-            assert "again later" in error(response, 429)
+            assert "retry later" in error(response, 429)
             assert response.json()["error"]["type"] == "rate_limit_error"
             assert 1 <= int(response.headers["retry-after"]) <= 60
         engine.network.released.set()

@@ -65,9 +65,9 @@ Floats = npt.NDArray[np.float64]
 
 
 class CountedModel(WordModel):
-    """Base class of models of words: what is counted, and what becomes of it.
+    """Base class of models of words: defines what is counted and how counts predict.
 
-    `options` is a frozen dataclass of the model's own options, which `Specification.model_options` gives values.
+    `options` is a frozen dataclass of the model's options; `Specification.model_options` sets them.
     """
 
     @abstractmethod
@@ -159,7 +159,7 @@ class SeenWords:
     Attributes
     ----------
     counts : ndarray
-        How often each known word occurs at all, in falling order; float64, shape ``(words,)``.
+        Frequency of each known word, in decreasing order; float64, shape ``(words,)``.
     after : tuple of (ndarray, ndarray)
         For each context of the model the places in `counts` of the words that followed it, int64, and how often each
         did, float64; both are empty where it was never seen.

@@ -49,7 +49,7 @@ class ScoringOptions:
     tokens_per_task : int
         Tokens of one task; the figures do not depend on it.
     top_k : tuple of int
-        How often one of the k most probable words is right is told for each of these.
+        Values of k: top-k is the share of tokens that are among the k most probable words.
 
     Raises
     ------
@@ -143,7 +143,7 @@ class ScoreReport(EvaluationReport):
     sequences : int
         Sentences.
     seed_tokens : int
-        Tokens of each that are only given.
+        Tokens at the beginning of each that are given, not predicted.
     predicted : ScoreSummary
         Figures of the tokens after these.
     every : ScoreSummary
