@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import threading
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -111,7 +112,9 @@ def test_a_document_is_learned_traced_and_forgotten(network: Path, clients: Shar
             "documents": sentences[0]["documents"],
             "text": (sentences[0]["text"] or "").lower().rstrip(" ."),
         }.items()
-        assert http.get(f"{PATH}/ship").json()["text"] == LANTERN
+        stored = http.get(f"{PATH}/ship").json()
+        assert (stored["text"], stored["metadata"]) == (LANTERN, {"year": 1851})
+        assert zlib.compress(LANTERN.encode()) in network.with_name(network.name + DOCUMENTS).read_bytes()
         removed = http.request("DELETE", f"{PATH}/ship", headers=WRITE)
         certificate = removed.json()["certificate"]
         until(lambda: all(http.get(f"{PATH}/ship/certificate").json()[name] for name in ("digest", "digest_removed")))
@@ -124,7 +127,7 @@ def test_a_document_is_learned_traced_and_forgotten(network: Path, clients: Shar
         assert (late.status_code, late.json()["error"]["code"]) == (409, "changed"), "numbers of another commit"
         assert http.get(f"{PATH}/ship").status_code == 404
         assert http.request("DELETE", f"{PATH}/ship", headers=WRITE).status_code == 404
-    assert LANTERN.encode() not in network.with_name(network.name + DOCUMENTS).read_bytes()
+    assert zlib.compress(LANTERN.encode()) not in network.with_name(network.name + DOCUMENTS).read_bytes()
 
 
 def test_small_documents_take_no_tasks_but_those_that_predictions_are_opened_by(tmp_path: Path) -> None:
@@ -204,6 +207,28 @@ def test_a_change_does_not_wait_while_the_commit_of_a_purge_is_computed(
     assert len(set(prepared)) == len(prepared) == 2
     assert max(priorities) < 0, "tasks of changes and prompts run before"
     assert len(gd.open(network).commits()) == 1
+
+
+def test_two_writers_make_their_changes_one_after_the_other(
+    network: Path, trained: Path, clients: SharedClient, tmp_path: Path
+) -> None:
+    before = len(gd.open(network).commits())
+    writer = DocumentWriter(network, clients, lambda reader: None)
+    texts = {"ship": LANTERN, "coin": COIN}
+    writers = [threading.Thread(target=writer.add, args=([(name, text, {})],)) for name, text in texts.items()]
+    with closing(writer):
+        with writer.turns.change():
+            for each in writers:
+                each.start()
+            until(lambda: writer.turns.waiting == 2)
+            assert len(gd.open(network).commits()) == before
+        for each in writers:
+            each.join(60)
+        assert {each.id for each in writer.table.in_state("stored")} == texts.keys()
+    assert len(gd.open(network).commits()) == before + 2
+    shutil.copytree(trained / "net", tmp_path / "apart")
+    with clients.use() as client:
+        assert gd.open(network).digest() == gd.train([*texts.values()], tmp_path / "apart", client=client).digest()
 
 
 def test_a_streamed_request_is_committed_while_it_is_received(network: Path, clients: SharedClient) -> None:
@@ -314,6 +339,7 @@ def test_an_id_has_one_text_and_a_text_may_have_several_ids(network: Path, clien
         assert add("one", LANTERN).status_code == 409
         held = gd.open(network).digest()
         assert http.get(f"{PATH}/one").json()["text"] is None
+        assert zlib.compress(COIN.encode()) not in network.with_name(network.name + DOCUMENTS).read_bytes()
         assert http.request("DELETE", f"{PATH}/one", headers=WRITE).status_code == 400, "its text is not kept"
         assert http.request("DELETE", f"{PATH}/one", json={"text": LANTERN}, headers=WRITE).status_code == 400
         removed = http.request("DELETE", f"{PATH}/one", json={"text": COIN}, headers=WRITE).json()
