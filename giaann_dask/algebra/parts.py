@@ -18,6 +18,7 @@ from distributed import Client, Future
 from giaann_dask.cluster import task_key
 from giaann_dask.cluster.regions import submit_runs
 from giaann_dask.cluster.sharing import SharedPlace
+from giaann_dask.cluster.submitting import TaskSubmitter
 from giaann_dask.errors import SpecificationError, StoreExistsError, describe_difference
 from giaann_dask.events import Observer, StageAdvanced
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack
@@ -139,10 +140,11 @@ def divide_parts(
     """
     parts: dict[int, list[Future]] = defaultdict(list)
     # A task, so that a worker that dies with it costs nothing.
+    submitter = TaskSubmitter(client)
     shared = client.submit(keep, placement, renaming, sequences, key=task_key("keep", placement, renaming, sequences))
     for run in runs:
         key = task_key("rename", run.key, shared.key)
-        divided = client.submit(rename_packed, run, shared, key=key)
+        divided = submitter.submit(key, rename_packed, run, shared)
         for region in placement.live():
             routed = task_key("route", key, region)
             parts[region].append(client.submit(select_region, divided, region, key=routed))

@@ -6,8 +6,9 @@ Dask's own task specification.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -32,14 +33,35 @@ Submitted: TypeAlias = "Future | Alias"
 _FIFO = "0s"
 # Below that of all other tasks.
 _LOW_PRIORITY = -1
+# Held by the task of low priority that a process runs.
+_LOW = threading.Lock()
 _PLACES = frozenset(("workers", "allow_other_workers", "resources"))
 
 
 @contextmanager
 def low_priority() -> Iterator[None]:
-    """Run the tasks that this thread submits in the block only where a worker has no others to run."""
+    """Run the tasks that this thread submits in the block only where a worker has no others to run.
+
+    Such a task leaves the threads of its worker to others that come meanwhile; a process runs one of them at a time.
+    """
     with dask.annotate(priority=_LOW_PRIORITY):
         yield
+
+
+def run_beside(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Return the result of a task of low priority, for which other tasks of its worker do not wait."""
+    # Without a worker nothing waits.
+    with suppress(ValueError, KeyError, AttributeError):
+        distributed.secede()
+    with _LOW:
+        return function(*arguments, **named)
+
+
+def _as_submitted(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], Any]:
+    """Return the function of a task and its arguments, by the priority of what this thread submits."""
+    if dask.get_annotations().get("priority") == _LOW_PRIORITY:
+        return run_beside, (function, *arguments)
+    return function, arguments
 
 
 @dataclass(eq=False)
@@ -121,6 +143,7 @@ class TaskSubmitter:
             function.
         """
         self.count += 1
+        function, arguments = _as_submitted(function, arguments)
         if not self._depth:
             return self._client.submit(function, *arguments, key=key, **self._placed(where))
         graph = self._add(key, function, *arguments, **where)
@@ -132,6 +155,7 @@ class TaskSubmitter:
         if not self._depth:
             return self.submit(key, function, *arguments, **where)
         self.count += 1
+        function, arguments = _as_submitted(function, arguments)
         self._add(key, function, *arguments, **where)
         return _task_spec.Alias(key)
 

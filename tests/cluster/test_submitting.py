@@ -126,3 +126,18 @@ def test_tasks_of_low_priority_run_after_those_that_are_submitted_later(client: 
     wait([*busy, *late, first])
     assert "first" in RAN[:2], "two threads take the first two tasks"
     assert len(RAN) == 5
+
+
+def test_a_task_of_low_priority_leaves_its_thread_to_others(client: Client) -> None:
+    GO_ON.clear()
+    submitter = TaskSubmitter(client)
+    with low_priority():
+        held = [submitter.submit(f"held-{number}", occupy) for number in range(4)]
+    assert BEGUN.acquire(timeout=60)
+    others = [submitter.submit(f"beside-{number}", add, number, 1) for number in range(4)]
+    wait(others, timeout=60)
+    assert not BEGUN.acquire(blocking=False), "the process runs one at a time"
+    GO_ON.set()
+    wait(held, timeout=60)
+    assert results(others) == [1, 2, 3, 4]
+    assert [BEGUN.acquire(timeout=60) for _ in held[1:]] == [True] * 3
