@@ -62,7 +62,7 @@ def test_a_folder_that_holds_no_network(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "reading makes nothing"
     (tmp_path / "file").write_text("mine")
     for occupied in (tmp_path, tmp_path / "file"):
-        with pytest.raises(StoreExistsError, match="no network"):
+        with pytest.raises(StoreExistsError, match="not a network"):
             StorePlace(str(occupied)).repository(make=True)
     with pytest.raises(StoreRefusedError, match=f"network {tmp_path}/file/net could not be written"):
         StorePlace(str(tmp_path / "file" / "net")).repository(make=True)

@@ -125,7 +125,7 @@ def test_chunks_that_workers_write_after_an_attempt_was_removed_are_no_network(g
     MAKERS["train"](given, place)
     (tmp_path / "own" / "chunks").mkdir(parents=True)
     (tmp_path / "own" / "chunks" / "notes.txt").touch()
-    with pytest.raises(StoreExistsError, match="no network"):
+    with pytest.raises(StoreExistsError, match="not a network"):
         is_vacant(tmp_path / "own")
 
 

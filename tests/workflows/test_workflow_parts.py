@@ -251,7 +251,7 @@ def test_copies_of_commits(network: Path, tmp_path: Path) -> None:
     for wrong in ("ftp://somewhere", "ftp://some/where", "s3://", "s3://bucket", "s3://bucket/", "s3:///prefix"):
         with pytest.raises(OptionError, match="s3://BUCKET"):
             StorePlace(wrong)
-    with pytest.raises(StoreExistsError, match="no network"):
+    with pytest.raises(StoreExistsError, match="not a network"):
         copy_commit(source, StorePlace(str(tmp_path)))
 
 
