@@ -26,7 +26,7 @@ _PACKAGE = os.path.dirname(__file__)
 # Characters of a value that an error shows.
 _SHOWN = 200
 # What to do about a store that is not what was written.
-RESTORE = "look at it with giaann-dask doctor, and restore it from a copy"
+RESTORE = "check it with giaann-dask doctor, and restore it from a copy"
 
 
 class GiaannError(Exception):

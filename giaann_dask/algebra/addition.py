@@ -319,7 +319,7 @@ def rebase(client: Client, uncommitted: UncommittedState, reason: str = "", obse
     before = kept.before.commit
     try:
         if reason:
-            raise StoreConflictError(f"{reason}, so that its sum with the commit after {before} is no training")
+            raise StoreConflictError(f"{reason}, so its sum with the commit after {before} would not equal a training")
         kept.before.manifest().require_sum(kept.before.path)
         with locked_within(uncommitted.store.path, WAIT_S) as held:
             commit = _add(client, uncommitted.store, held, kept)

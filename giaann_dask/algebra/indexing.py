@@ -77,9 +77,9 @@ def index_network(
             parts = _parts_of(indexed, reader)
             if digest_of(indexed) != digest_of(reader):
                 raise OptionError(
-                    f"text that does not give the connections of network {reader.path}",
+                    f"text whose counts differ from the connections of network {reader.path}",
                     "its text, read and tagged as in training, for flags of history in the same order",
-                    "look at tagger and at the order of the inputs",
+                    "check tagger and the order of the inputs",
                     names=("tagger",),
                 )
             return _take_over(client, store, reader, indexed, parts)

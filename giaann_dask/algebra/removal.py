@@ -581,7 +581,7 @@ def find_parts(reader: CommitReader, documents: Sequence[LedgerEntry]) -> set[in
     held = {entry.identity: entry for entry in reader.ledger()}
     wanted = _countable(documents, held)
     if not wanted:
-        raise OptionError("documents without a sequence of enough tokens", "text that was trained", "check the inputs")
+        raise OptionError("documents without a long enough sequence", "text that was trained", "check the inputs")
     missing = sum(entry.identity not in held for entry in wanted)
     partial = sum(entry.identity in held and held[entry.identity] != entry for entry in wanted)
     if missing or partial:

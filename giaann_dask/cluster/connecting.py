@@ -537,7 +537,7 @@ def compare_versions(client: Client) -> None:
         raise ClusterError(
             "the cluster does not respond to a request for its versions",
             "a running scheduler and workers",
-            "look at their logs, or start the cluster again",
+            "check their logs, or restart the cluster",
         ) from error
     ours = _packages(found["client"])
     others = {"the scheduler": _packages(found["scheduler"])}
@@ -548,7 +548,7 @@ def compare_versions(client: Client) -> None:
         raise ClusterError(
             "; ".join(different[:_NAMED]) + more,
             "the same versions on client, scheduler and workers",
-            f"install giaann-dask {ours['giaann_dask']} and what this process has there, and start them again",
+            f"install giaann-dask {ours['giaann_dask']} and the versions of this process there, and restart them",
         )
     for difference in _differences(ours, others, _SIMILAR):
         _LOG.warning("%s", difference)

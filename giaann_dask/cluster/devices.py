@@ -81,7 +81,7 @@ def write_measured(file: str, machine: str, values: Mapping[str, Any]) -> None:
         made.write_text(text, encoding="utf-8")
         made.replace(path)
     except OSError as error:
-        _LOG.warning("what was measured cannot be cached in %s, and is measured again: %s", path, error)
+        _LOG.warning("the measured speeds cannot be cached in %s, and will be measured again: %s", path, error)
 
 
 def _read(file: str) -> dict[str, object]:

@@ -149,7 +149,7 @@ def _check_workers(client: Client, expected: LockToken, workers: Set[str] | None
             raise ClusterError(
                 f"worker {worker} cannot look at {expected.path} ({type(response).__name__}: {response})",
                 "workers with this version of giaann-dask",
-                "install it there and start the workers again",
+                "install it there and restart the workers",
             )
     return {worker: response for worker, response in responses.items() if isinstance(response, FolderState)}
 

@@ -84,7 +84,7 @@ def _translated(error: BaseException) -> ClusterError | None:
             return ClusterError(
                 f"the cluster lost a task: {str(error).splitlines()[0]}",
                 "workers that stay alive",
-                "look at the workers' logs and memory, then run the same command again",
+                "check the workers' logs and memory, then run the same command again",
             )
         case NoValidWorkerError():
             return ClusterError(
@@ -412,7 +412,7 @@ def results(futures: Sequence[Future]) -> list[Any]:
 def _restart(client: Client, futures: Sequence[Future]) -> None:
     """Let tasks that have failed begin again, with those of their inputs that the cluster does not hold any more."""
     failed = [future for future in futures if future.status == "error"]
-    _LOG.info("%s tasks begin again, as increments were lost", len(failed))
+    _LOG.info("%s tasks restart, because increments were lost", len(failed))
     # The client's own method needs futures of all tasks that have failed, also of those which others depend on.
     query_scheduler(client, "retry", keys=[future.key for future in failed])
     deadline = time.monotonic() + _RESTARTED_S

@@ -132,7 +132,7 @@ def install_service(client: Client, service: type[WorkerService], user: str = ""
             raise ClusterError(
                 f"worker {worker} cannot run the service {service.name} ({answer.get('exception_text', '')})",
                 "workers with this version of giaann-dask",
-                "install it there and start the workers again",
+                "install it there and restart the workers",
             )
     return user
 

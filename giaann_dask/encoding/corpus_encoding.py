@@ -94,7 +94,7 @@ def encode_corpus(
             raise EmptyInputError(
                 f"none of the {vocabulary.sequences} sequences has a noun",
                 "sentences with nouns",
-                "look at the text and at tagger",
+                "check the text and tagger",
                 names=("tagger",),
             )
         written = chunks.finish()

@@ -275,7 +275,7 @@ class WorkerReading:
             return False
         for worker, problem in ask_workers(self._client, find_problem, located).items():
             if problem:
-                _LOG.warning("the text is sent to the workers, as worker %s does not see it: %s", worker, problem)
+                _LOG.warning("the text is sent to the workers, because worker %s does not see it: %s", worker, problem)
                 return False
         return True
 

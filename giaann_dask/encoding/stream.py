@@ -313,7 +313,7 @@ class EncodingStream:
             if self._at_limit():
                 break
         if self._known_parts:
-            _LOG.info("left out %s parts of text that are in the network already", f"{self._known_parts:,}")
+            _LOG.info("skipped %s parts of text that are in the network already", f"{self._known_parts:,}")
         if group.units:
             yield group
 

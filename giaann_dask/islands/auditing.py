@@ -120,7 +120,7 @@ def audit_bundle(
     if empty and not options.sequences:
         raise BundleError(
             f"{bundle.path} has {sum(bundle.groups[number].empty_parts for number in empty):,} parts of text without "
-            "sequences, which only their text can show",
+            "sequences, which can only be verified by their text",
             "parts with sequences, or a check of their text",
             "set audit to 1 or more, or ask for a bundle of this version, which leaves them out",
             names=("audit",),
@@ -174,7 +174,7 @@ def _compare(client: Client, bundle: Bundle, number: int, parts: Sequence[Part],
     group, what = bundle.groups[number], f"group {number} of {bundle.path}"
     identities = [identify(part, bundle.tagger) for part in parts]
     if identities != [entry.identity for entry in group.entries]:
-        raise BundleError(f"{what} offers other text than its ledger names", "the text of its ledger")
+        raise BundleError(f"{what} contains other text than its ledger lists", "the text of its ledger")
     key = task_key("count again", bundle.identity, number, *(each.key for each in how))
     counting = client.submit(count_again, tuple(parts), *how, key=key)
     try:

@@ -192,9 +192,7 @@ def pack_bundle(
         entries = tuple(entry for each in counted for entry in each.entries)
         _require_once(entries)
         if counted and not bundle.groups:
-            raise OptionError(
-                "text without a sequence of enough tokens", "text that increments show", "name other text"
-            )
+            raise OptionError("text without a long enough sequence", "text with sequences", "name other text")
         left = len(reader.ledger()) - len(find_parts(reader, entries))
         _require_sum(client, reader, vocabulary, [each.group for each in counted], whole=not left)
         names = {
@@ -271,7 +269,7 @@ def _write(bundle: BundleWriter, counted: _Counted) -> int:
 def _require_once(entries: Sequence[LedgerEntry]) -> None:
     """Raise an `OptionError` where a part of text is there more than once, which no bundle may have."""
     if more := len(entries) - len({entry.identity for entry in entries}):
-        raise OptionError(f"{more:,} parts of text that are there more than once", "each once", "name each text once")
+        raise OptionError(f"{more:,} parts of text that occur more than once", "each once", "name each text once")
 
 
 def _require_sum(
@@ -301,7 +299,7 @@ def increments_of(group: CountedGroup) -> PackedRegionRun:
 
 def _no_sum(reader: CommitReader) -> StoreDamagedError:
     return StoreDamagedError(
-        f"network {reader.path} is not the sum of what this text gives",
+        f"network {reader.path} is not the sum of the counts of this text",
         "a network that was trained on all tokens of it, with the same tagger",
-        "train a network that was joined to the island anew",
+        "train a new network that was joined to the island",
     )

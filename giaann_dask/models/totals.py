@@ -177,4 +177,4 @@ def _named(totals: Sequence[int]) -> str:
 def require(holds: bool, expected: str) -> None:
     """Raise a `BundleError` where something does not hold."""
     if not holds:
-        raise BundleError("increments that no text gives", expected)
+        raise BundleError("increments that no text can have", expected)

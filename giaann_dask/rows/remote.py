@@ -399,5 +399,5 @@ def _no_response(seconds: float) -> ClusterError:
     return ClusterError(
         f"no worker has answered for rows of the network within {seconds:g} seconds",
         "workers that hold its regions",
-        "look at the workers' logs and memory, then run the same command again",
+        "check the workers' logs and memory, then run the same command again",
     )

@@ -255,7 +255,7 @@ class DocumentTable:
             raise StoreWriteError(
                 f"the documents in {self.file} cannot be read or written ({error})",
                 "a database of this server on a disk with room",
-                "look at the disk and at the rights of the file",
+                "check the disk and the permissions of the file",
             ) from error
 
 

@@ -205,7 +205,7 @@ class Server(Summarised, AbstractContextManager["Server"]):
         if not opened:
             self._stop.set()
             raise ClusterError(
-                f"the network is not open after {_START_S:.0f} s", "a cluster that responds", "look at its workers"
+                f"the network is not open after {_START_S:.0f} s", "a cluster that responds", "check its workers"
             )
         atexit.register(self.close)
 
@@ -228,7 +228,7 @@ class Server(Summarised, AbstractContextManager["Server"]):
         rows = [("page", self.url), ("API", f"{self.url}/v1"), ("network", self.models.default.name)]
         rows += [("commit", self.models.default.commit)]
         if self.write_key is not None:
-            rows += [("key of writers", self.write_key if self._shows_key else "as given")]
+            rows += [("write key", self.write_key if self._shows_key else "as given")]
         state = "Server" if not self._stop.is_set() else "Server, closed"
         return Summary(state, rows)
 
@@ -292,14 +292,14 @@ def serve(
         Cluster on which documents are trained; the current client's by default, else one within this process.
     options : ServingOptions, optional
         Address, keys, limits and timeouts. Where the default port is in use, a free one is taken; of a writable
-        network, a random key of writers where none is given.
+        network, a random write key if none is given.
     **keywords
         Fields of `options` by their names, such as ``writable=True``.
 
     Returns
     -------
     Server
-        It has the address as `url` and the key of writers as `write_key`, shows both in a notebook, and is closed by
+        It has the address as `url` and the write key as `write_key`, shows both in a notebook, and is closed by
         `close`, at the end of a ``with`` block or with the process.
 
     Raises

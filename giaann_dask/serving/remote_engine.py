@@ -489,7 +489,7 @@ class RemoteEngine:
                 progress = worker.take(limit_s)
                 self._receive(worker, progress)
                 if progress.failure is not None:
-                    raise ClusterError(progress.failure, "an engine that works", "look at the log of the worker")
+                    raise ClusterError(progress.failure, "an engine that works", "check the log of the worker")
         except Exception as error:
             self._fail(worker, error)
         finally:
@@ -508,7 +508,7 @@ class RemoteEngine:
         """Record why a worker is not used any more."""
         worker.error = worker.error or error
         if not worker.left.is_set():
-            _LOG.warning("a worker does not continue prompts any more (%s): %s", worker.address, error)
+            _LOG.warning("a worker no longer continues prompts (%s): %s", worker.address, error)
 
     def _receive(self, worker: _Worker, progress: EngineProgress) -> None:
         with self._lock:
@@ -602,5 +602,5 @@ def _no_worker(seconds: float) -> ClusterError:
     return ClusterError(
         within if seconds else "the cluster has no compute workers",
         "compute workers that stay alive",
-        "look at the workers' logs and memory, then retry",
+        "check the workers' logs and memory, then retry",
     )

@@ -232,7 +232,7 @@ def bind(options: ServingOptions) -> socket.socket:
             raise
     except (OSError, UnicodeError) as error:
         raise OptionError(
-            f"nothing can listen at {options.host!r}, port {options.port} ({error})",
+            f"the server cannot listen at {options.host!r}, port {options.port} ({error})",
             "an address of this machine and a free port",
             "set port to a free one, or to 0 for any",
             names=("port",),

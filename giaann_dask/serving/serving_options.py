@@ -166,7 +166,7 @@ class ServingOptions:
             if key is not None and not _KEY.fullmatch(key):
                 # The key itself is not shown.
                 raise OptionError(
-                    f"the key {name} is empty or has white space, control or other than ASCII characters",
+                    f"the key {name} is empty or has white space, control or non-ASCII characters",
                     "one word, without a line end",
                     f"set {name} to such a word",
                 )
@@ -187,7 +187,7 @@ class ServingOptions:
             )
         if not self.private and self.api_key is None:
             raise OptionError(
-                f"host is {self.host!r}, which others than this machine can reach, and there is no API key",
+                f"host is {self.host!r}, which other machines can reach, without an API key",
                 "127.0.0.1, or a key",
                 "set GIAANN_API_KEY or api_key",
                 names=("host",),

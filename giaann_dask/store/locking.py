@@ -327,7 +327,7 @@ class Lease:
         except (AlreadyExistsError, PreconditionError) as error:
             raise self._held(found) from error
         if found is not None:
-            _LOG.warning("the lease of network %s by %s had ended and was taken over", self.path, found.owner)
+            _LOG.warning("the lease of network %s by %s had expired and was taken over", self.path, found.owner)
         return taken
 
     def _held(self, found: StoredLease | None) -> StoreWriteError:

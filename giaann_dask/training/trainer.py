@@ -288,7 +288,7 @@ class Trainer:
             raise EmptyInputError(
                 f"none of the {new} sequences can be trained",
                 "sentences with nouns that verbs, prepositions or conjunctions divide",
-                "look at the text and at tagger; the network is unchanged",
+                "check the text and tagger; the network is unchanged",
                 names=("tagger",),
             )
         if counted == 0:
@@ -296,7 +296,7 @@ class Trainer:
             raise EmptyInputError(
                 "no sentence is long enough",
                 f"sentences of {low} to {sources.filter.maximum_tokens} tokens",
-                "look at the text, or train a new network with fewer seed_tokens",
+                "check the text, or train a new network with fewer seed_tokens",
             )
 
     def _stream_options(self) -> StreamOptions:

@@ -100,7 +100,7 @@ def plan(options: NightlyOptions) -> Plan:
     if not found:
         raise TryAgainError(
             f"all {len(unsettled)} files were changed in the last {options.settle_s:g} seconds",
-            "files that are whole",
+            "complete files",
             "run it again later, or with a smaller settle_s",
         )
     new = tuple(each for each in trained if each.new_characters)
@@ -165,7 +165,7 @@ def train_nightly(
             raise CheckFailedError(
                 f"top-1 of network {options.network} is {report.top1:.4f}",
                 f"{options.least_top1:g} or more",
-                "no commit was deleted; look at what was trained since the last one that passed",
+                "no commit was deleted; check what was trained since the last one that passed",
             )
     if options.keep_commits is not None:
         store = NetworkStore(options.network)

@@ -211,7 +211,7 @@ class Research:
         network, failed = self.options.output / "network", []
         if network.exists() and not self.history.exists():
             raise StoreExistsError(
-                f"{network} exists, and no research was made there", "", "name another output folder, or remove it"
+                f"{network} exists, and was not written by this job", "", "name another output folder, or remove it"
             )
         for rule, key in self.waiting():
             row: dict[str, Any] = {}

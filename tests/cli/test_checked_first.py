@@ -121,7 +121,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
     "serve NET --port 0": (
         *(*WHERE, *DEVICE, *INFERENCE, *ROWS, TEXT[0]),
         ("--port 99999", "port is 99999"),
-        ("--host 0.0.0.0", "no API key"),
+        ("--host 0.0.0.0", "without an API key"),
         ("--max-slots 0", "max-slots is 0"),
         ("--max-waiting -1", "max-waiting is -1"),
         ("--max-wait-s -1", "max-wait-s is -1"),

@@ -32,7 +32,7 @@ def test_a_notebook_serves_learns_traces_and_forgets(network: gd.Network) -> Non
     threads = threading.active_count()
     with gd.serve(network, writable=True, port=0, drain_s=5) as server:
         assert server.write_key is not None
-        assert f"key of writers  {server.write_key}" in repr(server)
+        assert f"write key  {server.write_key}" in repr(server)
         with httpx2.Client(base_url=server.url, timeout=60) as http:
             key = {"Authorization": f"Bearer {server.write_key}"}
             query = {"prompt": PROMPT, "max_tokens": 1}

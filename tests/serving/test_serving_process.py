@@ -127,7 +127,7 @@ def figure(server: Process, name: str) -> float:
 def test_a_used_port_is_one_line(server: Process, network: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = server.url.rpartition(":")[2]
     wrong = {
-        ("--port", port): "nothing can listen",
+        ("--port", port): "the server cannot listen",
         ("--host", "0.0.0.0"): "API key",
         ("--host", "no.such.host.invalid"): "API key",
         ("--max-slots", "0"): "slots is 0",

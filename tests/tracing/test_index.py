@@ -196,7 +196,7 @@ def test_an_index_of_other_text_is_refused(client: Client, tmp_path: Path) -> No
     for file, text in zip(ordered, texts, strict=True):
         file.write_text(text, encoding="utf-8")
     net = gd.train(ordered, tmp_path / "ordered", client=client, specification=history)
-    with pytest.raises(OptionError, match="does not give the connections"):
+    with pytest.raises(OptionError, match="differ from the connections"):
         gd.index(net, ordered[::-1], client=client)
     assert not net.specification.trace
     assert [path.name for path in tmp_path.iterdir() if "index" in path.name] == []

@@ -192,7 +192,9 @@ def predict(
     # In the first step nothing sends.
     steps = tuple(_steps(session.stream(prepared.sequence, options.max_tokens)))[1:]
     if not steps:
-        raise OptionError("a prompt of one word that nothing follows", "words that lead on", "give another prompt")
+        raise OptionError(
+            "a prompt of one word that nothing follows", "words with a continuation", "give another prompt"
+        )
     return Prediction(opened=opened, vocabulary=vocabulary, given=prepared.words, steps=steps)
 
 

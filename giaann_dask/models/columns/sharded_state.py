@@ -132,7 +132,7 @@ class StateActor:
         if call.what == "begin":
             self.parts[call.part] = self._new()
         if call.part not in self.parts:
-            raise ClusterError("a part of a state is lost", "workers that stay alive", "make the part again")
+            raise ClusterError("a part of a state is lost", "workers that stay alive", "recompute the part")
         part, found = self.parts[call.part], None
         if call.what == "columns":
             found = ActiveColumns.of(part.entries()).needed(*call.arguments)
@@ -197,7 +197,7 @@ class ShardActors:
             raise ClusterError(
                 f"no worker holds parts of a state within {self._timeout_s:g} seconds",
                 "computing workers that stay alive",
-                "look at the workers' logs and memory, then begin the sequence again",
+                "check the workers' logs and memory, then begin the sequence again",
             )
         return usable[place % len(usable)]
 
@@ -221,7 +221,7 @@ class ShardActors:
                 found[number] = answer.result(timeout=self._timeout_s)
             except ClusterError:
                 # The worker is there and does not have the part.
-                _LOG.warning("a worker does not hold a part of a state any more")
+                _LOG.warning("a worker no longer holds a part of a state")
             except (OSError, RuntimeError) as error:
                 self._lose(number, error)
         return found
@@ -427,7 +427,7 @@ class ShardedState:
         raise ClusterError(
             f"parts of a state were lost {_ATTEMPTS} times in one step",
             "workers that stay alive",
-            "look at the workers' logs and memory, then begin the sequence again",
+            "check the workers' logs and memory, then begin the sequence again",
         )
 
     def _within_budget(self, state: HeldState) -> None:

@@ -227,7 +227,7 @@ def clear_tables(client: Client, path: str, kept: Collection[str], gone: Collect
     for worker, cleared in (("this process", _clear(path, kept, gone)), *asked.items()):
         if isinstance(cleared, BaseException):
             raise StoreRefusedError(
-                f"worker {worker} cannot remove tables: {first_line(cleared)}", "the right to do it"
+                f"worker {worker} cannot remove tables: {first_line(cleared)}", "permission to do it"
             )
         host, folder, commits = cleared
         found[host, folder] = found.get((host, folder), 0) + commits

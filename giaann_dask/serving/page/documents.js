@@ -5,7 +5,7 @@ const DOCUMENTS = "/v1/documents";
 const DIGEST_MS = 500; // between two looks whether the digest of a certificate is computed
 const DIGESTS = 240; // looks at most
 
-let interrupted = null; // makes the change again that waits for the key of writers
+let interrupted = null; // makes the change again that waits for the write key
 let changing = false; // whether a change is under way
 const counted = (number, noun = "") => `${number.toLocaleString("en")}${noun && ` ${noun}${number === 1 ? "" : "s"}`}`;
 const addressOf = (id) => `${DOCUMENTS}/${encodeURIComponent(id)}`;
@@ -87,7 +87,7 @@ function focusAt(place) {
   (names[Math.min(place, names.length - 1)] ?? find("document-text")).focus();
 }
 
-// Makes a change, which is repeated when the key of writers has been given; after it the focus is at a place.
+// Makes a change, which is repeated when the write key has been given; after it the focus is at a place.
 async function change(make, place = null) {
   if (changing) return undefined;
   changing = true;
@@ -99,7 +99,7 @@ async function change(make, place = null) {
       interrupted = () => { from.focus(); change(make, place); };
       find("unlock").hidden = false;
       find("write-key").focus();
-      return tell(sessionStorage.getItem(WRITE_KEY) ? "The key is wrong." : "Changes need the key of writers.", true);
+      return tell(sessionStorage.getItem(WRITE_KEY) ? "The key is wrong." : "Changes need the write key.", true);
     }
     if (!response.ok) return tell(await refused(response), true);
     const said = await response.done();
@@ -198,7 +198,7 @@ find("unlock").addEventListener("submit", (event) => {
 });
 find("more").addEventListener("click", () => list(find("documents").lastElementChild.dataset.id));
 
-// The link of a notebook has the key of writers, which the address then loses.
+// The link of a notebook has the write key, which the address then loses.
 if (location.hash.startsWith("#key=")) {
   sessionStorage.setItem(WRITE_KEY, decodeURIComponent(location.hash.slice("#key=".length)));
   history.replaceState(null, "", location.pathname);

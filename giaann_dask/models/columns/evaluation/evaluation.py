@@ -216,7 +216,7 @@ def evaluate_network(text: EvaluatedText, options: EvaluationOptions) -> Accurac
         raise EmptyInputError(
             "no sentence of the text is long enough",
             f"sentences of {text.sources.filter.seed_tokens + 1} to {text.sources.filter.maximum_tokens} tokens",
-            "look at the text and at first_sequence",
+            "check the text and first_sequence",
         )
     accuracy = tally.counts.accuracy(options.top_k, specification.seed_tokens)
     report = tally.report(time.perf_counter() - started, reader.commit, inference, accuracy)
