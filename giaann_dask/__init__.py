@@ -18,8 +18,8 @@ from giaann_dask.lazy import lazy_exports
 from giaann_dask.local_files import provide_code_cache
 
 if TYPE_CHECKING:
+    from giaann_dask.algebra.certificates import RemovalReport as RemovalReport
     from giaann_dask.algebra.comparison import NetworkDifference as NetworkDifference
-    from giaann_dask.algebra.removal import RemovalReport as RemovalReport
     from giaann_dask.api.algebra import add as add
     from giaann_dask.api.algebra import diff as diff
     from giaann_dask.api.algebra import forget as forget
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 # The public names of each module.
 _HOMES = {
     "algebra.comparison": ("NetworkDifference",),
-    "algebra.removal": ("RemovalReport",),
+    "algebra.certificates": ("RemovalReport",),
     "api.algebra": ("add", "diff", "forget", "index", "prune"),
     "api.cluster": ("connect",),
     "api.islands": ("change_keys", "create_island", "join_island", "merge_bundles", "pack_bundle"),

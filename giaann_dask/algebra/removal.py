@@ -3,25 +3,21 @@
 The documents are counted, or trained into a network of their own, and subtracted region by region. A strength can never
 become negative: what is subtracted must be in the network, and the ledger must hold every part of the documents
 completely.
-
-After a purge nothing tells any more what a network has held. So the certificate is on the disk before, beside the
-network until it has been written elsewhere, and a command that is run again after an interruption finds it there.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from distributed import Client, Future
 
-from giaann_dask.algebra.differences import RECENT, subtract_counts, subtract_from_latest
+from giaann_dask.algebra.certificates import KeptCertificates, RemovalReport
+from giaann_dask.algebra.differences import subtract_counts, subtract_from_latest
 from giaann_dask.algebra.documents import (
     DocumentCounts,
     are_few,
@@ -30,25 +26,19 @@ from giaann_dask.algebra.documents import (
     identities_of,
     require_found,
 )
-from giaann_dask.algebra.parts import add_parts, divide_parts
-from giaann_dask.cluster import attempt, results
+from giaann_dask.algebra.renumbering import add_up_latest, names_in_use, rename_runs, select_names
+from giaann_dask.cluster import attempt
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import RAW, SourceOptions
 from giaann_dask.encoding.stream import encode_here
-from giaann_dask.errors import OptionError, StoreDamagedError
+from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
-from giaann_dask.keys import Integers, word_keys
 from giaann_dask.models import model_of
-from giaann_dask.models.base import UsedNames
 from giaann_dask.models.exporting import digest_of
-from giaann_dask.runs.packed_rows import RowReader
-from giaann_dask.runs.packing import PackedRegionRun
-from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.renaming import Renaming, close_gaps
-from giaann_dask.runs.run import RegionRun
+from giaann_dask.runs.renaming import close_gaps
 from giaann_dask.spec import Specification
 from giaann_dask.storage import write_file
-from giaann_dask.store.beside import DocumentBeside, made_of
+from giaann_dask.store.beside import made_of
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest
@@ -58,7 +48,6 @@ from giaann_dask.store.places import scratch_place
 from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.vocabulary import Vocabulary
-from giaann_dask.training import tasks
 from giaann_dask.training.committing import (
     CommitContents,
     commit_regions,
@@ -66,138 +55,12 @@ from giaann_dask.training.committing import (
     known_counts,
     open_regions,
 )
-from giaann_dask.training.regions import LastRuns, Regions
-from giaann_dask.training.run_references import Snapshot, sizes_of
+from giaann_dask.training.regions import Regions
+from giaann_dask.training.run_references import Snapshot
 from giaann_dask.training.small_changes import RegionChange, SmallChanges, small_parts
 from giaann_dask.training.target import NetworkTarget
-from giaann_dask.training.tasks import takes_runs
 from giaann_dask.training.trainer import Trainer
 from giaann_dask.training.training_options import TrainingOptions
-
-_NONE: Integers = np.zeros(0, np.int64)
-_SUFFIX = ".certificates.json"
-# Fields that are tuples here and lists in JSON.
-_LISTS = ("parts", "purged", "caches", "elsewhere")
-
-
-@dataclass(frozen=True)
-class RemovalReport:
-    """Certificate of a removal.
-
-    Attributes
-    ----------
-    network : str
-        Folder of the network.
-    commit_before, commit : str
-        Identities of the last commit with the documents, and of the one without.
-    specification : mapping of str to Any
-        Rules of the network, those of regions left out.
-    ever_pos, tokenizer, tagger : str
-        Identities of the ever-POS lexicon and of the tokenizer, empty for words, and what tagged the documents, empty
-        where a network does without tags.
-    parts : tuple of str
-        Identities of the removed parts of text in hexadecimal digits (`giaann_dask.text.ledger.identify`).
-    sequences, trained, tokens : int
-        What was subtracted.
-    connections_before, connections : int
-        Connections of the network before and after.
-    purged_commits : int
-        Earlier commits that were removed with their files.
-    purged : tuple of str
-        Their identities.
-    caches : tuple of mapping
-        Removed tables of these commits (profile ``contexts``): ``host``, ``folder``, and number of commits. Other
-        machines that opened them may still have some.
-    elsewhere : tuple of str
-        Known copies and files made from the network that may still contain the documents: networks that were kept
-        beside it, reports and copies of scheduled jobs, and the sources of the text, if the network has an index.
-    digest_removed, digest : str
-        SHA-256 of the export of the documents' own network, and of the network without them. Who has the text can
-        recompute the first, and who has all other text the second, by training and ``giaann-dask digest``. Empty where
-        they have not been computed.
-    """
-
-    network: str
-    commit_before: str
-    commit: str
-    specification: Mapping[str, Any]
-    ever_pos: str
-    tokenizer: str
-    tagger: str
-    parts: tuple[str, ...]
-    sequences: int
-    trained: int
-    tokens: int
-    connections_before: int
-    connections: int
-    purged_commits: int
-    digest_removed: str
-    digest: str
-    purged: tuple[str, ...] = ()
-    caches: tuple[Mapping[str, Any], ...] = ()
-    elsewhere: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        lists = {name: list(getattr(self, name)) for name in _LISTS}
-        return {**vars(self), "specification": dict(self.specification), **lists}
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> RemovalReport:
-        """Rebuild a report from such values."""
-        return cls(**{**stored, **{name: tuple(stored[name]) for name in _LISTS}})
-
-
-class KeptCertificates:
-    """Certificates of purges that have begun, beside a network that this process has the right to write.
-
-    Parameters
-    ----------
-    path : Path
-        Place of the network.
-
-    Raises
-    ------
-    StoreDamagedError
-        If what is there is something else.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._document = DocumentBeside(path, _SUFFIX)
-        stored = self._document.read() or []
-        try:
-            self._reports = [RemovalReport.from_dict(each) for each in stored]
-        except (KeyError, TypeError) as error:
-            raise StoreDamagedError(
-                f"{self._document.name} has no certificates",
-                "what giaann-dask forget has written",
-                "move the file away",
-            ) from error
-
-    def __bool__(self) -> bool:
-        """Return whether there are any."""
-        return bool(self._reports)
-
-    def find(self, parts: Collection[str]) -> RemovalReport | None:
-        """Return the last certificate of the removal of these very parts of text."""
-        return next((each for each in reversed(self._reports) if {*each.parts} == {*parts}), None)
-
-    def keep(self, report: RemovalReport) -> None:
-        """Write a certificate; raise an error, as `DocumentBeside.write` does, where it cannot be."""
-        self._write([*self._reports, report])
-
-    def drop(self, report: RemovalReport) -> None:
-        """Remove a certificate that has been written elsewhere."""
-        rest = [each for each in self._reports if each.commit != report.commit]
-        if len(rest) < len(self._reports):
-            self._write(rest)
-
-    def _write(self, reports: list[RemovalReport]) -> None:
-        if reports:
-            self._document.write([each.as_dict() for each in reports])
-        else:
-            self._document.remove()
-        self._reports = reports
 
 
 @attempt()
@@ -538,7 +401,7 @@ def _has_unused_names(client: Client, reader: CommitReader) -> bool:
     """Return whether the dictionaries of a network have names that no text has."""
     regions = open_regions(client, reader)
     vocabulary = reader.vocabulary()
-    return not all(kept.all() for kept in _names_in_use(regions, vocabulary, reader))
+    return not all(kept.all() for kept in names_in_use(regions, vocabulary, reader))
 
 
 def train_apart(
@@ -634,12 +497,12 @@ def _prepare(
         origins, sequences = origins.without(sorted(parts))
     regions = open_regions(client, reader) if removed is None else subtract_counts(client, reader, removed, sequences)
     if renumber or not numbered:
-        renaming = close_gaps(*_names_in_use(regions, vocabulary, reader))
+        renaming = close_gaps(*names_in_use(regions, vocabulary, reader))
         if renumber and numbered and not renaming.is_identity:
-            regions, renaming = _renamed(regions, reader, renaming)
+            regions, renaming = rename_runs(regions, reader, renaming)
         elif renumber:
-            _add_up_latest(regions)
-        vocabulary = _select(vocabulary, renaming)
+            add_up_latest(regions)
+        vocabulary = select_names(vocabulary, renaming)
     before = CommitContents(manifest, vocabulary, Ledger(reader.ledger()))
     contents = _contents_without(before, removed, vocabulary, parts, origins)
     return PreparedCommit(reader, regions, regions.snapshot(whole=True), contents)
@@ -657,120 +520,6 @@ def _contents_without(
     entries = [entry for part, entry in enumerate(before.ledger.entries) if part not in parts]
     counts = counts_without(before.manifest, less, vocabulary)
     return CommitContents(counts, vocabulary, Ledger(entries), rewritten=True, origins=origins)
-
-
-def _add_up_latest(regions: Regions) -> None:
-    """Add up the latest runs of each region to one."""
-    large = _large_runs(regions)
-    several = {region: runs[large[region] :] for region, runs in regions.runs.items() if len(runs) - large[region] > 1}
-    _put_sums(regions, {region: list(map(regions.tasks.alone, runs)) for region, runs in several.items()}, large)
-
-
-def _renamed(regions: Regions, reader: CommitReader, renaming: Renaming) -> tuple[Regions, Renaming]:
-    """Return regions with new identifiers whose latest runs are one each, and the identifiers.
-
-    Names that no text has any more are most often new ones: then larger runs, which have earlier names alone, stay.
-    Else the names of larger runs come first, and these are added up apart from the latest ones. So nothing of the
-    larger ones is computed again where later commits have only changed the latest ones.
-    """
-    large, names = _large_runs(regions), _names_of_runs(regions)
-    larger = [run for region, runs in regions.runs.items() for run in runs[: large[region]]]
-    first, ends = renaming, {identity: _last(each) for identity, each in names.items()}
-    if not all(first.up_to(*ends[run.identity]).is_identity for run in larger):
-        ahead = _named_by([names[run.identity] for run in larger], renaming)
-        # No later names, so that the same runs are renamed by the same tasks.
-        first = close_gaps(*ahead).up_to(*_last(map(np.flatnonzero, ahead)))
-        renaming = close_gaps(*renaming.kept, first=ahead)
-    kept = {}
-    for region, runs in regions.runs.items():
-        stays = [first.up_to(*ends[run.identity]).is_identity for run in runs[: large[region]]]
-        kept[region] = stays.index(False) if False in stays else large[region]
-    placement, renamed = reader.placement(), regions
-    if reader.manifest().specification.placement != "hash" or not any(kept.values()):
-        # Regions are chosen anew for all columns.
-        placement, kept = Placement(placement.first_regions), dict.fromkeys(kept, 0)
-        renamed = Regions(regions.tasks.client, placement, regions.rounds)
-    older = [run for region, runs in regions.runs.items() for run in runs[kept[region] : large[region]]]
-    latest = [run for region, runs in regions.runs.items() for run in runs[large[region] :]]
-    for renamed_runs, numbers in ((older, first), (latest, renaming)):
-        if renamed_runs:
-            values = list(map(regions.tasks.alone, renamed_runs))
-            _put_sums(renamed, divide_parts(regions.tasks.client, values, placement, numbers), kept)
-            kept = {region: len(present) for region, present in renamed.runs.items()}
-    return renamed, renaming
-
-
-def _last(identifiers: Iterable[Integers]) -> list[int]:
-    """Return the last one of each of some ascending identifiers, -1 where there is none."""
-    return [int(each[-1]) if len(each) else -1 for each in identifiers]
-
-
-def _named_by(names: Sequence[UsedNames], renaming: Renaming) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return which of the concepts and features that have new identifiers some runs have."""
-    concepts, features = (np.zeros_like(kept) for kept in renaming.kept)
-    features[0] = True
-    for columns, words in names:
-        concepts[columns] = features[words] = True
-    return concepts & renaming.kept[0], features & renaming.kept[1]
-
-
-def _put_sums(regions: Regions, parts: Mapping[int, Sequence[Future]], kept: Mapping[int, int]) -> None:
-    """Put the sums of the parts of regions in the place of their runs after the first ones."""
-    regions.replace_last(
-        {
-            region: LastRuns(kept.get(region, 0), value, regions.tasks.measure(value))
-            for region, value in add_parts(regions, parts).items()
-        }
-    )
-
-
-def _names_of_runs(regions: Regions) -> dict[str, UsedNames]:
-    """Return the columns and features of the connections and neurons of each run, by identity."""
-    every = regions.runs.all()
-    with regions.tasks.submitter.together():
-        found = [regions.tasks.submit("all_names", names_of_run, run.argument, key_of=run.key) for run in every]
-    return dict(zip((run.identity for run in every), results(found), strict=True))
-
-
-def _large_runs(regions: Regions) -> dict[int, int]:
-    """Return how many runs at the beginning of each region are large, or have later ones that are."""
-    every = regions.runs.all()
-    sizes = dict(zip((run.identity for run in every), sizes_of(every), strict=True))
-    found = {}
-    for region, runs in regions.runs.items():
-        after = [sum(sizes[run.identity].connections for run in runs[place:]) for place in range(len(runs))]
-        found[region] = sum(connections > RECENT for connections in after)
-    return found
-
-
-def _names_in_use(
-    regions: Regions, vocabulary: Vocabulary, reader: CommitReader
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return which concepts and features of dictionaries the trained neurons of regions have."""
-    specification, submit = reader.manifest().specification, regions.tasks.submit
-    with regions.tasks.submitter.together():
-        found = [submit("names", used_names, specification, run.argument, key_of=run.key) for run in regions.runs.all()]
-    used = results(found)
-    columns, features = (np.unique(np.concatenate([_NONE, *each])) for each in zip(*used, strict=True))
-    if specification.traits.columns:
-        concepts = np.isin(np.arange(len(vocabulary.concepts)), columns)
-        kept = np.isin(np.arange(len(vocabulary.features)), features)
-    else:
-        words = word_keys(vocabulary.features)
-        concepts, kept = np.zeros(len(vocabulary.concepts), np.bool_), np.isin(words, features)
-    kept[0] = True
-    return concepts, kept
-
-
-def _select(vocabulary: Vocabulary, renaming: Renaming) -> Vocabulary:
-    """Return the dictionaries with new identifiers, without the names that have none."""
-    concepts, features = renaming.order()
-    return Vocabulary(
-        [vocabulary.concepts[concept] for concept in concepts],
-        [vocabulary.features[feature] for feature in features],
-        [vocabulary.delimiter[feature] for feature in features],
-        [vocabulary.probable_since[feature] for feature in features],
-    )
 
 
 def counts_without(manifest: Manifest, removed: Manifest, vocabulary: Vocabulary) -> Manifest:
@@ -792,17 +541,3 @@ def counts_without(manifest: Manifest, removed: Manifest, vocabulary: Vocabulary
         saved_features=features,
         last_trained=sum(by_status) - 1,
     )
-
-
-@takes_runs
-def names_of_run(run: RegionRun | PackedRegionRun) -> UsedNames:
-    """Return the columns and features of a run, those of targets too (a task)."""
-    tables = [RowReader(table.read).names() for table in tasks.pack_run(run) if table is not None]
-    columns, features = (np.unique(np.concatenate(each)) for each in zip(*tables, strict=True))
-    return UsedNames(columns, features)
-
-
-@takes_runs
-def used_names(specification: Specification, run: RegionRun | PackedRegionRun) -> UsedNames:
-    """Return the names that the counts of a run use (a task)."""
-    return model_of(specification).find_used(run)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from giaann_dask.algebra.addition import add_networks
 from giaann_dask.algebra.algebra_options import Overlap, OverlapOptions, PruningOptions
+from giaann_dask.algebra.certificates import RemovalReport
 from giaann_dask.algebra.comparison import ChangedPrediction, NetworkDifference, compare_networks
 from giaann_dask.algebra.indexing import index_network
 from giaann_dask.algebra.pruning import prune_network
-from giaann_dask.algebra.removal import RemovalReport, forget_documents
+from giaann_dask.algebra.removal import forget_documents
 from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
 from giaann_dask.api.text_options import TextOptions

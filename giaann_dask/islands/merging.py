@@ -17,7 +17,7 @@ from distributed import Client, Future
 
 from giaann_dask.algebra.algebra_options import OVERLAPS, Overlap
 from giaann_dask.algebra.parts import add_parts, divide_parts, placement_for, submit_parts
-from giaann_dask.algebra.removal import used_names
+from giaann_dask.algebra.renumbering import used_names
 from giaann_dask.cluster import attempt, result, results, send, task_key, wait_all
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import BundleError, GiaannError, OptionError, StrengthOverflowError, require_one_of

@@ -28,9 +28,10 @@ from support.stored_networks import reader_of
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.algebra import removal
+from giaann_dask.algebra import removal, renumbering
+from giaann_dask.algebra.certificates import RemovalReport
 from giaann_dask.algebra.differences import subtract
-from giaann_dask.algebra.removal import RemovalReport, forget_documents
+from giaann_dask.algebra.removal import forget_documents
 from giaann_dask.api.texts import as_sources, sources_of
 from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
@@ -201,7 +202,7 @@ def test_a_purge_renames_what_has_later_names_alone(
     trace: bool, region_bytes: int, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs of the first training stay, as their names come before those that go."""
-    monkeypatch.setattr(removal, "RECENT", 40)
+    monkeypatch.setattr(renumbering, "RECENT", 40)
     text = write_village(tmp_path / "text.txt", 80, 1).read_text()
     rules = specification("v1", trace=trace)
     network = gd.train([text], tmp_path / "net", client=client, specification=rules, region_bytes=region_bytes)
@@ -234,7 +235,7 @@ def test_the_commit_of_a_purge_is_computed_again_only_where_runs_have_changed(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names of larger runs come first, also where a later text has one again that they no longer have."""
-    monkeypatch.setattr(removal, "RECENT", 500)
+    monkeypatch.setattr(renumbering, "RECENT", 500)
     texts = [write_village(tmp_path / f"{number}.txt", 80, number).read_text() for number in (1, 2)]
     for number, text in enumerate(["The captain hung the lantern near the violin on the ship.", *texts]):
         (tmp_path / f"{number}.txt").write_text(text)

@@ -13,7 +13,8 @@ import zarr
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.algebra.removal import RemovalReport, forget_few
+from giaann_dask.algebra.certificates import RemovalReport
+from giaann_dask.algebra.removal import forget_few
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.api.texts import as_sources, commit_sources
 from giaann_dask.errors import StoreDamagedError

@@ -1,0 +1,158 @@
+"""Leave out the names that no text of a network has any more, and number the others anew in all runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from distributed import Future
+
+from giaann_dask.algebra.differences import RECENT
+from giaann_dask.algebra.parts import add_parts, divide_parts
+from giaann_dask.cluster import results
+from giaann_dask.keys import Integers, word_keys
+from giaann_dask.models import model_of
+from giaann_dask.models.base import UsedNames
+from giaann_dask.runs.packed_rows import RowReader
+from giaann_dask.runs.packing import PackedRegionRun
+from giaann_dask.runs.placement import Placement
+from giaann_dask.runs.renaming import Renaming, close_gaps
+from giaann_dask.runs.run import RegionRun
+from giaann_dask.spec import Specification
+from giaann_dask.store.commits import CommitReader
+from giaann_dask.text.vocabulary import Vocabulary
+from giaann_dask.training import tasks
+from giaann_dask.training.regions import LastRuns, Regions
+from giaann_dask.training.run_references import sizes_of
+from giaann_dask.training.tasks import takes_runs
+
+_NONE: Integers = np.zeros(0, np.int64)
+
+
+def add_up_latest(regions: Regions) -> None:
+    """Add up the latest runs of each region to one."""
+    large = _large_runs(regions)
+    several = {region: runs[large[region] :] for region, runs in regions.runs.items() if len(runs) - large[region] > 1}
+    _put_sums(regions, {region: list(map(regions.tasks.alone, runs)) for region, runs in several.items()}, large)
+
+
+def rename_runs(regions: Regions, reader: CommitReader, renaming: Renaming) -> tuple[Regions, Renaming]:
+    """Return regions with new identifiers whose latest runs are one each, and the identifiers.
+
+    Names that no text has any more are most often new ones: then larger runs, which have earlier names alone, stay.
+    Else the names of larger runs come first, and these are added up apart from the latest ones. So nothing of the
+    larger ones is computed again where later commits have only changed the latest ones.
+    """
+    large, names = _large_runs(regions), _names_of_runs(regions)
+    larger = [run for region, runs in regions.runs.items() for run in runs[: large[region]]]
+    first, ends = renaming, {identity: _last(each) for identity, each in names.items()}
+    if not all(first.up_to(*ends[run.identity]).is_identity for run in larger):
+        ahead = _named_by([names[run.identity] for run in larger], renaming)
+        # No later names, so that the same runs are renamed by the same tasks.
+        first = close_gaps(*ahead).up_to(*_last(map(np.flatnonzero, ahead)))
+        renaming = close_gaps(*renaming.kept, first=ahead)
+    kept = {}
+    for region, runs in regions.runs.items():
+        stays = [first.up_to(*ends[run.identity]).is_identity for run in runs[: large[region]]]
+        kept[region] = stays.index(False) if False in stays else large[region]
+    placement, renamed = reader.placement(), regions
+    if reader.manifest().specification.placement != "hash" or not any(kept.values()):
+        # Regions are chosen anew for all columns.
+        placement, kept = Placement(placement.first_regions), dict.fromkeys(kept, 0)
+        renamed = Regions(regions.tasks.client, placement, regions.rounds)
+    older = [run for region, runs in regions.runs.items() for run in runs[kept[region] : large[region]]]
+    latest = [run for region, runs in regions.runs.items() for run in runs[large[region] :]]
+    for renamed_runs, numbers in ((older, first), (latest, renaming)):
+        if renamed_runs:
+            values = list(map(regions.tasks.alone, renamed_runs))
+            _put_sums(renamed, divide_parts(regions.tasks.client, values, placement, numbers), kept)
+            kept = {region: len(present) for region, present in renamed.runs.items()}
+    return renamed, renaming
+
+
+def _last(identifiers: Iterable[Integers]) -> list[int]:
+    """Return the last one of each of some ascending identifiers, -1 where there is none."""
+    return [int(each[-1]) if len(each) else -1 for each in identifiers]
+
+
+def _named_by(names: Sequence[UsedNames], renaming: Renaming) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which of the concepts and features that have new identifiers some runs have."""
+    concepts, features = (np.zeros_like(kept) for kept in renaming.kept)
+    features[0] = True
+    for columns, words in names:
+        concepts[columns] = features[words] = True
+    return concepts & renaming.kept[0], features & renaming.kept[1]
+
+
+def _put_sums(regions: Regions, parts: Mapping[int, Sequence[Future]], kept: Mapping[int, int]) -> None:
+    """Put the sums of the parts of regions in the place of their runs after the first ones."""
+    regions.replace_last(
+        {
+            region: LastRuns(kept.get(region, 0), value, regions.tasks.measure(value))
+            for region, value in add_parts(regions, parts).items()
+        }
+    )
+
+
+def _names_of_runs(regions: Regions) -> dict[str, UsedNames]:
+    """Return the columns and features of the connections and neurons of each run, by identity."""
+    every = regions.runs.all()
+    with regions.tasks.submitter.together():
+        found = [regions.tasks.submit("all_names", names_of_run, run.argument, key_of=run.key) for run in every]
+    return dict(zip((run.identity for run in every), results(found), strict=True))
+
+
+def _large_runs(regions: Regions) -> dict[int, int]:
+    """Return how many runs at the beginning of each region are large, or have later ones that are."""
+    every = regions.runs.all()
+    sizes = dict(zip((run.identity for run in every), sizes_of(every), strict=True))
+    found = {}
+    for region, runs in regions.runs.items():
+        after = [sum(sizes[run.identity].connections for run in runs[place:]) for place in range(len(runs))]
+        found[region] = sum(connections > RECENT for connections in after)
+    return found
+
+
+def names_in_use(
+    regions: Regions, vocabulary: Vocabulary, reader: CommitReader
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which concepts and features of dictionaries the trained neurons of regions have."""
+    specification, submit = reader.manifest().specification, regions.tasks.submit
+    with regions.tasks.submitter.together():
+        found = [submit("names", used_names, specification, run.argument, key_of=run.key) for run in regions.runs.all()]
+    used = results(found)
+    columns, features = (np.unique(np.concatenate([_NONE, *each])) for each in zip(*used, strict=True))
+    if specification.traits.columns:
+        concepts = np.isin(np.arange(len(vocabulary.concepts)), columns)
+        kept = np.isin(np.arange(len(vocabulary.features)), features)
+    else:
+        words = word_keys(vocabulary.features)
+        concepts, kept = np.zeros(len(vocabulary.concepts), np.bool_), np.isin(words, features)
+    kept[0] = True
+    return concepts, kept
+
+
+def select_names(vocabulary: Vocabulary, renaming: Renaming) -> Vocabulary:
+    """Return the dictionaries with new identifiers, without the names that have none."""
+    concepts, features = renaming.order()
+    return Vocabulary(
+        [vocabulary.concepts[concept] for concept in concepts],
+        [vocabulary.features[feature] for feature in features],
+        [vocabulary.delimiter[feature] for feature in features],
+        [vocabulary.probable_since[feature] for feature in features],
+    )
+
+
+@takes_runs
+def names_of_run(run: RegionRun | PackedRegionRun) -> UsedNames:
+    """Return the columns and features of a run, those of targets too (a task)."""
+    tables = [RowReader(table.read).names() for table in tasks.pack_run(run) if table is not None]
+    columns, features = (np.unique(np.concatenate(each)) for each in zip(*tables, strict=True))
+    return UsedNames(columns, features)
+
+
+@takes_runs
+def used_names(specification: Specification, run: RegionRun | PackedRegionRun) -> UsedNames:
+    """Return the names that the counts of a run use (a task)."""
+    return model_of(specification).find_used(run)
