@@ -147,7 +147,7 @@ with gd.connect(options=options) as client:
         training = gd.TrainingOptions(device=device)
         network = gd.train(sample_test_text(), place, client=client, options=training, progress=False)
         network.export(folder / f"{device}.npz", compression="none")
-        scoring = gd.EvaluationOptions(device=device, max_sequences=9)
+        scoring = gd.EvaluationOptions(device=device, max_sequences=3)
         report = network.evaluate(sample_test_text(), client=client, options=scoring, progress=False)
         accuracies.append(report.as_dict())
         if device == "cuda":

@@ -319,10 +319,10 @@ def test_what_is_no_sum_is_not_packed(
     made = trained("v1")
     key = made.folder / "island1.key"
     out = tmp_path / "bundle"
-    net = gd.train([REST[0]], tmp_path / "other", client=client, profile="contexts")
+    net = gd.train([REST[0]], tmp_path / "other", client=client, profile="contexts", regions=1)
     with pytest.raises(SpecificationError, match="specification of"):
         gd.pack_bundle(net, [REST[0]], out, island=made.island, key=key, client=client)
-    rule = gd.Specification(flags="history")
+    rule = gd.Specification(flags="history", regions=1)
     history = gd.train([REST[0]], tmp_path / "history", client=client, specification=rule)
     with pytest.raises(SpecificationError, match="canonical"):
         gd.create_island(history.path, tmp_path / "x.island", {})

@@ -110,7 +110,7 @@ def test_a_stopped_training_has_complete_parts_only_and_resumes(pipe: Path, tmp_
     os.write(writer, TEXT[: len(TEXT) * 2 // 3])
     Thread(target=stop_when_read, args=(writer, stop), daemon=True).start()
     with gd.connect(workers=0) as client:
-        network = gd.train(pipe, tmp_path / "net", client=client, text=small, options=blocks, stop=stop)
+        network = gd.train(pipe, tmp_path / "net", client=client, regions=2, text=small, options=blocks, stop=stop)
         report = network.training_report
         os.close(writer)
         assert report.stopped
@@ -211,7 +211,7 @@ def test_standard_input_is_trained_once_and_equals_a_file_of_the_same_text(
         counts = []
         for given in ("-", "-", sample_test_text()):
             standard_input(TEXT)
-            network = gd.train(given, tmp_path / "net", client=client)
+            network = gd.train(given, tmp_path / "net", client=client, regions=2)
             report = network.training_report
             counts.append(report.sequences)
         standard_input(TEXT)
