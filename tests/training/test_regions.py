@@ -140,8 +140,10 @@ def test_resumed_training_reads_only_the_runs_it_needs(
     train([first], path, batch_sequences=50)
     store = NetworkStore(path)
     largest = {max(runs, key=lambda run: run.connections).identity for runs in runs_by_region(store)}
-    opened, read = set[str](), CommitReader.run
-    monkeypatch.setattr(CommitReader, "run", lambda self, identity: (opened.add(identity), read(self, identity))[1])
+    opened, read = set[str](), CommitReader.stored_run
+    monkeypatch.setattr(
+        CommitReader, "stored_run", lambda self, identity: (opened.add(identity), read(self, identity))[1]
+    )
     for number, (begin, end) in enumerate(((0, 40), (40, 41))):
         (tmp_path / f"{number}.txt").write_text("\n".join(sentences[begin:end]))
         with gd.connect(workers=0) as client:

@@ -82,13 +82,13 @@ def test_no_more_is_kept_than_the_memory_limit_allows(monkeypatch: pytest.Monkey
 
 def test_nothing_is_read_from_the_store_after_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    original = CommitReader.run
+    original = CommitReader.stored_run
 
     def count(self: CommitReader, identity: str) -> PackedRegionRun:
         read.append(identity)
         return original(self, identity)
 
-    monkeypatch.setattr(CommitReader, "run", count)
+    monkeypatch.setattr(CommitReader, "stored_run", count)
     rule, texts = gd.Specification(regions=3), [write_village(tmp_path / f"{n}.txt", 900, n) for n in (1, 2)]
     with gd.connect(workers=0) as client:
         network = gd.train(texts[0], tmp_path / "net", client=client, specification=rule, text=TEXT, options=OPTIONS)
