@@ -314,6 +314,8 @@ class Regions:
         Known counts of regions: identities of runs, and their distinct neurons and connections.
     shares : mapping of str to float
         Of slow workers, which own fewer regions.
+    single_block : bool
+        Whether the training has no more than a block of text, so that there is one commit of it.
     """
 
     def __init__(
@@ -338,6 +340,7 @@ class Regions:
         self._counted: deque[CountedRound] = deque()
         self.rounds = rounds
         self.shares: Mapping[str, float] = {}
+        self.single_block = False
 
     def snapshot(self, *, whole: bool = False) -> Snapshot:
         """Return the runs of all regions as of now, to be committed; later rounds do not change it.
@@ -404,7 +407,10 @@ class Regions:
         parts = list(zip(counted.increments, touched, strict=True))
         if not self.tasks.owners.keys() >= set().union(*touched):
             self.assign_owners()
-        awaited, choose = self.pending.names(), partial(choose_exchange, self._exchange)
+        awaited = self.pending.names()
+        alone = self.single_block and len(self.tasks.roles.storage) == 1
+        nbytes = counted.figures.increment_bytes if alone else None
+        choose = partial(choose_exchange, self._exchange, nbytes=nbytes)
         with self.tasks.submitter.together():
             new = self.tasks.integrate(parts, counted.number, choose)
             added = {}

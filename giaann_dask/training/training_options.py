@@ -32,6 +32,8 @@ SUMS_TOGETHER = 16
 
 # Of the scheduler's time, for the tasks of regions; the rest is for encoding, counting and commits.
 _SHARE = 0.25
+# Bytes of a round's increments that are little: tasks for each region would take longer than what they add up.
+_LITTLE = 2 << 20
 # Sums for each run of a round of a region, with a task that measures each.
 _SUMS = 2 * (1 + 1 / SUMS_TOGETHER) / ROUNDS_TOGETHER
 
@@ -248,7 +250,7 @@ def expected_tasks(shape: RoundShape, exchange: Exchange) -> float:
     return counting + between * shape.routes + shape.owners + (1 + _SUMS) * shape.regions
 
 
-def choose_exchange(wanted: Exchange, shape: RoundShape, seconds: float = 1.0) -> Exchange:
+def choose_exchange(wanted: Exchange, shape: RoundShape, seconds: float = 1.0, nbytes: int | None = None) -> Exchange:
     """Return the way of a round.
 
     Parameters
@@ -259,12 +261,14 @@ def choose_exchange(wanted: Exchange, shape: RoundShape, seconds: float = 1.0) -
         What it touches.
     seconds : float
         How long its batches take to count; rounds of default size take about a second.
+    nbytes : int, optional
+        Of its increments, where one worker owns all regions and the training has no more than a block of text.
 
     Returns
     -------
     {"tasks", "workers"}
         By workers where tasks would take more than a quarter of the scheduler's time, and workers less than half of
-        these tasks.
+        these tasks; also where the increments have less than two mebibytes, if that is given.
 
     Examples
     --------
@@ -272,8 +276,12 @@ def choose_exchange(wanted: Exchange, shape: RoundShape, seconds: float = 1.0) -
     ('tasks', 'workers')
     >>> choose_exchange("auto", RoundShape.full(100, 100, 400))
     'workers'
+    >>> choose_exchange("auto", RoundShape.full(1, 1, 4), nbytes=10_000)
+    'workers'
     """
     if wanted != "auto":
         return wanted
+    if nbytes is not None and nbytes < _LITTLE and shape.regions > 1:
+        return "workers"
     tasks, workers = expected_tasks(shape, "tasks"), expected_tasks(shape, "workers")
     return "workers" if tasks > _SHARE * TASKS_PER_S * seconds and workers < tasks / 2 else "tasks"

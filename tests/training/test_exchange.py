@@ -99,6 +99,11 @@ def test_both_ways_make_the_same_network(
     divided, report = train(client, text, tmp_path / "tight", "workers", monkeypatch, **tight)
     assert report.regions > REGIONS
     assert divided == exported
+    # Of a block of text on one worker that is the choice.
+    block = {"block_characters": 1 << 18, "batch_sequences": 8192}
+    whole, fewest = train(client, text, tmp_path / "block", "auto", monkeypatch, **block)
+    assert whole == exported
+    assert fewest.tasks < REGIONS + 12
 
 
 @pytest.fixture(scope="module")
