@@ -98,7 +98,7 @@ def encode(
     text : TextOptions, optional
         How text is tagged.
     max_sequences : int, optional
-        Stop after so many sequences that pass the length filter.
+        Stop after this number of sequences that pass the length filter.
     storage_options : mapping of str to str or bool, optional
         How the object stores of URLs among these arguments are reached (`giaann_dask.object_urls.StorageOptions`);
         what is left out comes from the environment. For places that need different ones, see `giaann_dask.place`.
@@ -440,7 +440,7 @@ class Training(Summarised):
         Raises
         ------
         TimeoutError
-            If training has not ended within so many seconds.
+            If training has not ended within this time, in seconds.
         """
         return self._future.exception(timeout)
 

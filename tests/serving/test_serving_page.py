@@ -253,7 +253,7 @@ def test_a_model_is_chosen_and_draws_where_it_has_probabilities(browser: Any) ->
         assert "at least one noun" in text(browser, "prompt-help")
         continued(browser)
         assert heads(browser) == ["Word", "Column", "Activation"]
-        assert "no probability" in text(browser, "candidates-note")
+        assert "not a probability" in text(browser, "candidates-note")
 
         model.select_by_visible_text("drawing")
         assert text(browser, "network") == "network drawing, profile contexts, commit COMMIT"

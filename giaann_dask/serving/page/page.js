@@ -7,7 +7,7 @@ const COLUMNS = 12;
 const WRITE_KEY = "giaann-write-key"; // in the storage of this tab, also to read
 const CONNECTIONS = 5; // traced for a token, of a network with an index
 // What the numbers beside candidates mean.
-const ACTIVATION = "Activation of the neuron by the words so far, the strongest first. It is no probability: compare it within a "
+const ACTIVATION = "Activation of the neuron by the words so far, the strongest first. It is not a probability: compare it within a "
   + "list only.";
 const PROBABILITY = "Probability of each word after the words so far, before the temperature changes it. The chosen word is first.";
 const find = (id) => document.getElementById(id);
@@ -209,7 +209,7 @@ async function follow(body) {
       choice.giaann.tokens.forEach((token) => add(token, choice.text, choice.giaann.subwords));
       if (choice.finish_reason) {
         if (choice.giaann.seed !== undefined) sent = { ...sent, seed: choice.giaann.seed };
-        const why = choice.giaann.stop ? `The network knows no more: ${choice.giaann.stop}.` : "";
+        const why = choice.giaann.stop ? `The network stopped: ${choice.giaann.stop}.` : "";
         const drawn = choice.giaann.seed === undefined ? "" : `, drawn with seed ${choice.giaann.seed}`;
         ending = `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}${drawn}. ${why}`;
       }
