@@ -144,7 +144,7 @@ def test_a_document_is_learned_shown_under_its_words_and_forgotten(browser: Any,
         browser.execute_script("sessionStorage.clear()")
         fill(browser, document_text="The captain hung the lantern on the ship.", document_id="ship")
         browser.find_element(By.CSS_SELECTOR, "#add button").click()
-        wait(browser, lambda b: "need the key" in text(b, "library-status"))
+        wait(browser, lambda b: "need the write key" in text(b, "library-status"))
         browser.switch_to.active_element.send_keys(server.write_key, Keys.ENTER)
         wait(browser, lambda b: text(b, "library-status") == "ship is learned.")
         names = browser.find_elements(By.CSS_SELECTOR, "#documents .name")
@@ -204,7 +204,7 @@ def test_the_keyboard_reaches_all_and_keeps_its_place(browser: Any, tmp_path: Pa
         assert [press(browser, Keys.TAB) for _ in range(11)] == [*order, "seed", "go"]
         browser.find_element(By.ID, "document-text").click()
         press(browser, "The captain hung the lantern on the ship.", Keys.TAB, Keys.TAB, Keys.ENTER)
-        wait(browser, lambda b: "need the key" in text(b, "library-status"))
+        wait(browser, lambda b: "need the write key" in text(b, "library-status"))
         assert focused(browser) == "write-key"
         # Pressed twice, a document is learned once.
         press(browser, server.write_key, Keys.ENTER)
