@@ -296,6 +296,7 @@ class Costs:
         nbytes = self.growth.increment_bytes(configuration.order, sent) / sent
         regions = self._regions(configuration)
         tasks = rounds.number * self._round_tasks(configuration, rounds, regions) + self._text_tasks(configuration)
+        handled = tasks + rounds.number * self._alone(self._round_tasks(configuration, rounds, regions))
         few = min(configuration.regions, FIRST_REGIONS)
         splits = math.log2(max(regions / few, 1)) if rounds.number <= 1 else 0.0
         stages = self._stages(rounds.batch, nbytes, rounds.number, tasks, splits)
@@ -309,8 +310,8 @@ class Costs:
         tier_bytes |= {"rack": COMPRESSED * tier_bytes["rack"], "site": COMPRESSED * tier_bytes["site"]}
         limits = [
             *self._worker_limits(stages, busiest),
-            *self._host_limits(stages, tasks),
-            *self._service_limits(tasks),
+            *self._host_limits(stages, handled),
+            *self._service_limits(tasks, handled),
             *self._link_limits(tier_bytes, busiest, rounds.width),
             self._latency_limit(configuration, rounds, nbytes),
         ]
@@ -490,20 +491,28 @@ class Costs:
             "tasks": tasks / sequences * min(rates.task_s, 1 / rates.tasks_per_s),
         }
 
-    def _driver_s(self, tasks: float) -> float:
+    def _driver_s(self, handled: float) -> float:
         """Return the processor seconds of driver and scheduler for a sequence."""
         rates = self.hardware.rates
-        return self._characters() / rates.driver_per_s + tasks / self.sequences / rates.tasks_per_s
+        return self._characters() / rates.driver_per_s + handled / self.sequences / rates.tasks_per_s
+
+    def _alone(self, tasks: float) -> float:
+        """Return the cost of the messages of a round for driver and scheduler, in tasks submitted together.
+
+        The tasks of a step are in one message for each worker.
+        """
+        workers = sum(kind.count for kind in self.hardware.workers)
+        return min(tasks, _CHAIN * workers) * self.hardware.rates.alone_tasks
 
     def _characters(self) -> float:
         """Return the characters of a sequence, in those of the text with which rates were measured."""
         return self.growth.characters / self.growth.trained / self.hardware.rates.sequence_characters
 
-    def _host_limits(self, stages: Mapping[str, float], tasks: float) -> list[Limit]:
+    def _host_limits(self, stages: Mapping[str, float], handled: float) -> list[Limit]:
         """Return the limit of the cores of the only host, which all processes share."""
         if not self.hardware.only_host_cores:
             return []
-        rate = self.hardware.only_host_cores / (sum(stages.values()) + self._driver_s(tasks))
+        rate = self.hardware.only_host_cores / (sum(stages.values()) + self._driver_s(handled))
         return [Limit(_HOST, rate, "more cores, or driver and scheduler on another host")]
 
     def _worker_limits(self, stages: Mapping[str, float], busiest: float) -> list[Limit]:
@@ -528,12 +537,12 @@ class Costs:
         threads = sum(kind.count * kind.cores for kind in hardware.storing())
         return max(busiest * hardware.storage_workers / threads, 1 / hardware.storage_cores)
 
-    def _service_limits(self, tasks: float) -> list[Limit]:
+    def _service_limits(self, tasks: float, handled: float) -> list[Limit]:
         """Return the limits of scheduler and driver, of which there is one each."""
         rates = self.hardware.rates
         per_sequence = tasks / self.sequences
         # On one host the scheduler is a thread of the driver's process.
-        driver_s = self._driver_s(tasks) if self.hardware.only_host_cores else self._characters() / rates.driver_per_s
+        driver_s = self._driver_s(handled) if self.hardware.only_host_cores else self._characters() / rates.driver_per_s
         return [
             Limit("scheduler", rates.tasks_per_s / per_sequence, "larger batches, fewer regions, or another exchange"),
             Limit("driver", 1 / driver_s, "text that is encoded before, or several networks that are added"),

@@ -248,6 +248,14 @@ class Rates:
         matching = len(self.counted_per_s) == len(sizes)
         require_option(matching, "counted_per_s", self.counted_per_s, f"{len(sizes)} rates, one for each batch size")
 
+    @property
+    def alone_tasks(self) -> float:
+        """Additional cost of a task that is submitted alone for driver and scheduler, in tasks submitted together.
+
+        Half of its work is that of its worker.
+        """
+        return max(self.task_work_s / 2 * self.tasks_per_s - 1, 0.0)
+
     def counted(self, batch_sequences: float) -> float:
         """Return how many sequences a core counts in a second, in batches of a size between the measured ones.
 

@@ -77,8 +77,9 @@ def rates_of(
     # A task that is submitted alone is one half work of the driver, and one of a worker.
     splitting = more * SPLIT_TASKS * rates.task_work_s / 2
     read = max(large.rounds.counts.get("tag", 0) * block_sequences, large.trained)
+    # In a large training of few rounds, each has a message of its own.
     tasks = (large.round_tasks(few) - typical(lambda each: each.round_tasks(few))) / rates.tasks_per_s
-    driver = large.rounds.driver - typical(lambda each: each.rounds.driver) - tasks
+    driver = large.rounds.driver - typical(lambda each: each.rounds.driver) - tasks * (1 + rates.alone_tasks)
     other = sum(value for name, value in large.rounds.tasks.items() if name not in _TEXT)
     text = large.rounds.workers - typical(lambda each: each.rounds.workers) - other - tasks
     text = max(text, _sum(large.rounds.tasks, _TEXT))

@@ -52,6 +52,8 @@ _RESTART_S = 10.0
 _BUSY = 0.8
 # Tasks of a region in a commit: pack, measure, write, open. Tasks of a block of text, and of one that is encoded.
 _COMMIT_TASKS, _BLOCK_TASKS, _READ_TASKS = 4, 4, 3
+# Steps of a round, each of which has a message for each worker.
+_CHAIN = 6
 # Share of the memory of data for rounds in flight (`giaann_dask.training.trainer`).
 _IN_FLIGHT_SHARE = 1 / 3
 
@@ -219,6 +221,8 @@ class _Simulation:
         self._commit_took = 0.0
         self._sequences = self._tasks = self._messages = self._failures = self._recounted = 0
         self._entries = self._overlapping = 0
+        # Tasks that are in messages of their own.
+        self._alone = 0
         self._rounds_s = self._busy_scheduler = 0.0
         self._busy_workers = np.zeros(count)
         growth = workload.growth
@@ -307,8 +311,9 @@ class _Simulation:
 
     def _host_s(self, seconds: float) -> float:
         """Return what the cores of the only host, which driver and scheduler share, need more than some seconds."""
-        cores = self._hardware.only_host_cores
+        cores, rates = self._hardware.only_host_cores, self._rates
         work = self._pool.busy @ self._pool.threads + self._scheduler.busy + self._driver.busy
+        work += self._alone * rates.alone_tasks / rates.tasks_per_s
         return max(float(work) / cores - seconds, 0.0) if cores else 0.0
 
     def _read_ahead(
@@ -336,6 +341,7 @@ class _Simulation:
         blocks = max(1, round(total * growth.characters / growth.trained / options.block_characters))
         each, tasks = (total / blocks, _BLOCK_TASKS) if options.text else (0.0, _READ_TASKS)
         self._tasks += tasks * blocks
+        self._alone += tasks * blocks
         self._scheduler.reserve(tasks * blocks)
         left = [blocks]
 
@@ -450,6 +456,7 @@ class _Simulation:
         routes = shape.routes if by_tasks else len(worker)
         tasks = 1 + len(owners) + (int(traffic.touched.sum()) if by_tasks else len(owners)) + routes * (len(owners) > 1)
         self._tasks += tasks
+        self._alone += min(tasks + 2 * len(worker), _CHAIN * len(self._pool.host))
         self._messages += int(traffic.messages.sum())
         scheduled = self._scheduler.reserve(tasks)
         yield self._env.timeout(2 * rates.task_s)

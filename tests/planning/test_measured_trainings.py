@@ -40,7 +40,7 @@ def _training(blocks: int, regions: int, tasks: int) -> MeasuredTraining:
         seconds=RATES.start_s + driver_s + workers_s,
         commit_s=driver_s + workers_s,
         rounds=ProcessorTimes(
-            0.05 + sequences / RATES.driver_per_s + task_s,
+            0.05 + sequences / RATES.driver_per_s + tasks * RATES.task_work_s / 2,
             0.04 + text_s + 0.3 + task_s,
             {"tag": 0.7 * text_s, "encode": 0.1 * text_s, "count_batch": 0.3},
             {"tag": blocks},
@@ -56,7 +56,7 @@ def _training(blocks: int, regions: int, tasks: int) -> MeasuredTraining:
 
 @pytest.mark.parametrize("regions", [4, 8])
 def test_rates_of_trainings_are_found_again(regions: int) -> None:
-    small = _training(0, 4, 8)._replace(rounds=ProcessorTimes(0.05 + 8 / 500, 0.04, {}, {}))
+    small = _training(0, 4, 8)._replace(rounds=ProcessorTimes(0.05 + 8 * 0.005, 0.04, {}, {}))
     found = rates_of([small] * 3, _training(9, regions, 28), RATES, BLOCK)
     wanted = {name: getattr(RATES, name) for name in found}
     # Tasks of the small trainings are a part of their time, not of that of their text.

@@ -166,6 +166,19 @@ def test_all_processes_of_one_host_share_its_cores(growth: Growth) -> None:
     assert not any(limit.name == "cores of the host" for limit in found[0].limits)
 
 
+def test_a_message_to_each_worker_costs_the_driver_more_than_its_tasks(growth: Growth) -> None:
+    kind = WorkerKind(name="node", count=2, memory_bytes=16 << 30, per_host=2, host_cores=2)
+    seconds = {}
+    for work_s in (1e-9, 0.02):
+        rates = Rates(driver_per_s=1e15, tasks_per_s=1000.0, task_work_s=work_s)
+        costs = _costs(growth, _hardware(workers=(kind,), rates=rates), sequences=8192)
+        found = costs.estimate(TrainingConfiguration(batch_sequences=512, regions=4, exchange="tasks"))
+        (limit,) = (limit for limit in found.limits if limit.name == "driver")
+        seconds[work_s] = 8192 / limit.rate
+    # Eight rounds of at most six steps on two workers; 10 ms for each message instead of 1 ms.
+    assert seconds[0.02] - seconds[1e-9] == pytest.approx(8 * 12 * 9e-3, rel=0.01)
+
+
 def test_the_work_of_a_commit_is_done_once(growth: Growth) -> None:
     kind = WorkerKind(name="node", count=1, memory_bytes=16 << 30, host_cores=1)
     # Nothing but packing takes time.
