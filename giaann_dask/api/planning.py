@@ -291,7 +291,7 @@ def _calibrate(
     if sample.driver_per_s:
         rates["driver_per_s"] = sample.driver_per_s
     if trained:
-        *small, one, large = trained
+        *small, one, _, large = trained
         block = TrainingOptions().block_characters * sample.trained / sample.characters
         rates |= rates_of(small, large, replace(hardware.rates, **rates), block)
         rates["process_bytes"] = one.peak_bytes or PROCESS_BYTES
@@ -356,6 +356,8 @@ def _measure_trainings(
     for _ in range(_SMALL_TIMES):
         measure(sample_text(), None)
     measure(inputs, few)
+    # The first one of its size takes up to twice the work of the next ones.
+    measure(inputs, many)
     network = measure(inputs, many)
     return measured[1:], _measure_steps(client, network, _first_prompts(inputs, text))
 
