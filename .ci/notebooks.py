@@ -40,6 +40,7 @@ def check(paths: list[Path]) -> None:
     try:
         for path in paths:
             notebook = nbformat.read(path, as_version=4)
+            nbformat.validate(notebook)
             notebook.cells.insert(0, nbformat.v4.new_code_cell(BEFORE))
             resources = {"metadata": {"path": str(FOLDER)}}
             NotebookClient(notebook, km=kernel, timeout=TIMEOUT_S, resources=resources).execute(cleanup_kc=False)
