@@ -240,7 +240,7 @@ def test_a_second_writer_is_refused_until_the_lease_ends(requests: Requests, cap
     objects, key = StorePlace(str(path)).objects(), "leased.writer.lease"
     objects.put(key, json.dumps({"owner": "process 1 on lost", "token": "a", "until": time.time() - 1}).encode())
     with locked(path):
-        assert "process 1 on lost had ended" in caplog.text
+        assert "process 1 on lost had expired" in caplog.text
     objects.put(key, b"no lease at all")
     with pytest.raises(StoreWriteError, match="an unknown process"), locked(path):
         pass

@@ -95,7 +95,7 @@ def test_compaction_on_a_full_disk_says_what_helps(small_disk: Path, network: gd
         with pytest.raises(StoreFullError, match=r"compact") as failure:
             compact_network(client, store)
         said = str(failure.value)
-        assert "B of room" in said, said
+        assert "B of free space" in said, said
         assert "larger one" in said, said
         assert "free some space" not in said
         assert store.head() == before
