@@ -34,8 +34,10 @@ from giaann_dask.training.training_options import (
     expected_tasks,
 )
 
-# Tasks of a block of text; one after another in a round.
-_BLOCK_TASKS, _CHAIN = 4, 6
+BLOCK_TASKS = 4
+"""Tasks of a block of text."""
+CHAIN = 6
+"""Tasks of a round that run one after another."""
 # One after another where a region is split (find where, cut, measure).
 _SPLIT_CHAIN = 3
 # Characters of a block of text, and blocks that are joined where a text has many.
@@ -295,8 +297,9 @@ class Costs:
         sent, round_sequences = rounds.sent, rounds.sent * rounds.width
         nbytes = self.growth.increment_bytes(configuration.order, sent) / sent
         regions = self._regions(configuration)
-        tasks = rounds.number * self._round_tasks(configuration, rounds, regions) + self._text_tasks(configuration)
-        handled = tasks + rounds.number * self._alone(self._round_tasks(configuration, rounds, regions))
+        round_tasks = self._round_tasks(configuration, rounds, regions)
+        tasks = rounds.number * round_tasks + self._text_tasks(configuration)
+        handled = tasks + rounds.number * self._alone(round_tasks)
         few = min(configuration.regions, FIRST_REGIONS)
         splits = math.log2(max(regions / few, 1)) if rounds.number <= 1 else 0.0
         stages = self._stages(rounds.batch, nbytes, rounds.number, tasks, splits)
@@ -465,7 +468,7 @@ class Costs:
         blocks = blocks / _JOINED if blocks > _MANY_BLOCKS else max(blocks, 1)
         selected = configuration.order != "corpus" or configuration.batch_sequences * blocks < self.sequences
         placed = configuration.placement != "hash"
-        return blocks * (_BLOCK_TASKS + selected + placed)
+        return blocks * (BLOCK_TASKS + selected + placed)
 
     def _stages(self, batch: float, nbytes: float, rounds: float, tasks: float, splits: float) -> dict[str, float]:
         """Return the seconds of a core that a sequence takes, by stage."""
@@ -502,7 +505,7 @@ class Costs:
         The tasks of a step are in one message for each worker.
         """
         workers = sum(kind.count for kind in self.hardware.workers)
-        return min(tasks, _CHAIN * workers) * self.hardware.rates.alone_tasks
+        return min(tasks, CHAIN * workers) * self.hardware.rates.alone_tasks
 
     def _characters(self) -> float:
         """Return the characters of a sequence, in those of the text with which rates were measured."""
@@ -591,7 +594,7 @@ class Costs:
         farthest: Tier = max((tier for tier in TIERS if shares[tier] > 0), key=TIERS.index, default="host")
         link = hardware.links[farthest]
         seconds = rounds.sent / rates.counted(rounds.batch) + link.seconds(rounds.sent * nbytes)
-        seconds += _CHAIN * (rates.task_s + 2 * link.latency)
+        seconds += CHAIN * (rates.task_s + 2 * link.latency)
         rate = configuration.rounds_in_flight * rounds.width * rounds.sent / seconds
         return Limit("latency of rounds", rate, "larger batches, or more rounds in flight")
 

@@ -20,8 +20,15 @@ from giaann_dask.errors import require_at_least, require_between, require_one_of
 from giaann_dask.keys import Integers
 from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
-from giaann_dask.planning.costs import DECODED_BYTES, TrainingConfiguration, region_limit
+from giaann_dask.planning.costs import (
+    BLOCK_TASKS,
+    CHAIN,
+    DECODED_BYTES,
+    TrainingConfiguration,
+    region_limit,
+)
 from giaann_dask.planning.hardware import SHARED_TIERS, Hardware, Tier
+from giaann_dask.planning.measured_trainings import COMMIT_TASKS
 from giaann_dask.planning.simulated_cluster import (
     JudgedWorkers,
     SerialServer,
@@ -50,10 +57,8 @@ if TYPE_CHECKING:
 _RESTART_S = 10.0
 # Share of the time from which cores are busy, although some worker is busier.
 _BUSY = 0.8
-# Tasks of a region in a commit: pack, measure, write, open. Tasks of a block of text, and of one that is encoded.
-_COMMIT_TASKS, _BLOCK_TASKS, _READ_TASKS = 4, 4, 3
-# Steps of a round, each of which has a message for each worker.
-_CHAIN = 6
+# Tasks of a block of text that is encoded already.
+_READ_TASKS = 3
 # Share of the memory of data for rounds in flight (`giaann_dask.training.trainer`).
 _IN_FLIGHT_SHARE = 1 / 3
 
@@ -339,7 +344,7 @@ class _Simulation:
             return event
         total, growth = batches.sequences, self._workload.growth
         blocks = max(1, round(total * growth.characters / growth.trained / options.block_characters))
-        each, tasks = (total / blocks, _BLOCK_TASKS) if options.text else (0.0, _READ_TASKS)
+        each, tasks = (total / blocks, BLOCK_TASKS) if options.text else (0.0, _READ_TASKS)
         self._tasks += tasks * blocks
         self._alone += tasks * blocks
         self._scheduler.reserve(tasks * blocks)
@@ -456,7 +461,7 @@ class _Simulation:
         routes = shape.routes if by_tasks else len(worker)
         tasks = 1 + len(owners) + (int(traffic.touched.sum()) if by_tasks else len(owners)) + routes * (len(owners) > 1)
         self._tasks += tasks
-        self._alone += min(tasks + 2 * len(worker), _CHAIN * len(self._pool.host))
+        self._alone += min(tasks + 2 * len(worker), CHAIN * len(self._pool.host))
         self._messages += int(traffic.messages.sum())
         scheduled = self._scheduler.reserve(tasks)
         yield self._env.timeout(2 * rates.task_s)
@@ -528,8 +533,8 @@ class _Simulation:
         began, rates = self._env.now, self._rates
         new, seconds = self._regions.write()
         self._uncommitted.clear()
-        self._tasks += _COMMIT_TASKS * len(new)
-        self._scheduler.reserve(_COMMIT_TASKS * len(new))
+        self._tasks += COMMIT_TASKS * len(new)
+        self._scheduler.reserve(COMMIT_TASKS * len(new))
         if last:
             self._regions.finish(seconds)
         yield self._pool.run_each(seconds, seconds > 0)
