@@ -60,9 +60,9 @@ def _held_runs(reader: CommitReader) -> RunSource | None:
     """Return the runs of a commit that workers hold; None in a process without a cluster."""
     if "distributed" not in sys.modules:
         return None
-    from giaann_dask.cluster.held_runs import held_runs
+    from giaann_dask.cluster.held_runs import find_held_runs
 
-    return held_runs(reader)
+    return find_held_runs(reader)
 
 
 find_runs_by(_held_runs)

@@ -19,7 +19,7 @@ from distributed.utils import in_async_call
 
 from giaann_dask.cluster.locality import count_run_bytes
 from giaann_dask.cluster.persistence import dataset_of
-from giaann_dask.cluster.regions import run_key
+from giaann_dask.cluster.regions import run_places
 from giaann_dask.cluster.waiting import process_home
 from giaann_dask.cluster.worker_services import WorkerService, install_service, remove_service, send_message
 
@@ -151,7 +151,7 @@ class _HeldEntries:
         return self._stored.read(names) if found is None else found
 
 
-def held_runs(reader: CommitReader) -> HeldRuns | None:
+def find_held_runs(reader: CommitReader) -> HeldRuns | None:
     """Return the runs of a commit that workers hold, as its network is persisted; None where it is not."""
     home = process_home()
     if home is None or home.scheduler is None:
@@ -159,21 +159,17 @@ def held_runs(reader: CommitReader) -> HeldRuns | None:
     place = (str(home.id), str(reader.path))
     if time.monotonic() < _absent.get(place, 0.0):
         return None
-    keys = {
-        run.identity: run_key(str(reader.path), reader.commit_of(run.identity), run.identity)
-        for run in reader.manifest().runs
-    }
-    holders = _wait(home, _published(home, str(reader.path), list(keys.values())))
-    if holders is None:
+    if not _wait(home, _is_persisted(home, str(reader.path))):
         _absent[place] = time.monotonic() + _ASK_AGAIN_S
         return None
-    return HeldRuns(home, keys, holders)
+    keys = {run.identity: key for _, runs in run_places(reader) for key, run in runs.items()}
+    holders = _wait(home, _holders_of(home, list(keys.values())))
+    return None if holders is None else HeldRuns(home, keys, holders)
 
 
-async def _published(home: Worker | Client, path: str, keys: Sequence[str]) -> dict[str, str] | None:
-    """Return which workers have results of tasks, by key; None where the network is not persisted."""
-    names = await asyncio.wait_for(home.scheduler.publish_list(), _ANSWER_S)
-    return await _holders_of(home, keys) if dataset_of(path) in names else None
+async def _is_persisted(home: Worker | Client, path: str) -> bool:
+    """Return whether the runs of a network are published."""
+    return dataset_of(path) in await asyncio.wait_for(home.scheduler.publish_list(), _ANSWER_S)
 
 
 async def _holders_of(home: Worker | Client, keys: Sequence[str]) -> dict[str, str]:
