@@ -332,7 +332,7 @@ class Costs:
         others = [limit.rate for limit in limits if limit.name not in ("compute workers", "workers", _HOST)]
         counting = sum(stages[name] for name in ("text", "count", "send", "tasks"))
         cores = self.hardware.compute_cores / self.hardware.compute_workers
-        token_s, tokens_per_s = self._inference()
+        token_s, tokens_per_s = self._inference(busiest)
         return Estimate(
             configuration=configuration,
             limits=tuple(limits),
@@ -644,8 +644,8 @@ class Costs:
             found.append(MemoryNeed(kind, int(needed), int(data * kind.stores)))
         return tuple(found)
 
-    def _inference(self) -> tuple[float, float]:
-        """Return the latency of a token, and the tokens of all prompts in a second."""
+    def _inference(self, busiest: float) -> tuple[float, float]:
+        """Return the latency of a token, and the tokens of all prompts in a second, of which each moves a row."""
         hardware, rates = self.hardware, self.hardware.rates
         compute = hardware.compute_cores / rates.step_s
         memory = min(kind.memory_bytes for kind in hardware.computing())
@@ -659,7 +659,10 @@ class Costs:
         near = hardware.links["host"].latency
         links = {tier: replace(link, latency=max(link.latency - near, 0.0)) for tier, link in hardware.links.items()}
         seconds = sum(shares[tier] * links[tier].seconds(row, 2) for tier in away)
-        return rates.step_s + rates.row_s + seconds, min(compute, hardware.storage_cores / rates.row_s)
+        row_bytes: dict[Tier, float] = {tier: row * shares[tier] for tier in TIERS}
+        loads = self._loads(row_bytes, busiest, hardware.compute_workers)
+        linked = (hardware.links[tier].bandwidth / load for tier, load in loads.items() if load > 0)
+        return rates.step_s + rates.row_s + seconds, min(compute, hardware.storage_cores / rates.row_s, *linked)
 
 
 def region_limit(hardware: Hardware) -> int:

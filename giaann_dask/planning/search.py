@@ -201,12 +201,12 @@ class TrainingPlan(Summarised):
             ),
             ("tasks", f"{estimate.tasks:,.0f}, {estimate.tasks / estimate.seconds:,.1f}/s"),
             ("B", f"{estimate.compute_workers:,.1f} compute workers saturate the rest"),
-            ("commit", f"{estimate.commit_s:.2f} s, best every {_time(estimate.commit_interval_s)}"),
-            ("last commit", f"{estimate.last_commit_s:.2f} s"),
+            ("commit", _commit(estimate)),
+            ("last commit", _time(estimate.last_commit_s)),
             ("time", _time(estimate.seconds)),
             *((("price", f"{estimate.cost:,.2f}"),) if estimate.cost else ()),
-            ("a token", f"{1000 * estimate.token_s:,.2f} ms"),
-            ("prompts", f"{estimate.tokens_per_s / _PROMPT_TOKENS:,.1f}/s of {_PROMPT_TOKENS} tokens"),
+            ("a token", _time(estimate.token_s)),
+            ("prompts", f"{_rate(estimate.tokens_per_s / _PROMPT_TOKENS)} of {_PROMPT_TOKENS} tokens"),
             *((("refused", f"{self.refused:,} configurations lack memory"),) if self.refused else ()),
             ("command", self.command),
         )
@@ -296,6 +296,14 @@ def _command(command: str, configuration: TrainingConfiguration) -> str:
     return " ".join([command, *parts])
 
 
+def _commit(estimate: Estimate) -> str:
+    """Return how long a commit takes, and how often one is best."""
+    takes, interval = _time(estimate.commit_s), _time(estimate.commit_interval_s)
+    if estimate.commit_s > estimate.commit_interval_s:
+        return f"{takes}, longer than the {interval} between two failures: few commits would be completed"
+    return f"{takes}, best every {interval}"
+
+
 def _law(law: PowerLaw) -> str:
     return f"{law.exponent:.2f} ± {law.exponent_error:.2f}, held-out error {law.error:.0%}"
 
@@ -304,14 +312,27 @@ def _size(nbytes: float) -> str:
     return format_bytes(round(nbytes))
 
 
+def _rate(per_s: float) -> str:
+    """Return a number per second, or how long one takes.
+
+    Examples
+    --------
+    >>> _rate(2000), _rate(1e-5)
+    ('2,000.0/s', 'one in 27.8 h')
+    """
+    return f"{per_s:,.1f}/s" if per_s >= 0.1 else f"one in {_time(1 / per_s)}"
+
+
 def _time(seconds: float) -> str:
     """Return a time in the unit that fits.
 
     Examples
     --------
-    >>> _time(5), _time(600), _time(1e6)
-    ('5.0 s', '10.0 min', '11.6 days')
+    >>> _time(0.00015), _time(5), _time(600), _time(1e6)
+    ('0.15 ms', '5.00 s', '10.0 min', '11.6 days')
     """
+    if seconds < 10:
+        return f"{seconds:.2f} s" if seconds >= 0.1 else f"{1000 * seconds:.2f} ms"
     for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"), (6e7, 86_400, "days")):
         if seconds < limit:
             return f"{seconds / unit:,.1f} {name}"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from giaann_dask.errors import EmptyInputError, HardwareTooSmallError, OptionError
-from giaann_dask.planning.costs import Costs, TrainingConfiguration, commit_interval, with_roles
+from giaann_dask.planning.costs import DECODED_BYTES, Costs, TrainingConfiguration, commit_interval, with_roles
 from giaann_dask.planning.growth import Growth, PowerLaw, measure_growth
 from giaann_dask.planning.hardware import COMPRESSED, Hardware, Link, Rates, WorkerKind
 from giaann_dask.planning.search import PlanTarget, search
@@ -194,6 +194,25 @@ def test_the_work_of_a_commit_is_done_once(growth: Growth) -> None:
 def test_failures_decide_when_to_commit() -> None:
     assert commit_interval(10, 1e6) == pytest.approx((2 * 10 * 1e6) ** 0.5, rel=0.01)
     assert commit_interval(10, 4) == 4
+
+
+def test_commits_that_last_longer_than_workers_are_reported(growth: Growth) -> None:
+    kinds = [replace(_hardware().workers[0], hours_between_failures=hours) for hours in (1e6, 1.0)]
+    found = [_hardware(workers=(kind,), rates=Rates(commit_s=3600.0)) for kind in kinds]
+    texts = [search(_costs(growth, hardware)).summary().text() for hardware in found]
+    assert ["between two failures" in text for text in texts] == [False, True]
+
+
+def test_links_limit_the_tokens_of_a_network_that_no_worker_holds(growth: Growth) -> None:
+    target = PlanTarget(columns=1_000_000, column_bytes=1 << 20)
+    found = []
+    for bandwidth in (1e9, 1e15):
+        links = {tier: Link(bandwidth=bandwidth) for tier in ("host", "rack", "site")}
+        hardware = _hardware(links={**_hardware().links, **links})
+        found.append(target.costs(growth, hardware, 1.0).estimate(DEFAULT))
+    slow, fast = found
+    row = growth.used_row * slow.network_bytes / growth.connection_bytes * DECODED_BYTES
+    assert slow.tokens_per_s < 1e9 * _hardware().compute_workers / row < fast.tokens_per_s
 
 
 def test_what_does_not_fit_is_refused_with_both_sizes(growth: Growth) -> None:
