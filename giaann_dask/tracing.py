@@ -31,9 +31,9 @@ from giaann_dask.keys import Integers
 from giaann_dask.models import model_of
 from giaann_dask.models.results import ConnectionKey
 from giaann_dask.representations import Summarised, Summary
-from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packed_rows import RowReader
-from giaann_dask.runs.postings import Postings, read_postings
+from giaann_dask.runs.placement import SEQUENCE_MASK
+from giaann_dask.runs.postings import Postings, PostingsPart, find_postings, join_postings, sequence_ranges
 from giaann_dask.storage import reading
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 # Bytes of postings that are kept; what is kept is dropped together.
 _KEPT_BYTES = 1 << 26
+# Targets of postings that are decoded at a time, about, and of the parts that a row of more is read in.
+POSTINGS_TOGETHER, POSTINGS_PART = 1 << 20, 1 << 16
+_NO_POSTINGS = Postings(*np.zeros((3, 0), np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +240,7 @@ def require_index(reader: CommitReader) -> None:
 
 
 class TraceIndex:
-    """The index of a commit, read on demand.
+    """The index of a commit, read on demand: of a key with many postings, those of a range of sequences at a time.
 
     Parameters
     ----------
@@ -262,11 +265,42 @@ class TraceIndex:
         self._postings: dict[int, Postings] = {}
         self._kept_bytes = 0
 
-    def postings(self, key: int) -> Postings:
-        """Return all places of a neuron, of a word or of an ending, in the order of the sequences."""
-        found = self._postings.get(key)
-        if found is None:
-            found = self._read(key)
+    def shares(self, connection: ConnectionKey) -> Iterator[SequenceShares]:
+        """Yield what each sequence added to a connection, for ranges of ascending sequences."""
+        model = model_of(self._specification)
+        kept, parts = dict[int, Postings](), dict[int, list[PostingsPart]]()
+
+        def find(key: int) -> Postings:
+            if key in self._postings:
+                kept[key] = self._postings[key]
+            else:
+                parts[key] = self._find(key)
+            return _NO_POSTINGS
+
+        # Which keys decide.
+        model.shares(find, connection, self._specification)
+        for low, high in sequence_ranges([part for its in parts.values() for part in its], POSTINGS_TOGETHER):
+
+            def postings(key: int, low: int = low, high: int = high) -> Postings:
+                return kept[key].between(low, high) if key in kept else self._read(key, parts[key], low, high)
+
+            yield SequenceShares(*model.shares(postings, connection, self._specification))
+
+    def _find(self, key: int) -> list[PostingsPart]:
+        regions = self._divided.get(key) or (self._placement.region_of(key),)
+        readers = []
+        with reading(f"network {self._reader.path}"):
+            for identity in (name for region in regions for name in self._runs.get(region, ())):
+                if identity not in self._rows:
+                    self._rows[identity] = self._reader.rows(identity, "postings")
+                readers.append(self._rows[identity])
+            return find_postings(readers, key, POSTINGS_TOGETHER, POSTINGS_PART)
+
+    def _read(self, key: int, parts: Sequence[PostingsPart], low: int, high: int) -> Postings:
+        """Return the places of a key in a range of sequences; they are kept if these are all."""
+        with reading(f"network {self._reader.path}"):
+            found = join_postings(parts, low, high)
+        if high - low > SEQUENCE_MASK:
             nbytes = sum(column.nbytes for column in found)
             if self._kept_bytes + nbytes > _KEPT_BYTES:
                 self._postings, self._kept_bytes = {}, 0
@@ -275,23 +309,6 @@ class TraceIndex:
             self._postings[key] = found
             self._kept_bytes += nbytes
         return found
-
-    def _read(self, key: int) -> Postings:
-        regions = self._divided.get(key) or (self._placement.region_of(key),)
-        parts = []
-        with reading(f"network {self._reader.path}"):
-            for identity in (name for region in regions for name in self._runs.get(region, ())):
-                rows = self._rows.get(identity)
-                if rows is None:
-                    rows = self._rows[identity] = self._reader.rows(identity, "postings")
-                parts.append(rows.between(key, key + 1))
-        run = merge_runs(parts)
-        return read_postings(run.target, run.strength)
-
-    def shares(self, connection: ConnectionKey) -> SequenceShares:
-        """Return what each sequence added to a connection."""
-        model = model_of(self._specification)
-        return SequenceShares(*model.shares(self.postings, connection, self._specification))
 
 
 class Tracer:
@@ -328,16 +345,18 @@ class Tracer:
         sentences : int
             Sequences whose text is read.
         """
-        shares = self.index.shares(key)
-        total = int(shares.units.sum())
-        largest = np.argsort(-shares.units, kind="stable")[:sentences]
+        total, sequences, largest = 0, 0, SequenceShares(*np.zeros((2, 0), np.int64))
+        for shares in self.index.shares(key):
+            total += int(shares.units.sum())
+            sequences += len(shares.sequence)
+            number, units = (np.concatenate(each) for each in zip(largest, shares, strict=True))
+            order = np.argsort(-units, kind="stable")[:sentences]
+            largest = SequenceShares(number[order], units[order])
         found = tuple(
             TracedSentence(number, *self._text.find(number), units, units / total)
-            for number, units in zip(shares.sequence[largest].tolist(), shares.units[largest].tolist(), strict=True)
+            for number, units in zip(largest.sequence.tolist(), largest.units.tolist(), strict=True)
         )
-        return TracedConnection(
-            source, column, key.segment, key.branch, contribution, total, len(shares.sequence), found
-        )
+        return TracedConnection(source, column, key.segment, key.branch, contribution, total, sequences, found)
 
 
 @functools.lru_cache(maxsize=4)

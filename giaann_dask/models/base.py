@@ -509,12 +509,13 @@ class Model(ABC):
     def shares(
         self, postings: Callable[[int], Postings], connection: ConnectionKey, specification: Specification
     ) -> tuple[Integers, Integers]:
-        """Return which sequences built a connection.
+        """Return which sequences of a range built a connection.
 
         Parameters
         ----------
         postings : callable
-            Returns all places of a key, in the order of the sequences.
+            Returns the places of a key in these sequences, in their order. It is called with every key whose places
+            are needed, even if another one has none.
         connection : ConnectionKey
             As a `Reason` names it.
         specification : Specification

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ from giaann_dask.runs.packing import (
     target_key,
 )
 from giaann_dask.runs.run import Run, join_ranges, pointer_of
-from giaann_dask.spec import BRANCH_BITS
+from giaann_dask.spec import BRANCH_BITS, NEURON_BITS
 
 Segments: TypeAlias = npt.NDArray[np.uint32]
 # An array, one of its chunks, and one of the frames of that.
@@ -109,6 +109,26 @@ def row_bounds(readers: Sequence[RowReader], size: int) -> Iterator[tuple[int, i
     yield from pairwise([*np.unique(source[order[first]]).tolist(), int(source.max()) + 1])
 
 
+class RowPart(NamedTuple):
+    """Some successive targets of one row of a packed run.
+
+    Attributes
+    ----------
+    begin, end : int
+        Their places among the targets of the run.
+    first, last : int
+        Neuron keys of the first and the last one, or of some below and above.
+    before : int
+        Neuron key of the target before, 0 for the first one of the row.
+    """
+
+    begin: int
+    end: int
+    first: int
+    last: int
+    before: int
+
+
 class RowReader:
     """Read rows of a packed run by source neuron, decoding only the frames of chunks that have them.
 
@@ -170,20 +190,53 @@ class RowReader:
         StoreDamagedError
             As far as the arrays show it that are needed.
         """
-        from giaann_dask.runs.target_sets import spread_targets
-
         rows = slice(self._row_at(low), self._row_at(high))
         if rows.start >= rows.stop:
             return replace(Run.empty(), strength=np.zeros(0, self._strength))
-        source, row_targets, begin = self._rows(rows)
+        return self._connections_of(*self._rows(rows))
+
+    def row_parts(self, neuron: int, size: int | None = None) -> list[RowPart]:
+        """Return parts of the row of a source neuron, with at most so many targets each; by default the whole row.
+
+        The targets of a row are only read to divide it.
+        """
+        rows = slice(self._row_at(neuron), self._row_at(neuron + 1))
+        if rows.start >= rows.stop:
+            return []
+        _, row_targets, begin = self._rows(rows)
+        end = begin + int(row_targets[0])
+        if size is None or end - begin <= size:
+            return [RowPart(begin, end, 0, (1 << NEURON_BITS) - 1, 0)]
+        parts, before = [], 0
+        for start in range(begin, end, size):
+            stop = min(start + size, end)
+            *fields, branch = self._values([(name, start, stop) for name in TARGET_ARRAYS[:3]])
+            keys = self.target_keys([*fields, branch]) >> BRANCH_BITS
+            ends = (before + int(keys[0]), before + int(keys.sum())) if self._gaps else (int(keys[0]), int(keys[-1]))
+            parts.append(RowPart(start, stop, *ends, before))
+            before = ends[1]
+        return parts
+
+    def part(self, neuron: int, part: RowPart) -> Run:
+        """Return a part of the row of a source neuron; see `row_parts`."""
+        targets = np.array([part.end - part.begin], np.int64)
+        return self._connections_of(np.array([neuron], np.int64), targets, part.begin, part.before)
+
+    def _connections_of(self, source: Integers, row_targets: Integers, begin: int, before: int = 0) -> Run:
+        """Return rows, given the place of their first target, and the neuron before it in the first row."""
+        from giaann_dask.runs.target_sets import spread_targets
+
         end = begin + int(row_targets.sum())
         parts = [(name, begin, end) for name in (*TARGET_ARRAYS, "strength")]
         frame, first = self._layouts["target_segments"].frame_of(begin)
-        *fields, segments, strength, before = self._values([*parts, ("target_segments", first, begin)])
+        *fields, segments, strength, earlier = self._values([*parts, ("target_segments", first, begin)])
         size = int(np.bitwise_count(segments).sum(dtype=np.int64))
-        changes = self._connections[frame] + int(np.bitwise_count(before).sum(dtype=np.int64)) - begin
+        changes = self._connections[frame] + int(np.bitwise_count(earlier).sum(dtype=np.int64)) - begin
         (change,) = self._values([("strength_change", changes, changes + size - (end - begin))])
-        sets = decode_targets(row_targets, self.target_keys(fields), (segments, strength, change), gaps=self._gaps)
+        key = self.target_keys(fields)
+        if self._gaps:
+            key[:1] += before << BRANCH_BITS
+        sets = decode_targets(row_targets, key, (segments, strength, change), gaps=self._gaps)
         pointer = np.zeros(len(source) + 1, np.int64)
         run = Run(source, pointer, np.empty(size, np.int64), np.empty(size, self._strength))
         intact = spread_targets(sets, run.pointer, run.target, run.strength)

@@ -9,6 +9,7 @@ Where a row is divided among regions, its postings are divided by groups of sequ
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +17,10 @@ import numpy.typing as npt
 
 from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.keys import Integers, pack_target, unpack_target
+from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packed_rows import RowPart, RowReader
 from giaann_dask.runs.placement import SEQUENCE_BITS, SEQUENCE_MASK, Placement
-from giaann_dask.runs.run import Run, narrow_strength
+from giaann_dask.runs.run import Run, narrow_strength, pointer_of
 from giaann_dask.spec import MAXIMUM_BRANCHES, MAXIMUM_SEGMENTS, NEURON_BITS
 
 # Sequences are numbered by the lower bits of a target's neuron. A position takes the bits of the branch and of the
@@ -41,9 +44,13 @@ class Postings(NamedTuple):
     position: Integers
     attributes: Integers
 
-    def select(self, chosen: npt.NDArray[np.bool_] | Integers) -> Postings:
+    def select(self, chosen: npt.NDArray[np.bool_] | Integers | slice) -> Postings:
         """Return some of the places."""
         return Postings(*(column[chosen] for column in self))
+
+    def between(self, low: int, high: int) -> Postings:
+        """Return the places in sequences from one number to another, not included; they are sorted by sequence."""
+        return self.select(slice(*np.searchsorted(self.sequence, (low, high)).tolist()))
 
 
 def make_postings(source: Integers, places: Postings) -> Run:
@@ -98,6 +105,83 @@ def read_postings(target: Integers, strength: npt.NDArray[np.signedinteger]) -> 
     position = high * _POSITION_LOW + segment * MAXIMUM_BRANCHES + branch
     order = np.lexsort((position, sequence))
     return Postings(sequence[order], position[order], strength[order].astype(np.int64) - 1)
+
+
+class PostingsPart(NamedTuple):
+    """Some successive postings of one key in one run, which are not decoded yet.
+
+    Attributes
+    ----------
+    rows : RowReader
+        Reads the run.
+    key : int
+        The neuron, word or ending.
+    part : RowPart
+        Part of its row.
+    """
+
+    rows: RowReader
+    key: int
+    part: RowPart
+
+    @property
+    def targets(self) -> int:
+        """Number of targets: of places that differ by more than the segment."""
+        return self.part.end - self.part.begin
+
+    @property
+    def sequences(self) -> tuple[int, int]:
+        """The first and the last sequence that it may have."""
+        first, last = self.part.first, self.part.last
+        # Sequences begin again where positions reach the bits above them.
+        alike = first >> SEQUENCE_BITS == last >> SEQUENCE_BITS
+        return (first & SEQUENCE_MASK, last & SEQUENCE_MASK) if alike else (0, SEQUENCE_MASK)
+
+
+def find_postings(readers: Sequence[RowReader], key: int, limit: int, size: int) -> list[PostingsPart]:
+    """Return the postings of a key in some runs: one part of each, or parts of a size if the targets exceed a limit."""
+    found = [PostingsPart(rows, key, part) for rows in readers for part in rows.row_parts(key)]
+    if sum(part.targets for part in found) > limit:
+        found = [PostingsPart(rows, key, part) for rows in readers for part in rows.row_parts(key, size)]
+    return found
+
+
+def join_postings(parts: Sequence[PostingsPart], low: int, high: int) -> Postings:
+    """Return the places in sequences from one number to another, not included, decoding only parts that may have some.
+
+    Parameters
+    ----------
+    parts : sequence of PostingsPart
+        Of one key; they are sorted by sequence and position in the result.
+    low, high : int
+        Numbers of sequences.
+    """
+    runs = []
+    for part in parts:
+        first, last = part.sequences
+        if first < high and last >= low:
+            runs.append(part.rows.part(part.key, part.part))
+    run = merge_runs(runs)
+    return read_postings(run.target, run.strength).between(low, high)
+
+
+def sequence_ranges(parts: Sequence[PostingsPart], limit: int) -> Iterator[tuple[int, int]]:
+    """Yield successive ranges of all sequences, ends not included; the parts of each have so many targets, if possible.
+
+    Ranges end where a part ends, so the parts of a range may have more targets if they overlap.
+    """
+    first, last = np.array([part.sequences for part in parts], np.int64).reshape(-1, 2).T
+    targets = np.array([part.targets for part in parts], np.int64)
+    ends = np.unique(np.append(last, SEQUENCE_MASK)) + 1
+    order = np.argsort(first)
+    # Targets of parts that begin before each end.
+    begun = pointer_of(targets[order])[np.searchsorted(first[order], ends)]
+    low, at = 0, 0
+    while at < len(ends):
+        ended = int(targets[last < low].sum())
+        at = max(at + 1, int(np.searchsorted(begun, ended + limit, side="right")))
+        yield low, int(ends[at - 1])
+        low = int(ends[at - 1])
 
 
 def renumber_postings(run: Run, numbers: SequenceNumbers) -> Run:

@@ -28,7 +28,14 @@ from giaann_dask.runs.packed_arrays import ReadEntries, require_intact
 from giaann_dask.runs.packed_rows import RowReader, among, read_rows, read_sources
 from giaann_dask.runs.packing import BlockReader, PackedRun, unpack_rows, unpack_targets
 from giaann_dask.runs.run import BLOCK, Run, fold_smallest, pointer_of, readable, require_fits, rows_between
-from giaann_dask.runs.target_sets import TargetBlock, TargetSets, bit_position, block_of_run, count_bits
+from giaann_dask.runs.target_sets import (
+    TargetBlock,
+    TargetSets,
+    bit_position,
+    block_of_run,
+    count_bits,
+    run_of_blocks,
+)
 from giaann_dask.spec import MAXIMUM_SEGMENTS
 
 # Targets of a block for each of the runs at least, as taking a part of one has a cost of its own.
@@ -120,6 +127,16 @@ def sum_in_blocks(
         yield _sum_blocks(blocks, signs)
     for each in inputs:
         each.finish()
+
+
+def decode_blocks(tables: Sequence[PackedRun]) -> Iterator[Run]:
+    """Yield the sum of runs in decoded blocks of rows; of a single run, these are only decoded."""
+    if len(tables) != 1:
+        yield from (run_of_blocks([block]) for block in sum_in_blocks(tables))
+        return
+    reader = BlockReader(tables[0])
+    yield from (run_of_blocks([block]) for block in reader.blocks(BLOCK))
+    reader.finish()
 
 
 def _sum_blocks(blocks: Sequence[TargetBlock], signs: Integers) -> TargetBlock:

@@ -10,7 +10,7 @@ tasks about one run take runs of tables as well, and there is a task about whole
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
@@ -28,7 +28,7 @@ from giaann_dask.models import model_of
 from giaann_dask.models.base import DerivedTables
 from giaann_dask.runs.device_sums import PairSums, sum_pairs_on
 from giaann_dask.runs.merging import merge_runs
-from giaann_dask.runs.packing import BlockReader, PackedRegionRun, PackedRun, pack_targets, unpack
+from giaann_dask.runs.packing import PackedRegionRun, PackedRun, pack_targets, unpack
 from giaann_dask.runs.pair_tables import PairRegionRun, PairTable, join_pairs, pair_run, sum_pairs
 from giaann_dask.runs.placement import (
     Placement,
@@ -40,8 +40,8 @@ from giaann_dask.runs.placement import (
     split_packed,
     split_run,
 )
-from giaann_dask.runs.run import BLOCK, RegionRun, Run, RunSize
-from giaann_dask.runs.summing import count_added, count_added_neurons, count_union, sum_in_blocks
+from giaann_dask.runs.run import RegionRun, Run, RunSize
+from giaann_dask.runs.summing import count_added, count_added_neurons, count_union, decode_blocks, sum_in_blocks
 from giaann_dask.runs.target_sets import run_of_blocks
 from giaann_dask.spec import Specification
 from giaann_dask.storage import reading
@@ -533,17 +533,7 @@ def collect_derived(
     tables: dict[int, list[PackedRun]] = {}
     for region, run in zip(regions, runs, strict=True):
         tables.setdefault(region, []).append(run.connections)
-    return derived.collect([partial(_decoded_blocks, its) for its in tables.values()], placement)
-
-
-def _decoded_blocks(tables: Sequence[PackedRun]) -> Iterator[Run]:
-    """Yield the sum of the connections of runs in blocks of rows; of a single run, these are only decoded."""
-    if len(tables) != 1:
-        yield from (run_of_blocks([block]) for block in sum_in_blocks(tables))
-        return
-    reader = BlockReader(tables[0])
-    yield from (run_of_blocks([block]) for block in reader.blocks(BLOCK))
-    reader.finish()
+    return derived.collect([partial(decode_blocks, its) for its in tables.values()], placement)
 
 
 def write_derived(

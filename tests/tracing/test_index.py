@@ -25,9 +25,17 @@ from giaann_dask.errors import OptionError, SpecificationError
 from giaann_dask.keys import unpack_target
 from giaann_dask.models.columns.connections import TokenPlaces, pair_increments
 from giaann_dask.runs.merging import merge_runs
+from giaann_dask.runs.packed_rows import RowReader
 from giaann_dask.runs.packing import pack, unpack
 from giaann_dask.runs.placement import Placement
-from giaann_dask.runs.postings import Postings, make_postings, read_postings
+from giaann_dask.runs.postings import (
+    Postings,
+    find_postings,
+    join_postings,
+    make_postings,
+    read_postings,
+    sequence_ranges,
+)
 from giaann_dask.spec import Specification
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.block_building import BlockBuilder
@@ -97,11 +105,13 @@ def test_postings_give_every_strength(text: list[TaggedSentence], cut: int, spec
         max_size=30,
     ),
     chunk=st.integers(1, 40),
+    limit=st.integers(1, 30),
 )
-def test_postings_survive_packing(places: set[tuple[int, int, int]], chunk: int) -> None:
+def test_postings_survive_packing(places: set[tuple[int, int, int]], chunk: int, limit: int) -> None:
     columns = np.array(sorted(places), np.int64).reshape(-1, 3).T
     run = make_postings(columns[0], Postings(columns[1], columns[2], columns[2] % 7))
-    back = unpack(pack(run, chunk, gaps=True))
+    packed = pack(run, chunk, gaps=True)
+    back = unpack(packed)
     assert all(
         np.array_equal(getattr(back, name), getattr(run, name)) for name in ("source", "pointer", "target", "strength")
     )
@@ -109,7 +119,12 @@ def test_postings_survive_packing(places: set[tuple[int, int, int]], chunk: int)
         row = back.row(source)
         assert row is not None
         of = columns[:, columns[0] == source]
-        assert [each.tolist() for each in read_postings(*row)] == [*of[1:].tolist(), (of[2] % 7).tolist()]
+        expected = [*of[1:].tolist(), (of[2] % 7).tolist()]
+        assert [each.tolist() for each in read_postings(*row)] == expected
+        parts = find_postings([RowReader(packed.read)], source, limit, 3)
+        assert len(parts) == 1 or max(part.targets for part in parts) <= 3
+        found = [join_postings(parts, low, high) for low, high in sequence_ranges(parts, limit)]
+        assert [np.concatenate(each).tolist() for each in zip(*found, strict=True)] == expected
 
 
 @pytest.mark.parametrize("profile", ["v2", "contexts"])

@@ -17,6 +17,7 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import OptionError
+from giaann_dask.models.results import ConnectionKey
 from giaann_dask.predict.generation import Continuation
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import unpack
@@ -186,7 +187,8 @@ def test_what_cannot_be_traced_is_refused(network: gd.Network) -> None:
         network.generate(PROMPT, max_tokens=1, explain=False).trace()
     with pytest.raises(OptionError, match="without its reasons"):
         Continuation(("a",), (), None, "commit").trace()
-    assert TraceIndex(reader_of(network)).postings(12345).sequence.tolist() == []
+    nothing = list(TraceIndex(reader_of(network)).shares(ConnectionKey(12345, 54321, 0, 0)))
+    assert [each.tolist() for shares in nothing for each in shares] == [[], []]
 
 
 def test_tokens_that_no_connection_has_decided(client: Client, tmp_path: Path) -> None:

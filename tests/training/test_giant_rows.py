@@ -6,6 +6,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -18,22 +19,28 @@ from support.small_limits import merge_small_ranges
 from support.stored_networks import reader_of
 
 import giaann_dask as gd
+from giaann_dask import tracing
 from giaann_dask.algebra import pruning
 from giaann_dask.cluster.regions import region_holders
 from giaann_dask.diagnostics.network_report import gathering
 from giaann_dask.diagnostics.network_report.gathering import Figures, gather
 from giaann_dask.events import Event, RoundIntegrated
 from giaann_dask.keys import unpack_neuron
+from giaann_dask.models.contexts.context_rows import RowCollector
 from giaann_dask.models.contexts.specification import CHAIN_NAMES
+from giaann_dask.models.contexts.table_files import read_tables
 from giaann_dask.rows.protocol import RowOptions
 from giaann_dask.runs import placement
+from giaann_dask.runs.packed_rows import RowPart, RowReader
 from giaann_dask.runs.packing import unpack
+from giaann_dask.runs.postings import Postings
 from giaann_dask.runs.run import Run
 from giaann_dask.store import ordered_connections
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.tracing import TraceIndex
 
 pytestmark = pytest.mark.cluster
 
@@ -146,6 +153,62 @@ def test_predictions_and_explanations_are_the_same(networks: Pair, client: Clien
     for each in traced:
         del each["commit"]
     assert traced[0] == traced[1]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_postings_are_decoded_in_parts(networks: Pair, which: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, decoded = networks.readers()[which], list[int]()
+    tokens = networks[which].generate(PROMPT, max_tokens=3, explain=True).tokens
+    connections = [reason.connection for token in tokens for reason in token.reasons if reason.connection is not None]
+    read, join = RowReader.part, tracing.join_postings
+
+    def count_part(self: RowReader, neuron: int, part: RowPart) -> Run:
+        run = read(self, neuron, part)
+        decoded[-1] += run.target.nbytes
+        return run
+
+    def count_parts(*arguments: Any) -> Postings:
+        decoded.append(0)
+        return join(*arguments)
+
+    monkeypatch.setattr(RowReader, "part", count_part)
+    monkeypatch.setattr(tracing, "join_postings", count_parts)
+    found, most = [], []
+    for limit, size in ((1 << 20, 1 << 16), (4, 2)):
+        monkeypatch.setattr(tracing, "POSTINGS_TOGETHER", limit)
+        monkeypatch.setattr(tracing, "POSTINGS_PART", size)
+        decoded.clear()
+        index = TraceIndex(reader)
+        shares = [list(index.shares(each)) for each in connections]
+        found.append([np.concatenate(each).tolist() for ranges in shares for each in zip(*ranges, strict=True)])
+        most.append(max(decoded))
+    assert found[0] == found[1]
+    assert any(found[0])
+    if not which:
+        # Four targets, and the parts of each run in which a range begins or ends.
+        runs = max(map(len, reader.manifest().runs_by_region().values()))
+        assert most[1] <= 8 * (4 + 2 * 2 * runs) < most[0]
+
+
+def test_tables_are_built_of_parts_of_rows(networks: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    if networks.plain.manifest.specification.profile != "contexts":
+        return
+    sizes, add = list[int](), RowCollector.add
+
+    def count_rows(self: RowCollector, run: Run) -> None:
+        sizes.append(int(np.diff(run.pointer).max(initial=0)))
+        add(self, run)
+
+    monkeypatch.setattr(RowCollector, "add", count_rows)
+    found, most = [], []
+    for reader in networks.readers():
+        sizes.clear()
+        tables = read_tables(str(reader.path), reader.commit)
+        most.append(max(sizes))
+        arrays = [tables.words.base, tables.words.share, tables.discounts, *astuple(tables.counts)]
+        found.append([list(tables.words.words), *(each.tolist() for each in arrays)])
+    assert found[0] == found[1]
+    assert most[1] < most[0], "no row is read as a whole"
 
 
 def test_pruned_networks_are_the_same(

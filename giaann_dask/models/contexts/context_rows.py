@@ -1,6 +1,6 @@
 """Sort the counts of profile ``contexts`` into rows of each kind of context, with words by number (compiled loops).
 
-Runs are read one at a time, in any order; each source is in one run only. The connections of a source are those of one
+Runs are read one at a time, in any order; several may have parts of a row. The connections of a source are those of one
 kind of context, followed by the shorter contexts that it extends. `contexts.tables` makes probabilities of the rows.
 """
 
@@ -16,7 +16,8 @@ from giaann_dask.errors import RESTORE, StoreDamagedError
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, word_keys
 from giaann_dask.lazy import jit, jit_inner
 from giaann_dask.models.words.counting import EXTENDS
-from giaann_dask.runs.run import Run
+from giaann_dask.models.words.stream import NONE
+from giaann_dask.runs.run import Run, join_ranges
 from giaann_dask.spec import BRANCH_BITS
 
 # Rows of up to this many words are sorted by insertion.
@@ -123,10 +124,17 @@ class RowCollector:
             np.concatenate([none.astype(dtype), *(part[field] for part in parts)])
             for field, dtype in enumerate((np.int64, np.int64, np.int32, np.int64))
         )
-        order = np.argsort(keys)
-        begins = np.cumsum(lengths) - lengths
+        order, begins = np.argsort(keys), np.cumsum(lengths) - lengths
+        keys, begins, lengths = keys[order], begins[order], lengths[order]
+        first = _first_of_each(keys)
+        if len(first) < len(keys):
+            # Parts of a row follow one another.
+            at = join_ranges(begins, lengths)
+            word, counts = word[at], counts[at]
+            keys, lengths = keys[first], np.add.reduceat(lengths, first)
+            begins = np.cumsum(lengths) - lengths
         gather: Any = _gather
-        return Rows(keys[order], *gather(begins[order], lengths[order], word, counts, number_of))
+        return Rows(keys, *gather(begins, lengths, word, counts, number_of))
 
     def take_extended(self) -> tuple[Integers, Integers]:
         """Return the keys of contexts, ascending, and the first shorter context that each extends; forget them.
@@ -140,7 +148,14 @@ class RowCollector:
         keys, shorter = (np.concatenate([none, *parts]) for parts in zip(*self._extending, (none, none), strict=True))
         self._extending = []
         order = np.argsort(keys)
-        return keys[order], shorter[order]
+        keys, shorter = keys[order], shorter[order]
+        first = _first_of_each(keys)
+        return keys[first], np.minimum.reduceat(shorter, first) if len(first) < len(keys) else shorter
+
+
+def _first_of_each(keys: Integers) -> Integers:
+    """Return the places of values that differ from the one before; they ascend."""
+    return np.flatnonzero(np.diff(keys, prepend=NONE))
 
 
 def count_longer(own: Rows, longer: Rows, extended: tuple[Integers, Integers]) -> Integers:

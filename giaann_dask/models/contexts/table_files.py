@@ -22,11 +22,10 @@ import re
 import shutil
 import socket
 import tempfile
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
@@ -34,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.cluster import task_key
-from giaann_dask.cluster.regions import held_runs, merge_region, open_region, region_places
+from giaann_dask.cluster.regions import held_runs, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.cluster.waiting import ask_workers, fetch
 from giaann_dask.dask_types import measure
@@ -44,6 +43,7 @@ from giaann_dask.models.contexts.packed_counts import PackedCounts
 from giaann_dask.models.contexts.tables import PackedTables, WordTables, build_tables
 from giaann_dask.models.words.spelling import Spelling
 from giaann_dask.runs.run import Run
+from giaann_dask.runs.summing import decode_blocks
 from giaann_dask.storage import first_line, writing
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.names import Names, pack_strings
@@ -135,43 +135,42 @@ def commit_tables(reader: CommitReader, held: HeldRuns = _STORED) -> PackedTable
     reader : CommitReader
         The commit.
     held : HeldRuns
-        Runs in the memory of workers, from which the tables are built, a region at a time; the same tables as those of
-        the stored runs.
+        Runs in the memory of workers, from which the tables are built, a block of rows at a time; the same tables as
+        those of the stored runs.
     """
 
     def build() -> PackedTables:
-        places = dict(region_places(reader))
-
-        def opening(group: tuple[int, ...]) -> Callable[[], Run]:
-            keys = [key for region in group for key in held.get(region, ())]
-            return partial(_open_group, [places[region] for region in group], keys)
-
-        groups = map(opening, reader.placement().groups())
-        return build_tables(_read_ahead([*groups]), reader.saved_vocabulary().features[1:])
+        regions = (_read_blocks(place, held.get(region, ())) for region, place in region_places(reader))
+        blocks = chain.from_iterable(regions)
+        return build_tables(_read_ahead(blocks), reader.saved_vocabulary().features[1:])
 
     return open_tables(*place_of(reader), reader.fingerprint, build)
 
 
-def _open_group(places: Sequence[tuple[str, str, list[str]]], keys: Sequence[str]) -> Run:
-    """Return the merged runs of regions with rows in common, from the memory of workers if they have all of them."""
+def _read_blocks(place: tuple[str, str, list[str]], keys: Sequence[str]) -> Iterator[Run]:
+    """Yield the counts of a region in blocks of rows, from the memory of workers if they have all of its runs."""
     found = fetch(keys)
     if keys and len(found) == len(keys):
-        return merge_region(*(found[key] for key in keys))
-    path, commit, _ = places[0]
-    return open_region(path, commit, [identity for *_, runs in places for identity in runs])
+        yield from decode_blocks([found[key].connections for key in keys])
+        return
+    path, commit, runs = place
+    reader = open_commit(path, commit)
+    yield from decode_blocks([reader.connections(run) for run in runs])
 
 
-def _read_ahead(regions: Sequence[Callable[[], Run]]) -> Iterator[Run]:
-    """Yield the results of functions that open regions; while one is used, the next one is opened."""
+def _read_ahead(blocks: Iterator[Run]) -> Iterator[Run]:
+    """Yield the items of an iterator; while one is used, another thread makes the next one."""
+    # In the context of this task, so that its worker is known.
+    context = contextvars.copy_context()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        following: deque[concurrent.futures.Future[Run]] = deque()
-        for opening in regions:
-            # In the context of this task, so that its worker is known.
-            following.append(pool.submit(contextvars.copy_context().run, opening))
-            if len(following) > 1:
-                yield following.popleft().result()
-        while following:
-            yield following.popleft().result()
+
+        def submit() -> concurrent.futures.Future[Run | None]:
+            return pool.submit(context.run, lambda: next(blocks, None))
+
+        following = submit()
+        while (block := following.result()) is not None:
+            following = submit()
+            yield block
 
 
 def open_commit_tables(path: str, commit: str, held: HeldRuns) -> CommitTables:

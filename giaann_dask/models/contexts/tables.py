@@ -228,7 +228,7 @@ def build_tables(runs: Iterable[Run], words: Sequence[str]) -> PackedTables:
     Parameters
     ----------
     runs : iterable of Run
-        Merged runs of distinct sources, one for each region, in any order.
+        Runs of distinct connections in any order, such as blocks of rows of regions.
     words : sequence of str
         Every word that was counted.
 
