@@ -13,7 +13,7 @@ from support.examples import examples
 from giaann_dask.keys import pack_target, source_key, unpack_target, word_key
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS, SINGLE, context_sources
 from giaann_dask.models.words.counting import BLOCK_TOKENS, EXTENDS, count_contexts
-from giaann_dask.models.words.stream import NONE, TokenStream
+from giaann_dask.models.words.stream import NONE, Context, TokenStream
 from giaann_dask.runs.packing import pack, unpack
 from giaann_dask.runs.run import Run
 
@@ -73,7 +73,7 @@ def test_counts_are_those_of_a_dictionary(documents: Documents) -> None:
 @examples(10)
 @given(st.integers(0, 1 << 32), st.integers(1, 40), st.sampled_from([1, 100, 1 << 18]))
 def test_rows_of_any_length_are_counted(seed: int, words: int, block_tokens: int) -> None:
-    """Short rows are sorted by insertion, long ones otherwise; some are those of the same word over and over."""
+    """Some rows are those of the same word over and over; blocks have few tokens or many."""
     rng = np.random.default_rng(seed)
     names = [f"word{number}" for number in np.minimum(rng.geometric(1 / words, 600), 500).tolist()]
     ends = [0, *np.cumsum(rng.integers(1, 30, 40)).tolist()]
@@ -102,3 +102,20 @@ def test_each_link_of_the_chain_extends_the_one_before() -> None:
     for kind in range(1, CHAIN + 1):
         assert CONTEXTS[kind].parts[:-1] == CONTEXTS[kind - 1].parts
     assert list(SINGLE) == [1, 2, 3, 4, 5, 6]
+
+
+def test_contexts_that_extend_several_are_connected_with_each() -> None:
+    """As contexts of one key by chance do: here those of an ending extend those of all words with that ending."""
+    document = ["walking", "jumping", "talked", "walked", "jumping", "walking", "talking", "walking"]
+    stream = TokenStream.from_documents([[document, document[::-1]]])
+    contexts = {2: Context("1", (("word", 1),)), 1: Context("e1", (("ending", 1),))}
+    run = count_contexts(stream, contexts, {1: 2})
+    word, ending = (stream.sources(kind, context) for kind, context in contexts.items())
+    expected = Counter(zip(ending.tolist(), word.tolist(), strict=True))
+    segment, neuron, _ = unpack_target(run.target)
+    extends = segment == EXTENDS
+    source = np.repeat(run.source, np.diff(run.pointer))[extends]
+    found = zip(source.tolist(), neuron[extends].tolist(), run.strength[extends].tolist(), strict=True)
+    assert max(Counter(source.tolist()).values()) == 3
+    assert {(a, b): count for a, b, count in found} == expected
+    assert all((np.diff(run.target[begin:end]) > 0).all() for begin, end in pairwise(run.pointer.tolist()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -22,15 +22,14 @@ from giaann_dask.spec import BRANCH_BITS, MAXIMUM_SEGMENTS, NEURON_BITS
 
 # The segment on which a context is connected with the one that it extends.
 EXTENDS = MAXIMUM_SEGMENTS - 1
-# Tokens that are counted in one go, into 32-bit integers: bounds the memory of sorting, about 1,100 bytes for each.
-BLOCK_TOKENS = 1 << 18
-# Parts that the pairs of a block are divided into by the first bits of their sources, which are hashes.
-_PART_BITS = 9
-_PARTS, _PART_SHIFT = 1 << _PART_BITS, NEURON_BITS - _PART_BITS
-# Bits of a source that differ within a part, and of a place in a part, with which they fill 63 bits.
-_WITHIN_PART, _PLACE_BITS = (1 << _PART_SHIFT) - 1, 63 - _PART_SHIFT
-# Rows of more targets are sorted before they are inserted one after the other.
-_FEW = 24
+# Tokens that are counted in one go at most: bounds the memory of sorting, about 500 bytes for each.
+BLOCK_TOKENS = 1 << 19
+# What occurs after a context is sorted as one number: the context's source, a hash, in the upper bits, and an item in
+# the lower ones. The first bits of a source are those of its part, so that the others and an item fit 63 bits.
+_ITEM_BITS = 23
+_ITEM_MASK = (1 << _ITEM_BITS) - 1
+_PART_SHIFT = 63 - _ITEM_BITS
+_PARTS, _WITHIN_PART = 1 << (NEURON_BITS - _PART_SHIFT), (1 << _PART_SHIFT) - 1
 
 
 def count_contexts(
@@ -65,14 +64,46 @@ def count_contexts(
     >>> sorted(count_contexts(stream, contexts).strength.tolist())
     [1, 1, 1, 1, 2]
     """
-    kinds = list(contexts)
+    kinds = sorted(contexts)
     shorter = np.array([kinds.index(extended[kind]) if extended and kind in extended else NONE for kind in kinds])
-    runs = []
-    for begin in range(0, len(stream), block_tokens):
-        end = min(begin + block_tokens, len(stream))
-        sources = _sources_before(stream, contexts, begin, end)
-        runs.append(_count_pairs(sources, stream.keys[stream.index[begin:end]], np.array(kinds), shorter))
+    rules = _Rules(np.array(kinds), shorter, _ITEM_BITS - int(len(kinds) + (shorter != NONE).sum() - 1).bit_length())
+    ordered = {kind: contexts[kind] for kind in kinds}
+    runs, size = [], min(block_tokens, 1 << rules.bits)
+    for begin in range(0, len(stream), size):
+        end = min(begin + size, len(stream))
+        sources = _sources_before(stream, ordered, begin, end)
+        runs.append(_count_items(sources, *_ranked(stream, begin, end), rules))
     return merge_runs(runs)
+
+
+class _Rules(NamedTuple):
+    """Kinds of contexts, and how items are numbered.
+
+    An item of a context is either one of its words, after a kind, or a token at which it extends a shorter one. The
+    upper bits of its number are the place of the kind in order, or beyond these a number for each kind that extends
+    another one; the lower `bits` are the place of the word among those of the block by key, or that of the token.
+
+    Attributes
+    ----------
+    kinds, shorter : ndarray
+        The kinds, ascending, and the place of the kind that each extends, or `NONE`; int64.
+    bits : int
+        Lower bits of an item.
+    """
+
+    kinds: Integers
+    shorter: Integers
+    bits: int
+
+
+def _ranked(stream: TokenStream, begin: int, end: int) -> tuple[Integers, Integers]:
+    """Return the keys of the words of a block, ascending, and the place of each token's among them."""
+    tokens = stream.index[begin:end]
+    present = np.flatnonzero(np.bincount(tokens, minlength=len(stream.keys)))
+    keys, places = np.unique(stream.keys[present], return_inverse=True)
+    rank = np.zeros(len(stream.keys), np.int64)
+    rank[present] = places
+    return keys, rank[tokens]
 
 
 def _sources_before(stream: TokenStream, contexts: Mapping[int, Context], begin: int, end: int) -> Integers:
@@ -91,38 +122,21 @@ def _sources_before(stream: TokenStream, contexts: Mapping[int, Context], begin:
     return found
 
 
-def _count_pairs(sources: Integers, words: Integers, kinds: Integers, shorter: Integers) -> Run:
-    """Return the counts of all contexts of a span of tokens; see `_divide_pairs`."""
-    divide: Any = _divide_pairs
-    source, target, ends = divide(sources, words, kinds, shorter)
-    # Memory that is not written to is not taken.
-    rows, pointer = np.empty(len(source), np.int64), np.zeros(len(source) + 1, np.int64)
-    targets, counts = np.empty(len(source), np.int64), np.empty(len(source), np.int32)
-    found, sum_rows = np.zeros(2, np.int64), cast(Any, _sum_rows)
+def _count_items(sources: Integers, keys: Integers, words: Integers, rules: _Rules) -> Run:
+    """Return the counts of all contexts of a block, given their sources, its words, and the place of each token's."""
+    divide, add = cast(Any, _divide_items), cast(Any, _add_items)
+    # NumPy's arrays have large pages, those of compiled code do not. Memory that is not written to is not taken.
+    items = np.empty((len(rules.kinds) + np.count_nonzero(rules.shorter != NONE)) * len(words), np.int64)
+    ends = divide(sources, words, rules.shorter, rules.bits, items)
     for first, last in pairwise(ends.tolist()):
-        if first < last:
-            part = slice(first, last)
-            # Sorting by one key takes a third of the time of sorting by both; most rows are short.
-            sum_rows(*_sorted_part(source[part]), target[part], (rows, pointer), (targets, counts), found)
-    row, connection = found.tolist()
+        items[first:last].sort()
+    rows, pointer = np.empty(ends[-1], np.int64), np.zeros(ends[-1] + 1, np.int64)
+    targets, counts = np.empty(ends[-1], np.int64), np.empty(ends[-1], np.int32)
+    row, connection = add(items, ends, (sources, keys), rules, (rows, pointer, targets, counts))
     # Shrinking does not move the used part.
     for array, length in ((rows, row), (pointer, row + 1), (targets, connection), (counts, connection)):
         array.resize(length, refcheck=False)
     return Run(rows, pointer, targets, counts)
-
-
-def _sorted_part(source: Integers) -> tuple[Integers, Integers]:
-    """Return the sources of the pairs of a part in order, and the places of their pairs.
-
-    The sources of a part have their first bits in common. The others and a place fit one number, and sorting numbers
-    takes half the time of sorting places by numbers.
-    """
-    if len(source) >> _PLACE_BITS:
-        order = np.argsort(source)
-        return source[order], order
-    packed = ((source & _WITHIN_PART) << _PLACE_BITS) | np.arange(len(source))
-    packed.sort()
-    return (packed >> _PLACE_BITS) | (source[0] & ~_WITHIN_PART), packed & ((1 << _PLACE_BITS) - 1)
 
 
 @jit_inner
@@ -156,78 +170,77 @@ def _find_sources(views, places, kinds, parts, rules, found):  # type: ignore[no
 
 
 @jit
-def _divide_pairs(sources, words, kinds, shorter):  # type: ignore[no-untyped-def]
-    """Return the sources and the targets of all contexts, one for each occurrence, and where each part of them ends.
+def _divide_items(sources, words, shorter, bits, items):  # type: ignore[no-untyped-def]
+    """Fill in the items of all contexts, each below its source without the bits of its part; return where parts end.
 
-    Parts are ranges of sources that ascend from part to part, each small enough to be sorted in the processor's cache.
-    `sources` has a row for each kind; `shorter` says which row has the contexts that those of a kind extend.
+    Parts ascend, each is small enough to be sorted in the processor's cache. `sources` has a row for each kind.
     """
     ends = np.zeros(_PARTS + 1, np.int64)
-    for row in range(len(kinds)):
-        pairs = 1 if shorter[row] < 0 else 2
+    for row in range(len(shorter)):
+        times = 1 if shorter[row] < 0 else 2
         for token in range(len(words)):
-            # A context that does not exist has no shorter one to extend.
             if sources[row, token] != NONE:
-                ends[(sources[row, token] >> _PART_SHIFT) + 1] += pairs
+                ends[(sources[row, token] >> _PART_SHIFT) + 1] += times
     for part in range(_PARTS):
         ends[part + 1] += ends[part]
     filled = ends[:-1].copy()
-    source, target = np.empty(ends[-1], np.int64), np.empty(ends[-1], np.int64)
-    extends = np.int64(EXTENDS) << SEGMENT_SHIFT
-    for row in range(len(kinds)):
-        kind = kinds[row] << SEGMENT_SHIFT
+    extending = len(shorter)
+    for row in range(len(shorter)):
+        number = np.int64(row) << bits
         for token in range(len(words)):
-            key = sources[row, token]
-            if key == NONE:
+            source = sources[row, token]
+            # A context that does not exist has no shorter one to extend.
+            if source == NONE:
                 continue
-            at = filled[key >> _PART_SHIFT]
-            source[at], target[at] = key, kind | (words[token] << BRANCH_BITS)
-            at += 1
+            at, low = filled[source >> _PART_SHIFT], (source & _WITHIN_PART) << _ITEM_BITS
+            items[at] = low | number | words[token]
             if shorter[row] >= 0:
-                source[at], target[at] = key, extends | (sources[shorter[row], token] << BRANCH_BITS)
                 at += 1
-            filled[key >> _PART_SHIFT] = at
-    return source, target, ends
+                items[at] = low | (np.int64(extending) << bits) | token
+            filled[source >> _PART_SHIFT] = at + 1
+        extending += shorter[row] >= 0
+    return ends
 
 
 @jit
-def _sum_rows(source, order, target, sums, columns, found):  # type: ignore[no-untyped-def]
-    """Append the sources, the ends of their rows, and the distinct targets of each with how often each occurs.
-
-    Sources ascend, and `order` has the places of their targets; `found` has the number of rows and of targets.
-    """
-    (rows, pointer), (targets, counts) = sums, columns
-    row, last = found
-    begin = 0
-    while begin < len(order):
-        key, first, end = source[begin], last, begin + 1
-        while end < len(order) and source[end] == key:
-            end += 1
-        if end - begin > _FEW:
-            # Equal ones follow each other.
-            values = target[order[begin:end]]
-            values.sort()
-            for value in values:
-                if last > first and targets[last - 1] == value:
-                    counts[last - 1] += 1
-                else:
-                    targets[last], counts[last] = value, 1
-                    last += 1
-        else:
-            # No array of their own, which takes longer than they do.
-            for item in range(begin, end):
-                value, at = target[order[item]], last
-                while at > first and targets[at - 1] > value:
-                    at -= 1
-                if at > first and targets[at - 1] == value:
-                    counts[at - 1] += 1
-                    continue
-                for place in range(last, at, -1):
-                    targets[place], counts[place] = targets[place - 1], counts[place - 1]
-                targets[at], counts[at] = value, 1
+def _add_items(items, ends, keys, rules, run):  # type: ignore[no-untyped-def]
+    """Fill the arrays of a run with the counts of items in order; return the numbers of its rows and connections."""
+    (sources, words), (kinds, shorter, bits), (rows, pointer, targets, counts) = keys, rules, run
+    extended = shorter[shorter >= 0]
+    row = first = last = 0
+    for part in range(len(ends) - 1):
+        before = np.int64(-1)
+        for at in range(ends[part], ends[part + 1]):
+            item = items[at]
+            if item == before:
+                counts[last - 1] += 1
+                continue
+            if before < 0 or item >> _ITEM_BITS != before >> _ITEM_BITS:
+                rows[row], first = (np.int64(part) << _PART_SHIFT) | (item >> _ITEM_BITS), last
+                row += 1
+            before = item
+            number, low = (item & _ITEM_MASK) >> bits, item & ((1 << bits) - 1)
+            if number < len(kinds):
+                targets[last], counts[last] = (kinds[number] << SEGMENT_SHIFT) | (words[low] << BRANCH_BITS), 1
                 last += 1
-        rows[row] = key
-        row += 1
-        pointer[row] = last
-        begin = end
-    found[0], found[1] = row, last
+            else:
+                shorter_source = sources[extended[number - len(kinds)], low]
+                target = (np.int64(EXTENDS) << SEGMENT_SHIFT) | (shorter_source << BRANCH_BITS)
+                last = _insert(target, first, last, targets, counts)
+            pointer[row] = last
+    return row, last
+
+
+@jit_inner
+def _insert(target, first, last, targets, counts):  # type: ignore[no-untyped-def]
+    """Count a target of a row, whose others are in order, mostly the last one; return where the row ends then."""
+    at = last
+    while at > first and targets[at - 1] > target:
+        at -= 1
+    if at > first and targets[at - 1] == target:
+        counts[at - 1] += 1
+        return last
+    for place in range(last, at, -1):
+        targets[place], counts[place] = targets[place - 1], counts[place - 1]
+    targets[at], counts[at] = target, 1
+    return last + 1
