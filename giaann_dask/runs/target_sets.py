@@ -251,6 +251,12 @@ def _collect(
     made = changed = 0
     for row in range(len(row_targets)):
         slices, position, before = 0, pointer[row], made
+        if pointer[row + 1] - position == 1:
+            key[made], segments[made] = target[position] & _LOW, np.int64(1) << (target[position] >> SEGMENT_SHIFT)
+            strength[made] = value[position]
+            made += 1
+            row_targets[row] = 1
+            continue
         while position < pointer[row + 1]:
             segment = target[position] >> SEGMENT_SHIFT
             heads[slices], bits[slices] = position, np.int64(1) << segment
