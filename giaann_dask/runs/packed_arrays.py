@@ -24,11 +24,16 @@ from numcodecs.zstd import Zstd
 
 from giaann_dask.array_metadata import array_metadata
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
+from giaann_dask.lazy import compiled, jit_inner, runs_plainly
+from giaann_dask.lazy import numba_types as nb
+from giaann_dask.runs.run import readable
 
 VERSION = 5
 # Of a table whose targets are given as differences within their row, or as numbers in a table of their names.
 VERSION_GAPS, VERSION_NAMES = 6, 7
-LEVEL = 3
+# Of compression. Targets that are hashes do not repeat: their tables take as many bytes at the second level as at the
+# first, which takes half as long again.
+LEVEL, LEVEL_OF_NAMES = 3, 1
 
 _HEADER = "giaann_run"
 GROUP_KEY = "zarr.json"
@@ -40,11 +45,14 @@ _CHECKSUMS, _DIFFERENCES = "crc32c", "differences"
 # The attribute of an array that lists its distinct values, whose places are stored, and their checksum at the end.
 _DISTINCT = "distinct"
 _MOST_DISTINCT = 256
+# Slots of the table in which they are looked up, as many as `_slot` has numbers, and how many of few values NumPy looks
+# up in a microsecond.
+_SLOTS, _PLAIN_PER_US = 1 << 10, 20
 _TYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint8", "uint16", "uint32", "uint64")}
 # Of values that are stored as differences.
 _RESTORED = _TYPES["uint32"]
-_CODEC = Zstd(level=LEVEL)
-_CODEC_METADATA = {"name": "zstd", "configuration": {"level": LEVEL, "checksum": False}}
+_CODECS = {level: Zstd(level=level) for level in (LEVEL, LEVEL_OF_NAMES)}
+_CODEC = _CODECS[LEVEL]
 # A smaller chunk is one frame.
 _FRAMED_VALUES = 1 << 16
 # The table of a seekable chunk: a skippable frame of compressed and decompressed sizes, closed by number and flags.
@@ -95,7 +103,9 @@ class Framing(NamedTuple):
     distinct: bool = False
 
 
-def encode_array(name: str, pieces: Sequence[npt.NDArray[Any]], chunk: int, framing: Framing) -> dict[str, bytes]:
+def encode_array(
+    name: str, pieces: Sequence[npt.NDArray[Any]], chunk: int, framing: Framing, level: int = LEVEL
+) -> dict[str, bytes]:
     """Return metadata and chunks of one array, which is given piece after piece, at least one.
 
     The chunks are even, so that padding stays small, and of the widest type of all pieces.
@@ -112,14 +122,14 @@ def encode_array(name: str, pieces: Sequence[npt.NDArray[Any]], chunk: int, fram
         kind = np.dtype(np.uint8)
     for number, piece in enumerate(_even_chunks(pieces, chunk_values, repeats_last=differences)):
         parts = divide_chunk(piece, _frame_values(len(piece), framing.frames))
-        encoded = _encode_chunk([_as_stored(part, kind, distinct, differences) for part in parts])
+        encoded = _encode_chunk([_as_stored(part, kind, distinct, differences) for part in parts], level)
         checksums.append(google_crc32c.value(encoded))
         chunks[f"{name}/c/{number}"] = encoded + checksums[-1].to_bytes(4, "little")
         summaries += [summary.of(part) for part in parts] if summary else []
     attributes: dict[str, Any] = {_CHECKSUMS: checksums, **({summary.value: summaries} if summary else {})}
     attributes |= {_DIFFERENCES: _checksum_of(summaries)} if differences else {}
     attributes |= {} if distinct is None else {_DISTINCT: [*distinct.tolist(), _checksum_of(distinct.tolist())]}
-    return {f"{name}/zarr.json": to_json(_array_metadata(values, length, kind.name, attributes)), **chunks}
+    return {f"{name}/zarr.json": to_json(_array_metadata(values, length, kind.name, attributes, level)), **chunks}
 
 
 def _as_stored(
@@ -127,18 +137,76 @@ def _as_stored(
 ) -> npt.NDArray[Any]:
     """Return what is stored of the values of a frame; see `Framing`."""
     if distinct is not None:
-        return np.searchsorted(distinct, values).astype(kind)
+        return _places(values, distinct)
     return _differences(values).astype(kind) if differences else values
 
 
 def _few_values(pieces: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
     """Return the distinct values of pieces and 0, with which chunks are padded, ascending; None where they are many."""
-    found = np.zeros(1, _RESTORED)
+    found, used = np.zeros(_MOST_DISTINCT, _RESTORED), 1
+    slots = _slots_of(found[:1])
     for piece in pieces:
-        found = np.union1d(found, piece)
-        if len(found) > _MOST_DISTINCT:
+        if runs_plainly(len(piece) // _PLAIN_PER_US):
+            values = np.union1d(found[:used], piece)
+            used = len(values)
+            if used <= _MOST_DISTINCT:
+                found[:used], slots = values, _slots_of(values)
+        else:
+            used = _number_values(readable(piece, np.uint32), slots, found, used, np.empty(len(piece), np.uint8))
+        if used > _MOST_DISTINCT:
             return None
-    return found
+    return np.sort(found[:used])
+
+
+def _places(values: npt.NDArray[Any], distinct: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return the place of each value among distinct ones."""
+    if runs_plainly(len(values) // _PLAIN_PER_US):
+        return np.searchsorted(distinct, values).astype(np.uint8)
+    places = np.empty(len(values), np.uint8)
+    _number_values(readable(values, np.uint32), _slots_of(distinct), distinct, len(distinct), places)
+    return places
+
+
+def _slots_of(values: npt.NDArray[Any]) -> npt.NDArray[np.int16]:
+    """Return the hash table of values, which are numbered as they stand."""
+    slots = np.full(_SLOTS, -1, np.int16)
+    for place, value in enumerate(values.tolist()):
+        slot = _slot(value)
+        while slots[slot] >= 0:
+            slot = (slot + 1) & (_SLOTS - 1)
+        slots[slot] = place
+    return slots
+
+
+@jit_inner
+def _slot(value: int) -> int:
+    """Return the first slot of a value of 32 bits."""
+    return ((value * 0x9E3779B1) & 0xFFFFFFFF) >> 22
+
+
+@compiled(
+    nb.int64(nb.types.Array(nb.uint32, 1, "C", readonly=True), nb.int16[::1], nb.uint32[::1], nb.int64, nb.uint8[::1])
+)
+def _number_values(
+    values: npt.NDArray[Any],
+    slots: npt.NDArray[np.int16],
+    found: npt.NDArray[Any],
+    used: int,
+    places: npt.NDArray[np.uint8],
+) -> int:
+    """Fill in the place of each value among those that were found; new ones are added, one too many at most."""
+    for at in range(len(values)):
+        value = np.int64(values[at])
+        slot = _slot(value)
+        while slots[slot] >= 0 and found[slots[slot]] != value:
+            slot = (slot + 1) & (_SLOTS - 1)
+        if slots[slot] < 0:
+            if used == len(found):
+                return used + 1
+            slots[slot], found[used] = used, value
+            used += 1
+        places[at] = slots[slot]
+    return used
 
 
 def _checksum_of(values: Sequence[int]) -> int:
@@ -179,9 +247,9 @@ def _even_chunks(
         yield chunk
 
 
-def _encode_chunk(parts: Sequence[npt.NDArray[Any]]) -> bytes:
+def _encode_chunk(parts: Sequence[npt.NDArray[Any]], level: int) -> bytes:
     """Compress the frames of a chunk; several are followed by their table."""
-    frames = [_CODEC.encode(part) for part in parts]
+    frames = [_CODECS[level].encode(part) for part in parts]
     if len(frames) == 1:
         encoded: bytes = frames[0]
         return encoded
@@ -298,11 +366,13 @@ def read_layout(name: str, entries: Mapping[str, bytes]) -> ArrayLayout:
             *values, _ = attributes[_DISTINCT]
             distinct = np.array(values, _RESTORED)
             stored[_DISTINCT] = [*distinct.tolist(), _checksum_of(values)]
-        intact = document == _array_metadata(length, chunk, kind, stored) and kind in _TYPES
+        level = document["codecs"][1]["configuration"]["level"]
+        intact = document == _array_metadata(length, chunk, kind, stored, level) and kind in _TYPES
+        intact = intact and type(level) is int and level in _CODECS
         intact = intact and type(length) is int and type(chunk) is int and length >= 0 and 1 <= chunk <= _MOST_VALUES
         intact = intact and len(checksums) == -(-length // chunk)
         intact = intact and all(type(value) is int and 0 <= value < 1 << 63 for value in summaries)
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError):
         intact = False
     require_intact(intact, f"the metadata of {name} of a run is {str(document)[:200]}")
     dtype = _TYPES[kind] if distinct is None and not differences else _RESTORED
@@ -410,9 +480,10 @@ def group_metadata(header: dict[str, int]) -> dict[str, Any]:
     return {"attributes": {_HEADER: header}, "zarr_format": 3, "node_type": "group"}
 
 
-def _array_metadata(length: int, chunk: int, kind: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _array_metadata(length: int, chunk: int, kind: str, attributes: Mapping[str, Any], level: int) -> dict[str, Any]:
     """Return the metadata of an array of one dimension."""
-    return array_metadata([length], [chunk], kind, _CODEC_METADATA, attributes)
+    codec = {"name": "zstd", "configuration": {"level": level, "checksum": False}}
+    return array_metadata([length], [chunk], kind, codec, attributes)
 
 
 def read_header(entries: Mapping[str, bytes]) -> dict[str, int]:

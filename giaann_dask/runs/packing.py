@@ -49,6 +49,8 @@ from giaann_dask.dask_types import register_arrays
 from giaann_dask.keys import Integers, pack_neuron, unpack_neuron
 from giaann_dask.runs.packed_arrays import (
     GROUP_KEY,
+    LEVEL,
+    LEVEL_OF_NAMES,
     VERSION,
     VERSION_GAPS,
     VERSION_NAMES,
@@ -232,15 +234,15 @@ def pack_targets(blocks: Iterable[TargetBlock], chunk: int = CHUNK, *, gaps: boo
         bits = max(bits, block.bits)
     source, arrays = np.concatenate(sources), [list(pieces) for pieces in zip(*columns, strict=True)]
     numbered = None if gaps else number_targets(*arrays[1:3])
-    version = VERSION_GAPS if gaps else VERSION
+    version, level = VERSION_GAPS if gaps else VERSION, LEVEL
     if numbered is not None:
-        version, arrays[1:3] = VERSION_NAMES, [numbered.high, numbered.low]
+        version, level, arrays[1:3] = VERSION_NAMES, LEVEL_OF_NAMES, [numbered.high, numbered.low]
         arrays += [[_narrow(part)] for part in unpack_neuron(numbered.names)]
     header = {"version": version, "rows": len(source), "connections": connections, "strength_bits": bits}
     entries = {GROUP_KEY: to_json(group_metadata(header))}
     arrays = [*([_narrow(part)] for part in unpack_neuron(source)), *arrays]
     for name, pieces in zip(arrays_of(header), arrays, strict=True):
-        entries.update(encode_array(name, pieces, chunk, FRAMINGS.get(name, Framing())))
+        entries.update(encode_array(name, pieces, chunk, FRAMINGS.get(name, Framing()), level))
     return PackedRun(entries, len(source), connections, sum(map(len, entries.values())))
 
 

@@ -408,7 +408,7 @@ def divide_rows(run: Run, part: npt.NDArray[np.int64]) -> dict[int, Run]:
     }
 
 
-def readable(array: npt.NDArray[Any], dtype: type[np.signedinteger[Any]] | None = None) -> npt.NDArray[Any]:
+def readable(array: npt.NDArray[Any], dtype: type[np.integer[Any]] | None = None) -> npt.NDArray[Any]:
     """Return a read-only view for compiled code; a copy only where the array is not aligned or of another type."""
     view = np.require(array, dtype, ["C", "A"]).view()
     view.flags.writeable = False

@@ -19,9 +19,9 @@ from zarr.storage import MemoryStore
 from giaann_dask.errors import StoreDamagedError, StoreFormatError
 from giaann_dask.keys import NEURON_MASK, pack_neuron, pack_target, unpack_target
 from giaann_dask.runs import target_names
-from giaann_dask.runs.packed_arrays import FrameSummary
+from giaann_dask.runs.packed_arrays import FrameSummary, decode_array, encode_array, read_layout
 from giaann_dask.runs.packed_rows import RowReader, read_rows
-from giaann_dask.runs.packing import CHUNK, PackedRun, pack, pack_blocks, unpack
+from giaann_dask.runs.packing import CHUNK, FRAMINGS, PackedRun, pack, pack_blocks, unpack
 from giaann_dask.runs.placement import split_packed
 from giaann_dask.runs.run import BLOCK, Run, narrow_strength, rows_between
 from giaann_dask.spec import BRANCH_BITS
@@ -466,8 +466,30 @@ def test_hashes_of_targets_are_stored_once(named: tuple[Run, PackedRun]) -> None
     assert np.array_equal(names, neuron[np.lexsort((neuron, -counts))])
     assert values["target_column"].dtype == np.uint8
     assert values["target_segments"].dtype == np.uint8
+    level = json.loads(packed.entries["strength/zarr.json"])["codecs"][1]["configuration"]["level"]
+    assert (
+        level
+        == 1
+        < json.loads(pack(random_run(3, 50)).entries["strength/zarr.json"])["codecs"][1]["configuration"]["level"]
+    )
     blocks = [rows_between(run, at, min(at + 7, len(run.source))) for at in range(0, len(run.source), 7)]
     assert pack_blocks(blocks, 300).entries == packed.entries
+
+
+@pytest.mark.parametrize("values", [2, 255, 256])
+def test_few_wide_values_are_stored_as_places(values: int) -> None:
+    """With 0, by which chunks are padded, 256 of them fit a byte."""
+    rng = np.random.default_rng(values)
+    distinct = np.sort(rng.choice(np.arange(1 << 20, 1 << 24), values, replace=False)).astype(np.uint32)
+    pieces = [distinct[rng.integers(0, values, 70_000)], distinct[:1], distinct]
+    framing = FRAMINGS["target_segments"]
+    entries = encode_array("target_segments", pieces, CHUNK, framing)
+    attributes = json.loads(entries["target_segments/zarr.json"])["attributes"]
+    assert ("distinct" in attributes) == (values < 256)
+    if values < 256:
+        assert attributes["distinct"][:-1] == [0, *distinct.tolist()]
+    found = decode_array(read_layout("target_segments", entries), entries)
+    assert np.array_equal(found, np.concatenate(pieces))
 
 
 def test_rows_of_named_targets_are_those_of_the_run(named: tuple[Run, PackedRun]) -> None:
