@@ -26,7 +26,14 @@ from giaann_dask.algebra.documents import (
     identities_of,
     require_found,
 )
-from giaann_dask.algebra.renumbering import add_up_latest, names_in_use, rename_runs, select_names
+from giaann_dask.algebra.renumbering import (
+    add_up_latest,
+    names_in_use,
+    rename_runs,
+    select_names,
+    submit_all_names,
+    submit_used_names,
+)
 from giaann_dask.cluster import attempt
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.encoding.sources import RAW, SourceOptions
@@ -218,10 +225,12 @@ def prepare_purge(client: Client, store: NetworkStore) -> PreparedCommit:
     reader.manifest().require_sum(reader.path)
     # Kept, too, so that another call does not read them again.
     opened = open_regions(client, reader)
-    runs = [run.future for run in opened.runs.all()]
+    kept = [run.future for run in opened.runs.all()] + submit_used_names(opened, reader)
+    if reader.manifest().specification.traits.columns:
+        kept += submit_all_names(opened)
     prepared = _prepare(client, reader, None, set(), renumber=True)
     computed = compute_commit(prepared.regions, prepared.snapshot, (str(reader.path), reader.commit))
-    return replace(prepared, computed=(*runs, *computed))
+    return replace(prepared, computed=(*kept, *computed))
 
 
 @attempt()

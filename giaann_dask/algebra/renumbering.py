@@ -24,7 +24,7 @@ from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.vocabulary import Vocabulary
 from giaann_dask.training import tasks
 from giaann_dask.training.regions import LastRuns, Regions
-from giaann_dask.training.run_references import sizes_of
+from giaann_dask.training.run_references import RunReference, sizes_of
 from giaann_dask.training.tasks import takes_runs
 
 _NONE: Integers = np.zeros(0, np.int64)
@@ -63,12 +63,24 @@ def rename_runs(regions: Regions, reader: CommitReader, renaming: Renaming) -> t
         renamed = Regions(regions.tasks.client, placement, regions.rounds)
     older = [run for region, runs in regions.runs.items() for run in runs[kept[region] : large[region]]]
     latest = [run for region, runs in regions.runs.items() for run in runs[large[region] :]]
-    for renamed_runs, numbers in ((older, first), (latest, renaming)):
-        if renamed_runs:
-            values = list(map(regions.tasks.alone, renamed_runs))
+    renamed_runs = ((list(map(regions.tasks.alone, older)), first), (_few_sums(regions, latest), renaming))
+    for values, numbers in renamed_runs:
+        if values:
             _put_sums(renamed, divide_parts(regions.tasks.client, values, placement, numbers), kept)
             kept = {region: len(present) for region, present in renamed.runs.items()}
     return renamed, renaming
+
+
+def _few_sums(regions: Regions, runs: Sequence[RunReference]) -> list[Future]:
+    """Add up small runs, those of several regions too, to few that are small."""
+    groups, room = list[list[Future]](), 0
+    for run, size in zip(runs, sizes_of(runs), strict=True):
+        if not groups or size.connections > room:
+            groups.append([])
+            room = RECENT
+        groups[-1].append(regions.tasks.alone(run))
+        room -= size.connections
+    return list(add_parts(regions, dict(enumerate(groups))).values())
 
 
 def _last(identifiers: Iterable[Integers]) -> list[int]:
@@ -95,12 +107,25 @@ def _put_sums(regions: Regions, parts: Mapping[int, Sequence[Future]], kept: Map
     )
 
 
+def submit_used_names(regions: Regions, reader: CommitReader) -> list[Future]:
+    """Submit tasks that return the names which the counts of each run use; kept results are not computed again."""
+    submit, specification = regions.tasks.submit, reader.manifest().specification
+    with regions.tasks.submitter.together():
+        return [submit("names", used_names, specification, run.argument, key_of=run.key) for run in regions.runs.all()]
+
+
+def submit_all_names(regions: Regions) -> list[Future]:
+    """Submit tasks that return all columns and features of each run; kept results are not computed again."""
+    with regions.tasks.submitter.together():
+        return [
+            regions.tasks.submit("all_names", names_of_run, run.argument, key_of=run.key) for run in regions.runs.all()
+        ]
+
+
 def _names_of_runs(regions: Regions) -> dict[str, UsedNames]:
     """Return the columns and features of the connections and neurons of each run, by identity."""
-    every = regions.runs.all()
-    with regions.tasks.submitter.together():
-        found = [regions.tasks.submit("all_names", names_of_run, run.argument, key_of=run.key) for run in every]
-    return dict(zip((run.identity for run in every), results(found), strict=True))
+    found = results(submit_all_names(regions))
+    return dict(zip((run.identity for run in regions.runs.all()), found, strict=True))
 
 
 def _large_runs(regions: Regions) -> dict[int, int]:
@@ -118,12 +143,9 @@ def names_in_use(
     regions: Regions, vocabulary: Vocabulary, reader: CommitReader
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Return which concepts and features of dictionaries the trained neurons of regions have."""
-    specification, submit = reader.manifest().specification, regions.tasks.submit
-    with regions.tasks.submitter.together():
-        found = [submit("names", used_names, specification, run.argument, key_of=run.key) for run in regions.runs.all()]
-    used = results(found)
+    used = results(submit_used_names(regions, reader))
     columns, features = (np.unique(np.concatenate([_NONE, *each])) for each in zip(*used, strict=True))
-    if specification.traits.columns:
+    if reader.manifest().specification.traits.columns:
         concepts = np.isin(np.arange(len(vocabulary.concepts)), columns)
         kept = np.isin(np.arange(len(vocabulary.features)), features)
     else:

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -16,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from distributed import Client
+from dask.utils import key_split
+from distributed import Client, get_task_stream
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
@@ -248,7 +250,14 @@ def test_the_commit_of_a_purge_is_computed_again_only_where_runs_have_changed(
     gd.train([late], network.path, client=client)
     with pytest.raises(StoreConflictError):
         removal.leave_out_names(client, store, first)
-    second = removal.prepare_purge(client, store)
+    before, now = (
+        {run.identity for run in each.runs} for each in (first.reader.manifest(), gd.open(network.path).manifest)
+    )
+    new = now - before
+    with get_task_stream(client) as stream:
+        second = removal.prepare_purge(client, store)
+    tasks = Counter(key_split(record["key"]) for record in stream.data)
+    assert (tasks["names"], tasks["all_names"], tasks["rename"]) == (len(new), len(new), 1)
     larger = [[runs[0].key for runs in each.snapshot.runs.values() if runs] for each in (first, second)]
     assert larger[0] == larger[1]
     assert {future.key for future in second.computed} >= set(larger[0])
