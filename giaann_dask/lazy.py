@@ -238,9 +238,15 @@ def is_first_to_compile() -> bool:
     return True
 
 
-def load_compiled() -> None:
-    """Compile all functions of `compiled` in modules that are imported, or load their code where it is cached."""
-    for load in tuple(_COMPILED):
+def load_compiled(*, last_first: bool = False) -> None:
+    """Compile all functions of `compiled` in modules that are imported, or load their code where it is cached.
+
+    Parameters
+    ----------
+    last_first : bool
+        Whether the functions that were imported last come first.
+    """
+    for load in list(_COMPILED)[:: -1 if last_first else 1]:
         load()
 
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,20 +93,26 @@ def _compile_on_workers(profiles: tuple[Profile, ...], cluster: ClusterOptions) 
 
 
 def _use(profile: Profile) -> None:
-    """Train, evaluate, continue, compact and hash a network of a profile, in this process."""
+    """Train, evaluate, continue, compact and hash a network of a profile, in this process.
+
+    What needs no text for that is compiled by two processes before.
+    """
     import numba  # noqa: F401 - without it, little is done by functions that are not compiled
 
     import giaann_dask as gd
+    from giaann_dask.cluster.compilation import compile_beside
     from giaann_dask.data import sample_text
+    from giaann_dask.models import model_of
     from giaann_dask.store.network_store import NetworkStore
     from giaann_dask.training.maintenance import compact_network
 
+    rule = gd.Specification(profile=profile, regions=2)
+    compile_beside(partial(model_of(rule).compile_steps, rule))
     with tempfile.TemporaryDirectory() as folder, gd.connect(workers=0) as client:
         text = Path(folder, "text.txt")
         with sample_text().open(encoding="utf-8") as lines:
             text.write_text("".join(islice(lines, _LINES)), encoding="utf-8")
         options = gd.TrainingOptions(batch_sequences=10, selection=gd.SelectionOptions(order="least-overlap"))
-        rule = gd.Specification(profile=profile, regions=2)
         network = gd.train(text, Path(folder, "net"), client=client, specification=rule, options=options)
         network.evaluate(text, client=client)
         network.generate(_PROMPT, client=client, options=gd.GenerationOptions(max_tokens=2))

@@ -16,14 +16,15 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster.waiting import ask_workers, results, timeout_s
 from giaann_dask.errors import ClusterError
-from giaann_dask.lazy import load_compiled, load_registries
+from giaann_dask.lazy import announce_compiling, count_compiled, load_compiled, load_registries
 from giaann_dask.local_files import code_cache
 
 if TYPE_CHECKING:
@@ -112,6 +113,36 @@ def compile_here(profiles: Sequence[str] = ()) -> bool:
         for mark in marks:
             mark.touch()
     return True
+
+
+def compile_beside(steps: Callable[[], None]) -> None:
+    """Compile by two processes what needs no text for that, where nothing is compiled and there are two processors.
+
+    This process begins with what only it compiles, the other one with the functions whose types are known, from the
+    last to the first. Then this one does those from the first on, and loads what the other one has compiled.
+
+    Parameters
+    ----------
+    steps : callable
+        Compiles what only this process does.
+    """
+    from dask.system import CPU_COUNT
+
+    if CPU_COUNT < 2 or count_compiled():
+        return
+    # Said here alone.
+    announce_compiling()
+    other = get_context("spawn").Process(target=_compile_last_first, daemon=True)
+    other.start()
+    load_modules()
+    steps()
+    load_compiled()
+    other.join()
+
+
+def _compile_last_first() -> None:
+    load_modules()
+    load_compiled(last_first=True)
 
 
 def load_modules() -> None:

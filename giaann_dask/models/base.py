@@ -486,6 +486,9 @@ class Model(ABC):
     def find_used(self, run: RegionRun | PackedRegionRun) -> UsedNames:
         """Return the names that the counts of a run use."""
 
+    def compile_steps(self, specification: Specification) -> None:  # noqa: B027 - most are compiled when they are called
+        """Compile what predictions call as far as its types are known without a network; nothing by default."""
+
     def may_prune(self, run: Run) -> npt.NDArray[np.bool_]:
         """Return which connections pruning may leave out; bool, shape ``(connections,)``."""
         return np.ones(len(run), np.bool_)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from rich.console import Console
 
 from giaann_dask import lazy
 from giaann_dask.cluster import ClusterOptions, compilation, connect
-from giaann_dask.cluster.compilation import compile_here, compile_on_workers, dask_setup
+from giaann_dask.cluster.compilation import compile_beside, compile_here, compile_on_workers, dask_setup
 from giaann_dask.diagnostics.progress import StageProgress, TerminalBars, terminal_bars
 from giaann_dask.errors import ClusterError
 from giaann_dask.local_files import code_cache
@@ -30,6 +31,9 @@ def run_instead(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """Let a script run in place of ``giaann-dask compile``, with its profiles as arguments."""
 
     def start(command: Sequence[str], **options: Any) -> Any:
+        if "compile" not in command:
+            # The first worker of a process asks for the kind of processor.
+            return run(command, **options)
         return run([sys.executable, "-S", "-c", script, *command[command.index("compile") + 1 :]], **options)
 
     monkeypatch.setattr(compilation.subprocess, "run", start)
@@ -134,6 +138,30 @@ def test_who_starts_workers_says_that_they_compile(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
     lazy.announce_compiling()
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize(("processors", "cached"), [(2, 0), (1, 0), (2, 1)])
+def test_two_processes_compile_from_both_ends(monkeypatch: pytest.MonkeyPatch, processors: int, cached: int) -> None:
+    """Where nothing is compiled yet and there are two processors; what one has compiled is loaded by the other."""
+    done: list[str] = []
+    monkeypatch.setattr("dask.system.CPU_COUNT", processors)
+    for name in ("announce_compiling", "load_modules"):
+        monkeypatch.setattr(compilation, name, lambda: None)
+    monkeypatch.setattr(compilation, "count_compiled", lambda: cached)
+
+    def load(*, last_first: bool = False) -> None:
+        done.append("last first" if last_first else "first first")
+
+    monkeypatch.setattr(compilation, "load_compiled", load)
+
+    class Process:
+        def __init__(self, target: Callable[[], None], daemon: bool) -> None:
+            self.start, self.join = target, lambda: done.append("joined")
+
+    monkeypatch.setattr(compilation, "get_context", lambda method: SimpleNamespace(Process=Process))
+    compile_beside(lambda: done.append("steps"))
+    beside = ["last first", "steps", "first first", "joined"]
+    assert done == (beside if processors > 1 and not cached else [])
 
 
 _THREADS_LOAD = """

@@ -46,7 +46,8 @@ from giaann_dask.models.columns.evaluation.predicting import (
 from giaann_dask.models.columns.flags import flags_of
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepResult, StepTrace
-from giaann_dask.models.columns.v1.pull_batch import PullBatch
+from giaann_dask.models.columns.v1 import kernels
+from giaann_dask.models.columns.v1.pull_batch import PullBatch, compile_steps
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.session import V2Session
 from giaann_dask.models.generation_options import BatchOptions
@@ -76,6 +77,18 @@ class CountingRows(RowSource):
 
     def prefetch(self, neurons: Iterable[int]) -> None:
         self.ahead.append(list(neurons))
+
+
+def test_steps_compiled_ahead_have_the_types_of_a_batch() -> None:
+    """Otherwise they would be compiled again for the first prompt."""
+    rng, specification = np.random.default_rng(1), Specification(profile="v1")
+    compile_steps(specification)
+    neurons = np.unique(pack_neuron(rng.integers(0, 3, 12), rng.integers(0, FEATURES, 12)))
+    batch = PullBatch(specification, RunRows([random_run(rng, specification, neurons, 0.5)], lambda _: 0))
+    for prompt in random_prompts(rng, neurons, 8)[: batch.free_slots]:
+        batch.enter(prompt)
+    assert batch.step()
+    assert len(kernels.advance.dispatcher.signatures) == 1
 
 
 @examples(60)

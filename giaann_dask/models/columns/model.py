@@ -21,7 +21,7 @@ from giaann_dask.models.columns.predictor import (
     columns_on_workers,
     open_columns,
 )
-from giaann_dask.models.columns.rules import require_fit
+from giaann_dask.models.columns.rules import compile_steps, require_fit
 from giaann_dask.models.columns.scaling import require_sums
 from giaann_dask.models.columns.totals import ColumnTotals
 from giaann_dask.models.generation_options import GenerationOptions
@@ -80,6 +80,10 @@ class ColumnsModel(Model):
     def coordinates(self, specification: Specification) -> dict[str, ColumnArray]:
         """See `Model.coordinates`."""
         return connection_columns(specification)
+
+    def compile_steps(self, specification: Specification) -> None:
+        """See `Model.compile_steps`."""
+        compile_steps(specification)
 
     def find_used(self, run: RegionRun | PackedRegionRun) -> UsedNames:
         """Return the columns and features of the trained neurons."""

@@ -16,6 +16,7 @@ from giaann_dask.models.columns.beam import BeamSession, BeamV2Session
 from giaann_dask.models.columns.sharded_state import ShardedSession, ShardedV2Session
 from giaann_dask.models.columns.state.inference_options import InferenceOptions, V2Options, V2Settings
 from giaann_dask.models.columns.state.session import FlagTable
+from giaann_dask.models.columns.v1 import pull_batch
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.columns.v1.session import Session
 from giaann_dask.models.columns.v2.dynamics import SegmentLayout
@@ -151,6 +152,12 @@ def open_whole_session(
     if client is None:
         return Session(*network, options=options)
     return ShardedSession(*network, client=client, options=options, state=state)
+
+
+def compile_steps(specification: Specification) -> None:
+    """Compile the steps of profile ``v1``; those of others are compiled when they are called."""
+    if specification.profile == "v1":
+        pull_batch.compile_steps(specification)
 
 
 def open_batch(

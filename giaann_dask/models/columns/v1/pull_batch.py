@@ -36,6 +36,7 @@ from giaann_dask.models.columns.v1.tables import (
     NONE,
     BatchRows,
     KernelRules,
+    empty_rows,
     empty_slots,
     step_pairs,
     widened,
@@ -50,6 +51,12 @@ if TYPE_CHECKING:
 
 _MODES: tuple[Mode | None, ...] = (None, "delimiter", "internal")
 _STOPS: tuple[StopReason | None, ...] = (None, "no connections", "no candidates", "rejected")
+
+
+def compile_steps(specification: Specification) -> None:
+    """Compile the steps on the CPU for the types of a batch, by doing none."""
+    rules, none = KernelRules.of(specification, InferenceOptions()), np.zeros(0, np.int64)
+    advance(empty_slots(1, 1), none, none, empty_rows(1, specification.segments), rules)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -166,6 +166,11 @@ def empty_slots(slots: int, steps: int) -> Slots:
     )
 
 
+def empty_rows(rows: int, segments: int) -> RowTable:
+    """Return a table with capacity for some rows."""
+    return RowTable(np.zeros(rows, np.int64), np.zeros((rows, segments + 1), np.int64))
+
+
 def widened(slots: Slots, steps: int) -> Slots:
     """Return the slots with capacity for more steps."""
     wide = empty_slots(len(slots.done), steps)
@@ -203,7 +208,7 @@ class BatchRows:
         self._place: dict[int, int] = {}
         self._target: list[Integers] = []
         self._bytes = 0
-        self.table = RowTable(np.zeros(64, np.int64), np.zeros((64, segments + 1), np.int64))
+        self.table = empty_rows(64, segments)
         self.wanted = self.fetched = 0
 
     def __len__(self) -> int:
