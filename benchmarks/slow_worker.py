@@ -1,10 +1,12 @@
 """What a slow worker costs, by what training does about it: all workers but one have the same speed.
 
-    python benchmarks/slow_worker.py --workers 4 --share 0.25 --processor 0.25
+    python benchmarks/slow_worker.py NOVEL NOVEL --workers 4 --processor 0.25 --batch-sequences 256
 
 Covers: seconds of training undisturbed, and with one worker that takes 1 / share times as long for
 each task, for each of `TrainingOptions.slow_workers` (``report`` does nothing about it), against what is
-left when only its own work is lost: (workers - 1 + share) / workers of the undisturbed rate. Does not
+left when only its own work is lost: (workers - 1 + share) / workers of the undisturbed rate. Where other
+processes disturb these seconds, the work of each worker counts: its processor seconds of tasks, divided by its
+speed, of the worker for which that is most, against the same if each worked for its speed. Does not
 cover: workers that hang (`tests/training/test_fault_plans.py`), and slow links.
 
 Every worker sleeps after its tasks as long as they took of the processor, so many times that it works
@@ -23,7 +25,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from distributed import Client, Worker, WorkerPlugin
 from rich.console import Console
@@ -36,8 +38,16 @@ from giaann_dask.data import sample_text
 from giaann_dask.training import tasks
 
 Kind = Literal["undisturbed"] | Reaction
-Runs = dict[Kind, list[tuple[float, str]]]
+Runs = dict[Kind, list["Timing"]]
 UNDISTURBED: Literal["undisturbed"] = "undisturbed"
+
+
+class Timing(NamedTuple):
+    """A training: its seconds, its division of work against that by speed, and what was said of the slow worker."""
+
+    seconds: float
+    division: float
+    said: str
 
 
 class Slowdown(WorkerPlugin):  # type: ignore[misc]
@@ -53,6 +63,7 @@ class Slowdown(WorkerPlugin):  # type: ignore[misc]
 
     def __init__(self, shares: Mapping[str, float]) -> None:
         self._shares = shares
+        self.used = 0.0
 
     def setup(self, worker: Worker) -> None:
         """Let the threads of a worker sleep within counting, which is measured, and after tasks."""
@@ -61,6 +72,7 @@ class Slowdown(WorkerPlugin):  # type: ignore[misc]
         def catch_up() -> None:
             used = time.thread_time() - slept.at
             slept.at = time.thread_time()
+            self.used += used
             time.sleep(used * (1 / share - 1))
 
         original = tasks.divide_at_targets
@@ -85,16 +97,22 @@ class Slowdown(WorkerPlugin):  # type: ignore[misc]
         worker.executors["default"] = Executor(worker.state.nthreads)
 
 
-def slow_down(client: Client, arguments: argparse.Namespace, share: float) -> str:
-    """Let all workers work for a part of the time, the first for a share of that; return its address."""
+def slow_down(client: Client, arguments: argparse.Namespace, share: float) -> dict[str, float]:
+    """Let all workers work for a part of the time, the first for a share of that; return these by address."""
     slow, *others = sorted(map(str, client.scheduler_info(n_workers=-1)["workers"]))
-    shares = dict.fromkeys(others, arguments.processor) | {slow: arguments.processor * share}
+    shares = {slow: arguments.processor * share} | dict.fromkeys(others, arguments.processor)
     client.register_plugin(Slowdown(shares))
-    return slow
+    return shares
 
 
-def measure(corpus: Path, arguments: argparse.Namespace, reaction: Reaction, share: float) -> tuple[float, str]:
-    """Train on new workers; return seconds, and what was said of the slow one."""
+def work_of(dask_worker: Worker) -> float:
+    """Return the processor seconds of the tasks of a worker that is slowed down."""
+    used: float = dask_worker.plugins[Slowdown.name].used
+    return used
+
+
+def measure(corpus: Path, arguments: argparse.Namespace, reaction: Reaction, share: float) -> Timing:
+    """Train on new workers."""
     options = gd.TrainingOptions(
         batch_sequences=arguments.batch_sequences,
         block_characters=arguments.block_characters,
@@ -103,12 +121,16 @@ def measure(corpus: Path, arguments: argparse.Namespace, reaction: Reaction, sha
     )
     with gd.connect(workers=arguments.workers) as client, tempfile.TemporaryDirectory() as folder:
         gd.train(sample_text(), Path(folder) / "warm", client=client)
-        slow = slow_down(client, arguments, share)
+        shares = slow_down(client, arguments, share)
+        slow = next(iter(shares))
         report = gd.train(corpus, Path(folder) / "net", client=client, options=options).training_report
-        return report.seconds, "; ".join(
-            f"{'the slow one' if worker == slow else 'another'}: {verdict}"
-            for worker, verdict in report.slow_workers.items()
-        )
+        used = client.run(work_of)
+    longest = max(used[address] / shares[address] for address in used)
+    said = "; ".join(
+        f"{'the slow one' if worker == slow else 'another'}: {verdict}"
+        for worker, verdict in report.slow_workers.items()
+    )
+    return Timing(report.seconds, longest * sum(shares.values()) / sum(used.values()), said)
 
 
 def main() -> None:
@@ -141,19 +163,20 @@ def main() -> None:
 def show(runs: Runs, arguments: argparse.Namespace) -> None:
     """Print seconds, and what they are of the undisturbed and of the ideal ones."""
     table = Table(title=f"{arguments.workers} workers, one at {arguments.share:.0%} of its speed")
-    for column in ("run", "seconds", "median", "of undisturbed", "of ideal"):
+    for column in ("run", "seconds", "median", "of undisturbed", "of ideal", "work of ideal"):
         table.add_column(column, justify="left" if column == "run" else "right")
-    before = median(seconds for seconds, _ in runs[UNDISTURBED])
+    before = median(each.seconds for each in runs[UNDISTURBED])
     ideal = arguments.workers / (arguments.workers - 1 + arguments.share)
     for name, found in runs.items():
-        after = median(seconds for seconds, _ in found)
+        after = median(each.seconds for each in found)
         times = after / before
         table.add_row(
             name,
-            " ".join(f"{seconds:.1f}" for seconds, _ in found),
+            " ".join(f"{each.seconds:.1f}" for each in found),
             f"{after:.1f}",
             f"{times:.2f}",
             "" if name == UNDISTURBED else f"{times / ideal:.2f}",
+            f"{median(each.division for each in found):.2f}",
         )
     console = Console(width=110)
     console.print(table)

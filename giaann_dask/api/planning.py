@@ -291,9 +291,9 @@ def _calibrate(
     if sample.driver_per_s:
         rates["driver_per_s"] = sample.driver_per_s
     if trained:
-        *small, one, _, large = trained
+        *small, one, first, last = trained
         block = TrainingOptions().block_characters * sample.trained / sample.characters
-        rates |= rates_of(small, large, replace(hardware.rates, **rates), block)
+        rates |= rates_of(small, (first, last), replace(hardware.rates, **rates), block, hardware.only_host_cores)
         rates["process_bytes"] = one.peak_bytes or PROCESS_BYTES
     rates |= steps
     measured = with_rates(hardware, rates, links)
@@ -307,20 +307,21 @@ def _measure_trainings(
     """Measure small trainings, one for the memory of workers and a large one, and the steps of prompts."""
     commits: list[Committed] = []
     times: list[ProcessorTimes] = []
+    marks: list[float] = []
     measured: list[MeasuredTraining] = []
     paths = (folder / str(number) for number in itertools.count())
 
     def observe(event: Event) -> None:
         if isinstance(event, MemoryMeasured) and not commits:
             # A round was integrated.
-            times[1:] = [processor_times(client)]
+            times[1:], marks[1:] = [processor_times(client)], [time.perf_counter()]
         elif isinstance(event, Committed):
             commits.append(event)
 
     def measure(texts: Inputs, sequences: int | None) -> Network:
         ask_workers(client, forget_peak)
         commits.clear()
-        times[:] = [processor_times(client)]
+        times[:], marks[:] = [processor_times(client)], [time.perf_counter()]
         network = train(
             texts,
             next(paths),
@@ -339,6 +340,7 @@ def _measure_trainings(
             MeasuredTraining(
                 seconds=report.seconds,
                 commit_s=commits[-1].seconds,
+                rounds_s=marks[1] - marks[0],
                 rounds=integrated.since(began),
                 ending=ended.since(integrated),
                 tasks=report.tasks,

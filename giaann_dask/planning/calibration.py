@@ -22,12 +22,14 @@ import numpy as np
 
 from giaann_dask.cluster import query_scheduler, result, results, roles_of, task_key, wait_all
 from giaann_dask.cluster.devices import describe_machine, read_measured, write_measured
+from giaann_dask.cluster.memory_budget import trim_memory
 from giaann_dask.cluster.roles import COMPUTE, STORAGE
 from giaann_dask.cluster.stages import processor_times
 from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.encoding.stream import first_sequences
 from giaann_dask.errors import GiaannError
 from giaann_dask.models import model_of
+from giaann_dask.models.base import ContinuationBatch
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
 from giaann_dask.planning.growth import BATCH_SIZES
 from giaann_dask.planning.hardware import Hardware, Link, Rates, Tier, WorkerKind
@@ -51,6 +53,8 @@ _FILE = "rates.json"
 _MESSAGES, _LONG_S = (1_000, 1 << 20, 1 << 24), 1.0
 # Pairs of workers of a tier that are measured, times of each measurement, tasks without work.
 _PAIRS, _TURNS, _TASKS, _CHAIN = 2, 3, 1_000, 50
+# Times that the steps of prompts are measured.
+_STEP_TURNS = 5
 
 
 def describe_cluster(client: Client, rates: Rates | None = None) -> Hardware:
@@ -191,7 +195,8 @@ def measure_kernels(blocks: Sequence[EncodedBlock], specification: Specification
 
 
 def forget_peak() -> None:
-    """Let `peak_bytes` say what this process takes from now on, where Linux allows it."""
+    """Let `peak_bytes` say what this process takes from now on, where Linux allows it; release free memory first."""
+    trim_memory()
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
@@ -224,24 +229,30 @@ def _step_seconds(
     prompts: Sequence[str],
     clock: Callable[[], float],
 ) -> float:
-    opened = model_of(reader.manifest().specification).open(reader, client=client, options=options)
-    batch = opened.open_batch(options, BatchOptions(slots=1))
+    def open_batch() -> ContinuationBatch:
+        opened = model_of(reader.manifest().specification).open(reader, client=client, options=options)
+        return opened.open_batch(options, BatchOptions(slots=1))
 
-    def average_s() -> float:
-        spent, steps = 0.0, 0
-        for prompt in prompts:
-            with suppress(GiaannError):
-                batch.prepare(prompt, options).enter()
-            while len(batch):
-                began = clock()
-                batch.step()
-                spent += clock() - began
-                steps += 1
-        return spent / max(steps, 1)
+    def seconds_of(batch: ContinuationBatch, prompt: str) -> list[float]:
+        seconds = list[float]()
+        with suppress(GiaannError):
+            batch.prepare(prompt, options).enter()
+        while len(batch):
+            began = clock()
+            batch.step()
+            seconds.append(clock() - began)
+        return seconds
 
-    # The first time, compiled code and rows are loaded.
-    _, *seconds = (average_s() for _ in range(_TURNS))
-    return min(seconds)
+    batch = open_batch()
+    turns = list[list[float]]()
+    for _ in range(_STEP_TURNS):
+        # One that requests rows keeps them.
+        batch = batch if client is None else open_batch()
+        turns.append([each for prompt in prompts for each in seconds_of(batch, prompt)])
+    # Steps are the same each time: the least time of each is that without other work on the machine, and without
+    # loading compiled code and rows.
+    least: list[float] = [min(each) for each in zip(*turns, strict=True)]
+    return sum(least) / max(len(least), 1)
 
 
 def make_message(nbytes: int, _turn: float) -> bytes:

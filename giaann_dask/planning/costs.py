@@ -301,7 +301,8 @@ class Costs:
         tasks = rounds.number * round_tasks + self._text_tasks(configuration)
         handled = tasks + rounds.number * self._alone(round_tasks)
         few = min(configuration.regions, FIRST_REGIONS)
-        splits = math.log2(max(regions / few, 1)) if rounds.number <= 1 else 0.0
+        # Where all rounds are in flight before the first one is measured, regions are split after them.
+        splits = math.log2(max(regions / few, 1)) if rounds.number <= configuration.rounds_in_flight else 0.0
         stages = self._stages(rounds.batch, nbytes, rounds.number, tasks, splits)
         busiest = self._busiest_worker(configuration, regions)
         commit_s = self._commit_s(nbytes, round_sequences, regions, busiest)
@@ -327,7 +328,7 @@ class Costs:
         training_s = self._training_s(limits, spared, last, self._uneven_s(rounds, stages))
         # A failure repeats half an interval on average. Commits are made while training goes on; the last one packs and
         # writes what waits for it.
-        ending_s = self._splitting_s(splits, regions - few) + commit_s + counting_s
+        ending_s = self._splitting_s(splits, regions - few, rounds.number) + commit_s + counting_s
         seconds = self.hardware.rates.start_s + training_s * (1 + interval / (2 * failures_s)) + ending_s
         others = [limit.rate for limit in limits if limit.name not in ("compute workers", "workers", _HOST)]
         counting = sum(stages[name] for name in ("text", "count", "send", "tasks"))
@@ -398,14 +399,16 @@ class Costs:
         """Return by limit the seconds of rounds in which sequences that wait for the last commit would be packed."""
         packing = waiting * (stages["pack"] + stages["write"])
         least = packing * self._core_share(busiest)
-        host = packing / max(self.hardware.only_host_cores, 1)
+        host = packing / max(self.hardware.only_host_cores * self.hardware.rates.rounds_busy, 1e-9)
         return {"compute workers": 0.0, "storage workers": least, "workers": least, _HOST: host}
 
-    def _splitting_s(self, splits: float, added: int) -> float:
-        """Return the seconds in which the last regions are split, when nothing else is done."""
+    def _splitting_s(self, splits: float, added: int, rounds: float) -> float:
+        """Return the seconds in which the last regions, with a run of each round, are split after all rounds."""
         rates = self.hardware.rates
+        tasks = 1 + (SPLIT_TASKS - 1) * rounds
         # Half of the work is that of the driver, which is one process.
-        work_s = added * SPLIT_TASKS * rates.task_work_s / min(self.hardware.only_host_cores or 2, 2) if splits else 0.0
+        cores = rates.commit_busy * min(self.hardware.only_host_cores, 2) or 2
+        work_s = added * tasks * rates.task_work_s / cores if splits else 0.0
         return max(math.ceil(splits) * _SPLIT_CHAIN * rates.task_s, work_s)
 
     def _first_block_s(self, first: float) -> float:
@@ -515,7 +518,8 @@ class Costs:
         """Return the limit of the cores of the only host, which all processes share."""
         if not self.hardware.only_host_cores:
             return []
-        rate = self.hardware.only_host_cores / (sum(stages.values()) + self._driver_s(handled))
+        busy = self.hardware.only_host_cores * self.hardware.rates.rounds_busy
+        rate = busy / (sum(stages.values()) + self._driver_s(handled))
         return [Limit(_HOST, rate, "more cores, or driver and scheduler on another host")]
 
     def _worker_limits(self, stages: Mapping[str, float], busiest: float) -> list[Limit]:
@@ -600,25 +604,27 @@ class Costs:
 
     def _commit_s(self, nbytes: float, round_sequences: float, regions: int, busiest: float) -> float:
         """Return the seconds of a commit: what waits unpacked, so many bytes a sequence, is packed and written."""
-        waiting = self._waiting_sequences(round_sequences)
-        return self._fixed_commit_s(regions) + self._packing_s(waiting, nbytes, regions, busiest)
+        rates, waiting = self.hardware.rates, self._waiting_sequences(round_sequences)
+        packing = self._packing_s(waiting, nbytes, regions)
+        alone_s = packing * max(self._core_share(busiest), 1 / regions)
+        if not self.hardware.only_host_cores:
+            return rates.commit_s + regions * rates.commit_region_s + alone_s
+        # All processes share the cores of the host, which are busy for a share of the time, but for the first regions.
+        few = min(regions, FIRST_REGIONS)
+        first_s = few * (rates.commit_region_s + rates.run_s)
+        more = packing + regions * rates.commit_region_s - first_s
+        return rates.commit_s + first_s + max(more / (rates.commit_busy * self.hardware.only_host_cores), alone_s)
 
     def _waiting_sequences(self, round_sequences: float) -> float:
         """Return the sequences whose increments are not packed yet, at most."""
         return min(ROUNDS_TOGETHER - 1, max(self.sequences / round_sequences, 1)) * round_sequences
 
-    def _packing_s(self, sequences: float, nbytes: float, regions: int, busiest: float) -> float:
-        """Return the seconds in which increments of sequences, of so many bytes each, are packed and written."""
+    def _packing_s(self, sequences: float, nbytes: float, regions: int) -> float:
+        """Return the seconds of a core to pack and write increments of sequences, of so many bytes each."""
         rates = self.hardware.rates
         packed = self.growth.packed_bytes.at(max(sequences, 1.0))
-        work = (
-            sequences * nbytes / rates.packed_bytes_per_s + packed / rates.written_bytes_per_s + regions * rates.run_s
-        )
-        return work * max(self._core_share(busiest), 1 / regions)
-
-    def _fixed_commit_s(self, regions: int) -> float:
-        """Return the seconds of a commit for which nothing is to be packed."""
-        return self.hardware.rates.commit_s + regions * self.hardware.rates.commit_region_s
+        packing_s = sequences * nbytes / rates.packed_bytes_per_s
+        return packing_s + packed / rates.written_bytes_per_s + regions * rates.run_s
 
     def _counting_s(self, round_sequences: float) -> float:
         """Return the seconds in which the distinct connections of regions of several runs are counted at the end."""

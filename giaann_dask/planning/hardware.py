@@ -200,6 +200,9 @@ class Rates:
         Seconds of the driver that each changed region adds to a commit.
     run_s : float
         Seconds of a worker's core for a run that is packed and written, of few bytes as of many.
+    rounds_busy, commit_busy : float
+        Share of the time in which the cores of a cluster's only host are busy, in rounds and in a commit. Otherwise
+        driver, scheduler and workers wait for each other.
     step_s : float
         Seconds in which a worker evaluates one step of a prompt.
     row_s : float
@@ -232,6 +235,8 @@ class Rates:
     commit_s: float = 0.6
     commit_region_s: float = 0.01
     run_s: float = 0.025
+    rounds_busy: float = 0.6
+    commit_busy: float = 0.6
     step_s: float = 1.5e-4
     row_s: float = 3e-3
     process_bytes: int = 300 << 20

@@ -6,7 +6,7 @@ driver. What a small training takes is taken off a large one, so that the rest i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -28,8 +28,8 @@ class MeasuredTraining(NamedTuple):
 
     Attributes
     ----------
-    seconds, commit_s : float
-        That it took, and its last commit.
+    seconds, commit_s, rounds_s : float
+        That it took, its last commit, and from its start until the last round was integrated.
     rounds, ending : ProcessorTimes
         Until its last round was integrated, and from then on.
     tasks, regions, trained, increment_bytes, written_bytes : int
@@ -40,6 +40,7 @@ class MeasuredTraining(NamedTuple):
 
     seconds: float
     commit_s: float
+    rounds_s: float
     rounds: ProcessorTimes
     ending: ProcessorTimes
     tasks: int
@@ -55,28 +56,30 @@ class MeasuredTraining(NamedTuple):
 
 
 def rates_of(
-    small: Sequence[MeasuredTraining], large: MeasuredTraining, rates: Rates, block_sequences: float
+    small: Sequence[MeasuredTraining], larger: Sequence[MeasuredTraining], rates: Rates, block: float, cores: int = 0
 ) -> dict[str, float]:
-    """Return the rates that follow from some trainings of next to nothing and a large one.
+    """Return the rates that follow from some trainings of next to nothing and large ones.
 
     Parameters
     ----------
-    small, large
-        The trainings.
+    small, larger
+        The trainings. Work is that of the last large one; cores are busy as in the one that waited least.
     rates : Rates
         With measured times of tasks, and other rates as they stay where they do not follow.
-    block_sequences : float
-        Trained sequences of a block of the large one's text.
+    block : float
+        Trained sequences of a block of the large ones' text.
+    cores : int
+        Of the only host; 0 if there are several.
     """
 
     def typical(value: object) -> float:
         return float(median(value(each) for each in small))  # type: ignore[operator]
 
-    few = small[0].regions
+    few, large = small[0].regions, larger[-1]
     more = large.regions - few
     # A task that is submitted alone is one half work of the driver, and one of a worker.
     splitting = more * SPLIT_TASKS * rates.task_work_s / 2
-    read = max(large.rounds.counts.get("tag", 0) * block_sequences, large.trained)
+    read = max(large.rounds.counts.get("tag", 0) * block, large.trained)
     # In a large training of few rounds, each has a message of its own.
     tasks = (large.round_tasks(few) - typical(lambda each: each.round_tasks(few))) / rates.tasks_per_s
     driver = large.rounds.driver - typical(lambda each: each.rounds.driver) - tasks * (1 + rates.alone_tasks)
@@ -99,6 +102,9 @@ def rates_of(
         "commit_region_s": region_s,
         "run_s": max(run_s, 1e-4),
     }
+    if cores:
+        shares = [_busy(small, each, cores) for each in larger]
+        found |= {name: max(each[name] for each in shares) for name in shares[0]}
     divided = {
         "driver_per_s": (read - typical(lambda each: each.trained), driver),
         "text_per_s": (read, text),
@@ -106,6 +112,23 @@ def rates_of(
         "written_bytes_per_s": (large.written_bytes, max(committing - packing, _WRITING * committing)),
     }
     return found | {name: amount / seconds for name, (amount, seconds) in divided.items() if amount > 0 < seconds}
+
+
+def _busy(small: Sequence[MeasuredTraining], large: MeasuredTraining, cores: int) -> dict[str, float]:
+    """Return `Rates.rounds_busy` and `Rates.commit_busy`: by what a large training uses and takes beyond small ones."""
+
+    def share(pieces: int, value: Callable[[MeasuredTraining], tuple[ProcessorTimes, float]]) -> float:
+        used, took = (
+            figure(*value(large)) - median(figure(*value(each)) for each in small)
+            for figure in (lambda times, _: times.driver + times.workers, lambda _, seconds: seconds)
+        )
+        # The driver, and workers for each of the pieces that there are.
+        return min(used / (min(cores, pieces + 1) * took), 1.0) if used > 0 < took else 1.0
+
+    return {
+        "rounds_busy": share(int(large.rounds.counts.get("tag", 1)), lambda each: (each.rounds, each.rounds_s)),
+        "commit_busy": share(large.regions, lambda each: (each.ending, each.seconds - each.rounds_s)),
+    }
 
 
 def _sum(seconds: Mapping[str, float], names: Sequence[str]) -> float:

@@ -319,7 +319,7 @@ class _Simulation:
         cores, rates = self._hardware.only_host_cores, self._rates
         work = self._pool.busy @ self._pool.threads + self._scheduler.busy + self._driver.busy
         work += self._alone * rates.alone_tasks / rates.tasks_per_s
-        return max(float(work) / cores - seconds, 0.0) if cores else 0.0
+        return max(float(work) / (rates.rounds_busy * cores) - seconds, 0.0) if cores else 0.0
 
     def _read_ahead(
         self, composed: Iterable[ComposedRound], texts: deque[tuple[ComposedRound, Event]]
@@ -538,7 +538,13 @@ class _Simulation:
         if last:
             self._regions.finish(seconds)
         yield self._pool.run_each(seconds, seconds > 0)
-        yield self._env.timeout(rates.commit_s + rates.commit_region_s * len(new))
+        driver_s, cores = rates.commit_region_s * len(new), self._hardware.only_host_cores
+        yield self._env.timeout(rates.commit_s + driver_s)
+        if last and cores:
+            work = float(seconds.sum()) + driver_s
+            # What the cores of the only host need more.
+            left_s = rates.commit_s + work / (rates.commit_busy * cores) - (self._env.now - began)
+            yield self._env.timeout(max(left_s, 0.0))
         self._log("committed", len(new))
         self._commit_took = self._env.now - began
         if not last:

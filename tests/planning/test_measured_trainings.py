@@ -39,6 +39,7 @@ def _training(blocks: int, regions: int, tasks: int) -> MeasuredTraining:
     return MeasuredTraining(
         seconds=RATES.start_s + driver_s + workers_s,
         commit_s=driver_s + workers_s,
+        rounds_s=RATES.start_s,
         rounds=ProcessorTimes(
             0.05 + sequences / RATES.driver_per_s + tasks * RATES.task_work_s / 2,
             0.04 + text_s + 0.3 + task_s,
@@ -57,7 +58,7 @@ def _training(blocks: int, regions: int, tasks: int) -> MeasuredTraining:
 @pytest.mark.parametrize("regions", [4, 8])
 def test_rates_of_trainings_are_found_again(regions: int) -> None:
     small = _training(0, 4, 8)._replace(rounds=ProcessorTimes(0.05 + 8 * 0.005, 0.04, {}, {}))
-    found = rates_of([small] * 3, _training(9, regions, 28), RATES, BLOCK)
+    found = rates_of([small] * 3, [_training(9, regions, 28)], RATES, BLOCK)
     wanted = {name: getattr(RATES, name) for name in found}
     # Tasks of the small trainings are a part of their time, not of that of their text.
     assert found.pop("text_per_s") == pytest.approx(wanted.pop("text_per_s"), rel=0.05)
@@ -65,10 +66,28 @@ def test_rates_of_trainings_are_found_again(regions: int) -> None:
     assert {"driver_per_s", "packed_bytes_per_s", "written_bytes_per_s", "run_s"} <= found.keys()
 
 
+def test_cores_of_the_only_host_are_busy_for_a_share_of_the_time() -> None:
+    small, large = _training(0, 4, 8), _training(9, 8, 28)
+    rounds, ending = (
+        each[1].driver + each[1].workers - each[0].driver - each[0].workers
+        for each in ((small.rounds, large.rounds), (small.ending, large.ending))
+    )
+    rounds_s, ending_s = rounds / (2 * 0.7), ending / (2 * 0.5)
+    large = large._replace(rounds_s=small.rounds_s + rounds_s, seconds=small.seconds + rounds_s + ending_s)
+    # One that waited longer, as for other processes, says less.
+    larger = [replace_times(large, 5.0), large]
+    found = rates_of([small] * 3, larger, RATES, BLOCK, cores=2)
+    assert (found["rounds_busy"], found["commit_busy"]) == pytest.approx((0.7, 0.5))
+    # Of many cores, as many count as there are blocks or regions, and the driver.
+    more = rates_of([small] * 3, larger, RATES, BLOCK, cores=64)
+    assert (more["rounds_busy"], more["commit_busy"]) == pytest.approx((0.14, 1 / 9))
+    assert "rounds_busy" not in rates_of([small] * 3, larger, RATES, BLOCK)
+
+
 def test_other_work_on_the_machine_does_not_lengthen_a_start() -> None:
     small = _training(0, 4, 8)
     slow = replace_times(small, 5.0)
-    found = rates_of([slow, small, slow], _training(9, 8, 28), RATES, BLOCK)
+    found = rates_of([slow, small, slow], [_training(9, 8, 28)], RATES, BLOCK)
     assert found["start_s"] == pytest.approx(RATES.start_s)
     assert found["commit_s"] == pytest.approx(RATES.commit_s)
 
@@ -80,7 +99,7 @@ def replace_times(training: MeasuredTraining, more_s: float) -> MeasuredTraining
 
 def test_a_training_of_nothing_but_small_ones_leaves_rates_of_text_as_they_are() -> None:
     small = _training(0, 4, 8)
-    assert "driver_per_s" not in rates_of([small], small, replace(RATES, commit_region_s=0.5), BLOCK)
+    assert "driver_per_s" not in rates_of([small], [small], replace(RATES, commit_region_s=0.5), BLOCK)
 
 
 @pytest.mark.cluster

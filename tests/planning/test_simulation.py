@@ -128,7 +128,7 @@ def test_work_that_is_lost_is_done_again(workload: SequenceSample) -> None:
 
 
 def test_driver_and_scheduler_share_the_cores_of_the_only_host(workload: SequenceSample) -> None:
-    rates = Rates(tasks_per_s=20.0)
+    rates = Rates(tasks_per_s=20.0, rounds_busy=1.0)
     kind = WorkerKind(name="node", count=4, memory_bytes=16 << 30, per_host=4)
     seconds = {}
     for cores in (1, 64):
@@ -137,7 +137,7 @@ def test_driver_and_scheduler_share_the_cores_of_the_only_host(workload: Sequenc
     # What the scheduler does is as long as the rounds on enough cores, and comes to the work of a single core.
     work = _simulate(
         workload,
-        Hardware(workers=(replace(kind, host_cores=1),), rates=Rates(tasks_per_s=1e9)),
+        Hardware(workers=(replace(kind, host_cores=1),), rates=replace(rates, tasks_per_s=1e9)),
         rounds=4,
         batch_sequences=64,
     )
