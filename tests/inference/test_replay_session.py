@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ from support.generated import generate
 from support.random_networks import FEATURES, OPTIONS, SPECIFICATIONS, assert_same, both, random_run
 
 from giaann_dask.keys import pack_neuron
+from giaann_dask.models.columns.state.activation import Layout, Pulse
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.state.session import Contribution, FlagTable, PreparedSequence, StepResult, StepTrace
+from giaann_dask.models.columns.v1.session import Session
+from giaann_dask.runs.run import Row
 from giaann_dask.spec import Specification
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -57,7 +61,38 @@ def require_the_same_steps(
     assert_same(traces[0][begin:], traces[1][begin:])
     assert (other.tokens, other.stop, other.steps) == (one.tokens, one.stop, one.steps)
     for step in one.steps:
-        assert pulled.explain(other.steps, step.index) == pushed.explain(one.steps, step.index)
+        reasons = reasons_of_whole_rows(pushed, one.steps, step.index)
+        assert pulled.explain(other.steps, step.index) == pushed.explain(one.steps, step.index) == reasons
+
+
+def reasons_of_whole_rows(session: Session, steps: Sequence[StepResult], index: int) -> tuple[Contribution, ...]:
+    """The connections that raise entries of the predicted neuron while whole rows are pushed into a state."""
+    neuron = steps[index].predicted
+    if neuron is None:
+        return ()
+    layout, state = Layout.of(session.specification), session.new_state()
+    entries, found = layout.entries(neuron), list[Contribution]()
+    for step in steps[: index + 1]:
+        row = session.rows.row(step.source) or Row(np.zeros(0, np.int64), np.zeros(0, np.int32))
+        if step.index:
+            before, drive = state.values(entries), layout.drives[step.activity or 0]
+            times = {"column_time": step.column_time, "feature_time": step.index - 1}
+            state.propagate(row.target, Pulse(source=step.source, drive=drive, **times))
+            rise = state.values(entries) - before
+            for segment, branch in np.argwhere(rise > 0).tolist():
+                at = row.target.searchsorted(entries[segment, branch : branch + 1])
+                (strength,) = session.specification.strengths(row.strength[at]).tolist()
+                rose = float(rise[segment, branch])
+                found.append(Contribution(step.index, step.source, segment, branch, strength, rose))
+        else:
+            state.burst(step.source)
+        state.deactivate(step.source)
+        if step.source == neuron:
+            left = state.values(entries)
+            found = [item for item in found if left[item.segment, item.branch] > 0]
+        if step.seed and step.next is not None:
+            state.burst(step.next)
+    return tuple(found)
 
 
 @examples(60)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from giaann_dask.keys import Integers, column_of, feature_of, unpack_target
+from giaann_dask.keys import BRANCH_MASK, SEGMENT_SHIFT, Integers, column_of, feature_of
 from giaann_dask.models.columns.state.activation import (
     ActivationState,
     Candidates,
@@ -33,7 +33,8 @@ from giaann_dask.models.columns.state.session import (
     StepResult,
     Token,
 )
-from giaann_dask.runs.run import Row, join_ranges
+from giaann_dask.models.columns.v1.history import NeuronHistory
+from giaann_dask.runs.run import Row
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 
 _NO_ROW = Row(np.zeros(0, np.int64), np.zeros(0, np.int32))
@@ -169,34 +170,36 @@ class Session(SequenceSession[ColumnState, InferenceOptions]):
         neuron = steps[index].predicted
         if neuron is None:
             return ()
-        state = self.new_state()
+        history, done = NeuronHistory(self._layout, self.options), steps[: index + 1]
+        rows = self.rows.rows(list(dict.fromkeys(step.source for step in done if step.index)))
         found: list[Contribution] = []
-        for step in steps[: index + 1]:
+        for step in done:
             if step.index:
-                found.extend(self._replay(state, neuron, step))
+                found.extend(self._replay(history, neuron, step, rows[step.source] or _NO_ROW))
             elif step.source == neuron:
-                state.burst(neuron)
+                history.burst()
             if step.source == neuron:
-                state.deactivate(neuron)
-                values = state.values(self._layout.entries(neuron))
-                found = [item for item in found if values[item.segment, item.branch] > 0]
+                history.deactivate()
+                found = [item for item in found if history.value((item.segment, item.branch)) > 0]
             if step.seed and step.next == neuron:
-                state.burst(neuron)
+                history.burst()
         return tuple(found)
 
-    def _replay(self, state: ActivationState, neuron: int, step: StepResult) -> list[Contribution]:
+    def _replay(self, history: NeuronHistory, neuron: int, step: StepResult, row: Row) -> list[Contribution]:
         """Push the part of a step's row that ends at one neuron; return the contributions."""
-        row, first = self.rows.row(step.source) or _NO_ROW, self._layout.entries(neuron)[:, 0]
-        begins, ends = row.target.searchsorted(first), row.target.searchsorted(first + (1 << BRANCH_BITS))
-        at = join_ranges(begins, ends - begins)
-        target = row.target[at]
-        before = state.values(target)
-        state.propagate(target, self._pulse(step.activity or 0, step))
-        rise = state.values(target) - before
-        segment, _, branch = unpack_target(target)
-        strength = self.specification.strengths(row.strength[at])
-        columns = zip(segment.tolist(), branch.tolist(), strength.tolist(), rise.tolist(), strict=True)
-        return [Contribution(step.index, step.source, *item) for item in columns if item[-1] > 0]
+        first = self._layout.entries(neuron)[:, 0]
+        begins, ends = row.target.searchsorted(np.stack([first, first + (1 << BRANCH_BITS)])).tolist()
+        at = [place for begin, end in zip(begins, ends, strict=True) for place in range(begin, end)]
+        entries = [(key >> SEGMENT_SHIFT, key & BRANCH_MASK) for key in row.target[at].tolist()] if at else []
+        rises = history.propagate(entries, self._pulse(step.activity or 0, step))
+        raised = [(place, *entry, rise) for place, entry, rise in zip(at, entries, rises, strict=True) if rise > 0]
+        if not raised:
+            return []
+        strengths = self.specification.strengths(row.strength[[place for place, *_ in raised]]).tolist()
+        return [
+            Contribution(step.index, step.source, segment, branch, strength, rise)
+            for (_, segment, branch, rise), strength in zip(raised, strengths, strict=True)
+        ]
 
 
 def _next_target(source: int, token: Token, mode: Mode | None) -> int:
