@@ -1,6 +1,6 @@
 """What a slow worker costs, by what training does about it: all workers but one have the same speed.
 
-    python benchmarks/slow_worker.py NOVEL NOVEL --workers 4 --processor 0.25 --batch-sequences 256
+    python benchmarks/slow_worker.py NOVEL... --workers 4 --processor 0.05 --batch-sequences 256
 
 Covers: seconds of training undisturbed, and with one worker that takes 1 / share times as long for
 each task, for each of `TrainingOptions.slow_workers` (``report`` does nothing about it), against what is
@@ -22,12 +22,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from distributed import Client, Worker, WorkerPlugin
+from distributed.threadpoolexecutor import ThreadPoolExecutor
 from rich.console import Console
 from rich.table import Table
 from training import BOOKS
@@ -82,8 +82,9 @@ class Slowdown(WorkerPlugin):  # type: ignore[misc]
             catch_up()
             return divided
 
-        class Executor(ThreadPoolExecutor):
-            def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        # Dask tells by this name that tasks run in threads, and only then says which worker theirs is.
+        class SleepingThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
+            def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
                 @functools.wraps(function)
                 def run(*arguments: Any, **named: Any) -> Any:
                     slept.at = time.thread_time()
@@ -94,7 +95,7 @@ class Slowdown(WorkerPlugin):  # type: ignore[misc]
                 return super().submit(run, *arguments, **named)
 
         tasks.divide_at_targets = divide  # type: ignore[assignment]
-        worker.executors["default"] = Executor(worker.state.nthreads)
+        worker.executors["default"] = SleepingThreadPoolExecutor(worker.state.nthreads)
 
 
 def slow_down(client: Client, arguments: argparse.Namespace, share: float) -> dict[str, float]:
