@@ -152,7 +152,14 @@ def _keys_of_words(words: Sequence[str]) -> tuple[Integers, Integers]:
 @lru_cache(maxsize=1 << 15)
 def _keys_of(word: str) -> tuple[int, int]:
     """Return the key of a word and that of its ending."""
-    return word_key(word), word_key(ending_of(word))
+    key, ending = word_key(word), ending_of(word)
+    return key, key if ending == word else _ending_key(ending)
+
+
+@lru_cache(maxsize=1 << 12)
+def _ending_key(ending: str) -> int:
+    """Return the key of an ending, of which there are few."""
+    return word_key(ending)
 
 
 def ending_of(word: str) -> str:
@@ -163,7 +170,7 @@ def ending_of(word: str) -> str:
     >>> [ending_of(word) for word in ("the", "walking", "1984", "3rd")]
     ['the', '-ing', '#4', '#3']
     """
-    if any(character.isdigit() for character in word):
+    if not word.isalpha() and any(character.isdigit() for character in word):
         return f"#{min(len(word), _WHOLE)}"
     return word if len(word) <= _WHOLE else "-" + word[-_LETTERS:]
 
