@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -109,17 +109,21 @@ def _put_sums(regions: Regions, parts: Mapping[int, Sequence[Future]], kept: Map
 
 def submit_used_names(regions: Regions, reader: CommitReader) -> list[Future]:
     """Submit tasks that return the names which the counts of each run use; kept results are not computed again."""
-    submit, specification = regions.tasks.submit, reader.manifest().specification
-    with regions.tasks.submitter.together():
-        return [submit("names", used_names, specification, run.argument, key_of=run.key) for run in regions.runs.all()]
+    return _submit_for_runs(regions, "names", used_names, reader.manifest().specification)
 
 
 def submit_all_names(regions: Regions) -> list[Future]:
     """Submit tasks that return all columns and features of each run; kept results are not computed again."""
+    return _submit_for_runs(regions, "all_names", names_of_run)
+
+
+def _submit_for_runs(
+    regions: Regions, name: str, function: Callable[..., UsedNames], *arguments: object
+) -> list[Future]:
+    """Submit a task for each run, which is the last argument of its function."""
+    submit = regions.tasks.submit
     with regions.tasks.submitter.together():
-        return [
-            regions.tasks.submit("all_names", names_of_run, run.argument, key_of=run.key) for run in regions.runs.all()
-        ]
+        return [submit(name, function, *arguments, run.argument, key_of=run.key) for run in regions.runs.all()]
 
 
 def _names_of_runs(regions: Regions) -> dict[str, UsedNames]:
