@@ -257,7 +257,9 @@ def test_the_commit_of_a_purge_is_computed_again_only_where_runs_have_changed(
     with get_task_stream(client) as stream:
         second = removal.prepare_purge(client, store)
     tasks = Counter(key_split(record["key"]) for record in stream.data)
-    assert (tasks["names"], tasks["all_names"], tasks["rename"]) == (len(new), len(new), 1)
+    assert (tasks["names"], tasks["all_names"]) == (len(new), len(new))
+    # That of the earlier runs, whose results are kept, may begin before it is cancelled.
+    assert tasks["rename"] in (1, 2)
     larger = [[runs[0].key for runs in each.snapshot.runs.values() if runs] for each in (first, second)]
     assert larger[0] == larger[1]
     assert {future.key for future in second.computed} >= set(larger[0])
