@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from distributed import Client, Future
@@ -18,7 +18,7 @@ from distributed import Client, Future
 from giaann_dask.cluster import task_key
 from giaann_dask.cluster.regions import submit_runs
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.cluster.submitting import TaskSubmitter
+from giaann_dask.cluster.submitting import Submitted, TaskSubmitter
 from giaann_dask.errors import SpecificationError, StoreExistsError, describe_difference
 from giaann_dask.events import Observer, StageAdvanced
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack
@@ -117,37 +117,41 @@ def submit_parts(
     if same_names and sequences is None and _same_regions(reader.placement(), placement):
         return parts
     runs = [part for each in parts.values() for part in each]
-    return divide_parts(client, runs, placement, renaming, sequences)
+    return divide_parts(TaskSubmitter(client), runs, placement, renaming, sequences)
 
 
 def divide_parts(
-    client: Client,
+    submitter: TaskSubmitter,
     runs: Sequence[Future],
     placement: Placement,
     renaming: Renaming | None = None,
     sequences: SequenceNumbers | None = None,
-) -> dict[int, list[Future]]:
+    **where: Any,
+) -> dict[int, list[Submitted]]:
     """Submit tasks that rename the neurons of packed runs and divide these among the regions of a placement.
 
     Parameters
     ----------
-    client : Client
-        Where they run.
+    submitter : TaskSubmitter
+        Submits them. Within its `together` the parts are for tasks of the same block; where these run at the same
+        place, parts of results that the cluster has are not computed again.
     runs : sequence of Future
         A `PackedRegionRun` each.
     placement, renaming, sequences, and what is returned
         See `submit_parts`.
+    **where
+        Where the tasks run; see `TaskSubmitter.submit`.
     """
-    parts: dict[int, list[Future]] = defaultdict(list)
+    parts: dict[int, list[Submitted]] = defaultdict(list)
     # A task, so that a worker that dies with it costs nothing.
-    submitter = TaskSubmitter(client)
-    shared = client.submit(keep, placement, renaming, sequences, key=task_key("keep", placement, renaming, sequences))
+    shared_key = task_key("keep", placement, renaming, sequences)
+    shared = submitter.pass_on(shared_key, keep, placement, renaming, sequences, **where)
     for run in runs:
-        key = task_key("rename", run.key, shared.key)
-        divided = submitter.submit(key, rename_packed, run, shared)
+        key = task_key("rename", run.key, shared_key)
+        divided = submitter.pass_on(key, rename_packed, run, shared, **where)
         for region in placement.live():
             routed = task_key("route", key, region)
-            parts[region].append(client.submit(select_region, divided, region, key=routed))
+            parts[region].append(submitter.pass_on(routed, select_region, divided, region, **where))
     return dict(parts)
 
 
@@ -158,7 +162,7 @@ def placement_for(reader: CommitReader, columns: int) -> Placement:
     return placement if by_hash else placement.assigning(columns)
 
 
-def add_parts(regions: Regions, parts: Mapping[int, Sequence[Future]]) -> dict[int, Future]:
+def add_parts(regions: Regions, parts: Mapping[int, Sequence[Submitted]]) -> dict[int, Future]:
     """Submit tasks that add the parts of each region, without decoding a sum as a whole."""
     return {
         region: regions.tasks.submit("compact", tasks.compact, *each, key_of=[part.key for part in each])

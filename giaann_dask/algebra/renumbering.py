@@ -11,6 +11,7 @@ from distributed import Future
 from giaann_dask.algebra.differences import RECENT
 from giaann_dask.algebra.parts import add_parts, divide_parts
 from giaann_dask.cluster import results
+from giaann_dask.cluster.submitting import Submitted
 from giaann_dask.keys import Integers, word_keys
 from giaann_dask.models import model_of
 from giaann_dask.models.base import UsedNames
@@ -64,9 +65,12 @@ def rename_runs(regions: Regions, reader: CommitReader, renaming: Renaming) -> t
     older = [run for region, runs in regions.runs.items() for run in runs[kept[region] : large[region]]]
     latest = [run for region, runs in regions.runs.items() for run in runs[large[region] :]]
     renamed_runs = ((list(map(regions.tasks.alone, older)), first), (_few_sums(regions, latest), renaming))
+    submitter, storing = renamed.tasks.submitter, renamed.tasks.roles.storing()
     for values, numbers in renamed_runs:
         if values:
-            _put_sums(renamed, divide_parts(regions.tasks.client, values, placement, numbers), kept)
+            # One graph, at the place of the sums: of sums that the cluster has no parts are computed again.
+            with submitter.together():
+                _put_sums(renamed, divide_parts(submitter, values, placement, numbers, **storing), kept)
             kept = {region: len(present) for region, present in renamed.runs.items()}
     return renamed, renaming
 
@@ -97,7 +101,7 @@ def _named_by(names: Sequence[UsedNames], renaming: Renaming) -> tuple[npt.NDArr
     return concepts & renaming.kept[0], features & renaming.kept[1]
 
 
-def _put_sums(regions: Regions, parts: Mapping[int, Sequence[Future]], kept: Mapping[int, int]) -> None:
+def _put_sums(regions: Regions, parts: Mapping[int, Sequence[Submitted]], kept: Mapping[int, int]) -> None:
     """Put the sums of the parts of regions in the place of their runs after the first ones."""
     regions.replace_last(
         {

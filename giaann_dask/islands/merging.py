@@ -377,7 +377,7 @@ def _add_bundle(
     rank = (sequences // _ROUND).bit_length()
     for numbers in _batches(bundle, verified.groups):
         runs = [_send(client, bundle, number) for number in numbers]
-        parts = divide_parts(client, runs, placement, renaming)
+        parts = divide_parts(regions.tasks.submitter, runs, placement, renaming)
         sums = add_parts(regions, parts)
         # One round at a time: what is divided among the regions is in memory until it is added up.
         wait_all(list(sums.values()))

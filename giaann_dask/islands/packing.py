@@ -280,7 +280,7 @@ def _require_sum(
     placement = reader.placement()
     renaming = key_renaming(reader.manifest().specification, vocabulary, reader.vocabulary())
     regions = Regions(client, placement, 0)
-    parts = divide_parts(client, runs, placement, renaming)
+    parts = divide_parts(regions.tasks.submitter, runs, placement, renaming)
     differences = submit_differences(regions, submit_parts(client, reader, placement), parts)
     try:
         sizes: list[RunSize] = results(
