@@ -249,10 +249,10 @@ def commit_regions(
         Counts, dictionaries and ledger as of the same round.
     last : bool
         Whether no round follows, so that the distinct entries of regions are counted.
-    opens : bool
-        Whether the runs of a last commit stay in memory as those of any other do, to be opened for prediction.
     before : CommitReader, optional
         Commit that the regions continue; the last one by default.
+    opens : bool
+        Whether the runs of a last commit stay in memory as those of any other do, to be opened for prediction.
 
     Returns
     -------
