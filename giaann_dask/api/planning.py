@@ -24,7 +24,7 @@ from giaann_dask.data import sample_text
 from giaann_dask.encoding.sources import estimate_characters
 from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import GiaannError, OptionError, StoreUnsharedError, require_option
-from giaann_dask.events import Committed, Event, MemoryMeasured
+from giaann_dask.events import Committed, Event, MemoryMeasured, RoundIntegrated
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.calibration import (
     calibrate_cluster,
@@ -36,10 +36,10 @@ from giaann_dask.planning.calibration import (
     peak_bytes,
     with_rates,
 )
-from giaann_dask.planning.costs import TrainingConfiguration
-from giaann_dask.planning.growth import measure_growth
+from giaann_dask.planning.costs import Costs, TrainingConfiguration
+from giaann_dask.planning.growth import Growth, measure_growth
 from giaann_dask.planning.hardware import Hardware
-from giaann_dask.planning.measured_trainings import MeasuredTraining, rates_of
+from giaann_dask.planning.measured_trainings import CalibratedCluster, MeasuredTraining, rates_of
 from giaann_dask.planning.scaling import ScalingReport, simulate_scaling
 from giaann_dask.planning.search import PlanTarget, TrainingPlan, search
 from giaann_dask.planning.simulation import SimulationOptions
@@ -64,11 +64,12 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 SAMPLE = 10_000
 # Sequences of the trainings of a calibration: one loads what all need, one tells what workers take with next to no data
-# beside blocks of text, and one has its stages measured. Between, a text of a few sentences is trained so many times,
-# which is little more than a start and a commit.
-_TRAINED, _SMALL_TIMES = (500, 50, 8000), 5
-# Seconds in which they make no commit but the last.
-_LONG_S = 3600.0
+# beside blocks of text, one has many rounds, and one has its stages measured. Between, a text of a few sentences is
+# trained so many times, which is little more than a start and a commit.
+_TRAINED, _SMALL_TIMES = (500, 50, 2000, 8000), 5
+# They make no commit but the last.
+_UNDIVIDED = TrainingOptions(commit_seconds=3600.0)
+_DIVIDED = replace(_UNDIVIDED, batch_sequences=128, block_characters=32_768)
 # Prompts whose steps are measured, and their words.
 _PROMPTS, _PROMPT_WORDS = 40, 5
 # Numbers of workers, and rounds, of a simulation.
@@ -180,10 +181,11 @@ def plan(
         if calibrate:
             # The first time, workers load what they need for it.
             sample = encode_sample(used, read, decided, chosen, sample_sequences)
-            found = _calibrate(used, sample, found, read, chosen)
+        growth = measure_growth(sample.blocks, sample.specification, sample.characters)
+        if calibrate:
+            found = _calibrate(used, sample, growth, found, read, chosen)
     # Without a link between hosts, those of the description count.
     described = described or found
-    growth = measure_growth(sample.blocks, sample.specification, sample.characters)
     characters = None if sample.whole else estimate_characters(read, chosen.reading.text_field)
     trained = growth.trained * max((characters or 0) / sample.characters, 1.0)
     costs = wanted.costs(growth, described, trained)
@@ -276,7 +278,12 @@ class _TimedVocabulary(Vocabulary):
 
 
 def _calibrate(
-    client: Client, sample: TextSample, hardware: Hardware, inputs: Sequence[Source], text: TextOptions
+    client: Client,
+    sample: TextSample,
+    growth: Growth,
+    hardware: Hardware,
+    inputs: Sequence[Source],
+    text: TextOptions,
 ) -> Hardware:
     """Measure a cluster, keep its rates, and return it with these."""
     trained: list[MeasuredTraining] = []
@@ -291,9 +298,16 @@ def _calibrate(
     if sample.driver_per_s:
         rates["driver_per_s"] = sample.driver_per_s
     if trained:
-        *small, one, first, last = trained
-        block = TrainingOptions().block_characters * sample.trained / sample.characters
-        rates |= rates_of(small, (first, last), replace(hardware.rates, **rates), block, hardware.only_host_cores)
+        *small, one, divided, first, last = trained
+        linked = with_rates(hardware, rates, links)
+        costs = Costs(growth=growth, hardware=linked, sequences=last.trained)
+        cluster = CalibratedCluster(
+            workers=sum(kind.count for kind in hardware.workers),
+            block=TrainingOptions().block_characters * sample.trained / sample.characters,
+            cores=hardware.only_host_cores,
+            sending_s=costs.sending_s(TrainingConfiguration()),
+        )
+        rates |= rates_of(small, (first, last), divided, linked.rates, cluster)
         rates["process_bytes"] = one.peak_bytes or PROCESS_BYTES
     rates |= steps
     measured = with_rates(hardware, rates, links)
@@ -304,8 +318,9 @@ def _calibrate(
 def _measure_trainings(
     client: Client, folder: Path, inputs: Sequence[Source], sample: TextSample, text: TextOptions
 ) -> tuple[list[MeasuredTraining], dict[str, float]]:
-    """Measure small trainings, one for the memory of workers and a large one, and the steps of prompts."""
+    """Measure small trainings, one for the memory of workers, one of many rounds, large ones, and steps of prompts."""
     commits: list[Committed] = []
+    integrated: list[RoundIntegrated] = []
     times: list[ProcessorTimes] = []
     marks: list[float] = []
     measured: list[MeasuredTraining] = []
@@ -317,10 +332,13 @@ def _measure_trainings(
             times[1:], marks[1:] = [processor_times(client)], [time.perf_counter()]
         elif isinstance(event, Committed):
             commits.append(event)
+        elif isinstance(event, RoundIntegrated):
+            integrated.append(event)
 
-    def measure(texts: Inputs, sequences: int | None) -> Network:
+    def measure(texts: Inputs, sequences: int | None, options: TrainingOptions = _UNDIVIDED) -> Network:
         ask_workers(client, forget_peak)
         commits.clear()
+        integrated.clear()
         times[:], marks[:] = [processor_times(client)], [time.perf_counter()]
         network = train(
             texts,
@@ -328,12 +346,11 @@ def _measure_trainings(
             client=client,
             specification=sample.specification,
             text=text,
-            max_sequences=sequences,
-            commit_seconds=_LONG_S,
+            options=replace(options, max_sequences=sequences),
             observer=observe,
             progress=False,
         )
-        began, integrated, ended = *times, processor_times(client)
+        began, middle, ended = *times, processor_times(client)
         found = ask_workers(client, peak_bytes).values()
         report = network.training_report
         measured.append(
@@ -341,8 +358,9 @@ def _measure_trainings(
                 seconds=report.seconds,
                 commit_s=commits[-1].seconds,
                 rounds_s=marks[1] - marks[0],
-                rounds=integrated.since(began),
-                ending=ended.since(integrated),
+                rounds=middle.since(began),
+                ending=ended.since(middle),
+                integrated=len(integrated),
                 tasks=report.tasks,
                 regions=report.regions,
                 trained=report.trained,
@@ -353,11 +371,12 @@ def _measure_trainings(
         )
         return network
 
-    loading, few, many = _TRAINED
+    loading, few, several, many = _TRAINED
     measure(inputs, loading)
     for _ in range(_SMALL_TIMES):
         measure(sample_text(), None)
     measure(inputs, few)
+    measure(inputs, several, _DIVIDED)
     # The first one of its size takes up to twice the work of the next ones.
     measure(inputs, many)
     network = measure(inputs, many)

@@ -18,7 +18,7 @@ from giaann_dask.errors import require_at_least, require_one_of
 from giaann_dask.keywords import names_keywords
 from giaann_dask.planning.growth import Growth
 from giaann_dask.planning.hardware import COMPRESSED, SHARED_TIERS, TIERS, Hardware, Tier, WorkerKind
-from giaann_dask.planning.measured_trainings import COMMIT_TASKS, SPLIT_TASKS
+from giaann_dask.planning.measured_trainings import BLOCK_TASKS, CHAIN, COMMIT_TASKS, SPLIT_CHAIN
 from giaann_dask.runs.placement import FIRST_REGIONS
 from giaann_dask.spec import PLACEMENTS, PlacementKind, Specification
 from giaann_dask.training.region_budgets import SMALL_BYTES, regions_ahead
@@ -34,17 +34,12 @@ from giaann_dask.training.training_options import (
     expected_tasks,
 )
 
-BLOCK_TASKS = 4
-"""Tasks of a block of text."""
-CHAIN = 6
-"""Tasks of a round that run one after another."""
-# One after another where a region is split (find where, cut, measure).
-_SPLIT_CHAIN = 3
 # Characters of a block of text, and blocks that are joined where a text has many.
 _JOINED, _MANY_BLOCKS = 4, 100
 DECODED_BYTES = 12
 """Decoded bytes of a connection."""
-_TOKEN_BYTES = 40
+# Bytes of a token of a block of text: in the memory of a worker, as it is sent, and compressed between hosts.
+_TOKEN_BYTES, _SENT_TOKEN_BYTES, _COMPRESSED_TOKEN_BYTES = 40, 24, 5
 _LINKS, _HOST = "links of tier ", "cores of the host"
 # A larger share of a worker's memory than this is not opened by each of them (`giaann_dask.rows.regions`).
 _OPENED_SHARE = 1 / 4
@@ -298,20 +293,19 @@ class Costs:
         nbytes = self.growth.increment_bytes(configuration.order, sent) / sent
         regions = self._regions(configuration)
         round_tasks = self._round_tasks(configuration, rounds, regions)
-        tasks = rounds.number * round_tasks + self._text_tasks(configuration)
-        handled = tasks + rounds.number * self._alone(round_tasks)
+        text_tasks = self._text_tasks(configuration)
+        tasks = rounds.number * round_tasks + text_tasks
+        messages = text_tasks + rounds.number * self._messages(round_tasks)
+        handled = tasks + messages * self.hardware.rates.message_tasks
         few = min(configuration.regions, FIRST_REGIONS)
         # Where all rounds are in flight before the first one is measured, regions are split after them.
         splits = math.log2(max(regions / few, 1)) if rounds.number <= configuration.rounds_in_flight else 0.0
-        stages = self._stages(rounds.batch, nbytes, rounds.number, tasks, splits)
+        tasks_s = self._worker_tasks_s(tasks, messages)
+        stages = self._stages(rounds.batch, nbytes, rounds.number, tasks_s, splits)
         busiest = self._busiest_worker(configuration, regions)
         commit_s = self._commit_s(nbytes, round_sequences, regions, busiest)
         counting_s = self._counting_s(round_sequences)
-        shares = _tier_shares(self.hardware.workers, self.hardware.hosts_per_rack)
-        # Blocks of text move as well, to the workers that count them.
-        moved = nbytes + self._block_bytes()
-        tier_bytes: dict[Tier, float] = {tier: moved * shares[tier] for tier in TIERS}
-        tier_bytes |= {"rack": COMPRESSED * tier_bytes["rack"], "site": COMPRESSED * tier_bytes["site"]}
+        tier_bytes = self._tier_bytes(nbytes)
         limits = [
             *self._worker_limits(stages, busiest),
             *self._host_limits(stages, handled),
@@ -328,7 +322,7 @@ class Costs:
         training_s = self._training_s(limits, spared, last, self._uneven_s(rounds, stages))
         # A failure repeats half an interval on average. Commits are made while training goes on; the last one packs and
         # writes what waits for it.
-        ending_s = self._splitting_s(splits, regions - few, rounds.number) + commit_s + counting_s
+        ending_s = self._splitting_s(splits) + commit_s + counting_s
         seconds = self.hardware.rates.start_s + training_s * (1 + interval / (2 * failures_s)) + ending_s
         others = [limit.rate for limit in limits if limit.name not in ("compute workers", "workers", _HOST)]
         counting = sum(stages[name] for name in ("text", "count", "send", "tasks"))
@@ -356,6 +350,22 @@ class Costs:
             token_s=token_s,
             tokens_per_s=tokens_per_s,
         )
+
+    def sending_s(self, configuration: TrainingConfiguration) -> float:
+        """Return the seconds in which the busiest link carries all blocks of text and increments."""
+        rounds, regions = self._rounds(configuration), self._regions(configuration)
+        nbytes = self.growth.increment_bytes(configuration.order, rounds.sent) / rounds.sent
+        limits = self._link_limits(self._tier_bytes(nbytes), self._busiest_worker(configuration, regions), rounds.width)
+        return max((self.sequences / limit.rate for limit in limits), default=0.0)
+
+    def _tier_bytes(self, nbytes: float) -> dict[Tier, float]:
+        """Return the bytes that a sequence moves by tier, given those of its increments."""
+        shares = _tier_shares(self.hardware.workers, self.hardware.hosts_per_rack)
+        # Blocks of text move as well, to the workers that count them.
+        tokens = self.growth.tokens / self.growth.trained
+        near = nbytes + _SENT_TOKEN_BYTES * tokens
+        far = COMPRESSED * nbytes + _COMPRESSED_TOKEN_BYTES * tokens
+        return {tier: (far if tier in ("rack", "site") else near) * shares[tier] for tier in TIERS}
 
     def _rounds(self, configuration: TrainingConfiguration) -> _RoundDivision:
         """Return how the training is divided: batches are joined of whole blocks, so that a short text has one."""
@@ -402,14 +412,13 @@ class Costs:
         host = packing / max(self.hardware.only_host_cores * self.hardware.rates.rounds_busy, 1e-9)
         return {"compute workers": 0.0, "storage workers": least, "workers": least, _HOST: host}
 
-    def _splitting_s(self, splits: float, added: int, rounds: float) -> float:
-        """Return the seconds in which the last regions, with a run of each round, are split after all rounds."""
-        rates = self.hardware.rates
-        tasks = 1 + (SPLIT_TASKS - 1) * rounds
+    def _splitting_s(self, splits: float) -> float:
+        """Return the seconds in which the last regions are split after all rounds."""
+        rates, steps = self.hardware.rates, math.ceil(splits) * SPLIT_CHAIN
+        work_s = rates.driver_message_s + rates.worker_message_s
         # Half of the work is that of the driver, which is one process.
         cores = rates.commit_busy * min(self.hardware.only_host_cores, 2) or 2
-        work_s = added * tasks * rates.task_work_s / cores if splits else 0.0
-        return max(math.ceil(splits) * _SPLIT_CHAIN * rates.task_s, work_s)
+        return steps * max(rates.task_s, min(self.hardware.storage_workers, FIRST_REGIONS) * work_s / cores)
 
     def _first_block_s(self, first: float) -> float:
         """Return the seconds in which a core encodes the first block of text, and counts it."""
@@ -473,7 +482,7 @@ class Costs:
         placed = configuration.placement != "hash"
         return blocks * (BLOCK_TASKS + selected + placed)
 
-    def _stages(self, batch: float, nbytes: float, rounds: float, tasks: float, splits: float) -> dict[str, float]:
+    def _stages(self, batch: float, nbytes: float, rounds: float, tasks_s: float, splits: float) -> dict[str, float]:
         """Return the seconds of a core that a sequence takes, by stage."""
         rates, growth, sequences = self.hardware.rates, self.growth, self.sequences
         shares = _tier_shares(self.hardware.workers, self.hardware.hosts_per_rack)
@@ -494,7 +503,7 @@ class Costs:
             "pack": nbytes / rates.packed_bytes_per_s,
             "merge": levels * packed / rates.merged_bytes_per_s,
             "write": packed / rates.written_bytes_per_s,
-            "tasks": tasks / sequences * min(rates.task_s, 1 / rates.tasks_per_s),
+            "tasks": tasks_s / sequences,
         }
 
     def _driver_s(self, handled: float) -> float:
@@ -502,13 +511,14 @@ class Costs:
         rates = self.hardware.rates
         return self._characters() / rates.driver_per_s + handled / self.sequences / rates.tasks_per_s
 
-    def _alone(self, tasks: float) -> float:
-        """Return the cost of the messages of a round for driver and scheduler, in tasks submitted together.
+    def _messages(self, tasks: float) -> float:
+        """Return the messages of a round: the tasks of a step are in one for each worker."""
+        return min(tasks, CHAIN * sum(kind.count for kind in self.hardware.workers))
 
-        The tasks of a step are in one message for each worker.
-        """
-        workers = sum(kind.count for kind in self.hardware.workers)
-        return min(tasks, CHAIN * workers) * self.hardware.rates.alone_tasks
+    def _worker_tasks_s(self, tasks: float, messages: float) -> float:
+        """Return the processor seconds of workers for tasks without work, and for the messages by which they come."""
+        rates = self.hardware.rates
+        return tasks * min(rates.task_s, 1 / rates.tasks_per_s) + messages * rates.worker_message_s
 
     def _characters(self) -> float:
         """Return the characters of a sequence, in those of the text with which rates were measured."""
@@ -605,15 +615,15 @@ class Costs:
     def _commit_s(self, nbytes: float, round_sequences: float, regions: int, busiest: float) -> float:
         """Return the seconds of a commit: what waits unpacked, so many bytes a sequence, is packed and written."""
         rates, waiting = self.hardware.rates, self._waiting_sequences(round_sequences)
-        packing = self._packing_s(waiting, nbytes, regions)
+        # The first regions are in the commit of a few sentences.
+        packing = max(self._packing_s(waiting, nbytes, regions) - FIRST_REGIONS * rates.run_s, 0.0)
+        more_s = max(regions - FIRST_REGIONS, 0) * rates.commit_region_s
         alone_s = packing * max(self._core_share(busiest), 1 / regions)
         if not self.hardware.only_host_cores:
-            return rates.commit_s + regions * rates.commit_region_s + alone_s
-        # All processes share the cores of the host, which are busy for a share of the time, but for the first regions.
-        few = min(regions, FIRST_REGIONS)
-        first_s = few * (rates.commit_region_s + rates.run_s)
-        more = packing + regions * rates.commit_region_s - first_s
-        return rates.commit_s + first_s + max(more / (rates.commit_busy * self.hardware.only_host_cores), alone_s)
+            return rates.commit_s + more_s + alone_s
+        # All processes share the cores of the host, which are busy for a share of the time.
+        busy = rates.commit_busy * self.hardware.only_host_cores
+        return rates.commit_s + max((packing + more_s) / busy, alone_s)
 
     def _waiting_sequences(self, round_sequences: float) -> float:
         """Return the sequences whose increments are not packed yet, at most."""

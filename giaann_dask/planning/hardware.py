@@ -32,8 +32,11 @@ Tier = Literal["device", "host", "rack", "site"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 SHARED_TIERS = TIERS[1:]
 """Tiers of links that workers share."""
-COMPRESSED = 0.4
-"""Bytes of increments between hosts, compressed by Dask, in those in memory (docs/explanation/scaling.md)."""
+COMPRESSED = 0.5
+"""Bytes of increments between hosts, compressed by Dask, in those in memory.
+
+Increments of 256 to 8,192 sequences of two novels have 0.42 to 0.54 (docs/explanation/scaling.md).
+"""
 
 Made = TypeVar("Made")
 
@@ -190,19 +193,20 @@ class Rates:
         Tasks that driver and scheduler handle in a second of their processor, of many that are submitted together.
     task_s : float
         Seconds of a worker from one task without work to the next, each of which is submitted alone.
-    task_work_s : float
-        Processor seconds of driver, scheduler and worker for such a task.
+    driver_message_s, worker_message_s : float
+        Processor seconds of driver and scheduler, and of a worker, for the message by which the tasks of a step of a
+        round are submitted to this worker, beside those of the tasks.
     start_s : float
         Seconds of a training of a few sentences, its commit excepted.
     commit_s : float
-        Seconds of a commit without regions.
+        Seconds of a commit of a few sentences, in as many regions as a training begins with.
     commit_region_s : float
-        Seconds of the driver that each changed region adds to a commit.
+        Seconds of the driver that each further changed region adds to a commit.
     run_s : float
         Seconds of a worker's core for a run that is packed and written, of few bytes as of many.
     rounds_busy, commit_busy : float
         Share of the time in which the cores of a cluster's only host are busy, in rounds and in a commit. Otherwise
-        driver, scheduler and workers wait for each other.
+        driver, scheduler and workers wait for each other. The time in which links carry increments is not counted.
     step_s : float
         Seconds in which a worker evaluates one step of a prompt.
     row_s : float
@@ -230,7 +234,8 @@ class Rates:
     written_bytes_per_s: float = 20e6
     tasks_per_s: float = 900.0
     task_s: float = 9e-3
-    task_work_s: float = 8e-3
+    driver_message_s: float = 10e-3
+    worker_message_s: float = 10e-3
     start_s: float = 0.2
     commit_s: float = 0.6
     commit_region_s: float = 0.01
@@ -254,12 +259,9 @@ class Rates:
         require_option(matching, "counted_per_s", self.counted_per_s, f"{len(sizes)} rates, one for each batch size")
 
     @property
-    def alone_tasks(self) -> float:
-        """Additional cost of a task that is submitted alone for driver and scheduler, in tasks submitted together.
-
-        Half of its work is that of its worker.
-        """
-        return max(self.task_work_s / 2 * self.tasks_per_s - 1, 0.0)
+    def message_tasks(self) -> float:
+        """Cost of a message for driver and scheduler, in tasks submitted together."""
+        return self.driver_message_s * self.tasks_per_s
 
     def counted(self, batch_sequences: float) -> float:
         """Return how many sequences a core counts in a second, in batches of a size between the measured ones.

@@ -20,15 +20,9 @@ from giaann_dask.errors import require_at_least, require_between, require_one_of
 from giaann_dask.keys import Integers
 from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
-from giaann_dask.planning.costs import (
-    BLOCK_TASKS,
-    CHAIN,
-    DECODED_BYTES,
-    TrainingConfiguration,
-    region_limit,
-)
+from giaann_dask.planning.costs import DECODED_BYTES, TrainingConfiguration, region_limit
 from giaann_dask.planning.hardware import SHARED_TIERS, Hardware, Tier
-from giaann_dask.planning.measured_trainings import COMMIT_TASKS
+from giaann_dask.planning.measured_trainings import BLOCK_TASKS, CHAIN, COMMIT_TASKS
 from giaann_dask.planning.simulated_cluster import (
     JudgedWorkers,
     SerialServer,
@@ -226,8 +220,8 @@ class _Simulation:
         self._commit_took = 0.0
         self._sequences = self._tasks = self._messages = self._failures = self._recounted = 0
         self._entries = self._overlapping = 0
-        # Tasks that are in messages of their own.
-        self._alone = 0
+        # Messages by which tasks are submitted.
+        self._submitted = 0
         self._rounds_s = self._busy_scheduler = 0.0
         self._busy_workers = np.zeros(count)
         growth = workload.growth
@@ -317,9 +311,13 @@ class _Simulation:
     def _host_s(self, seconds: float) -> float:
         """Return what the cores of the only host, which driver and scheduler share, need more than some seconds."""
         cores, rates = self._hardware.only_host_cores, self._rates
-        work = self._pool.busy @ self._pool.threads + self._scheduler.busy + self._driver.busy
-        work += self._alone * rates.alone_tasks / rates.tasks_per_s
-        return max(float(work) / (rates.rounds_busy * cores) - seconds, 0.0) if cores else 0.0
+        if not cores:
+            return 0.0
+        driver_s = self._scheduler.busy + self._driver.busy + self._submitted * rates.driver_message_s
+        # For most of the time of a task without work, its worker waits for the next one.
+        waited = self._tasks * max(rates.task_s - 1 / rates.tasks_per_s, 0.0)
+        workers_s = self._pool.busy @ self._pool.threads - waited + self._submitted * rates.worker_message_s
+        return max((driver_s + float(workers_s)) / (rates.rounds_busy * cores) - seconds, driver_s - seconds, 0.0)
 
     def _read_ahead(
         self, composed: Iterable[ComposedRound], texts: deque[tuple[ComposedRound, Event]]
@@ -346,7 +344,7 @@ class _Simulation:
         blocks = max(1, round(total * growth.characters / growth.trained / options.block_characters))
         each, tasks = (total / blocks, BLOCK_TASKS) if options.text else (0.0, _READ_TASKS)
         self._tasks += tasks * blocks
-        self._alone += tasks * blocks
+        self._submitted += tasks * blocks
         self._scheduler.reserve(tasks * blocks)
         left = [blocks]
 
@@ -461,7 +459,7 @@ class _Simulation:
         routes = shape.routes if by_tasks else len(worker)
         tasks = 1 + len(owners) + (int(traffic.touched.sum()) if by_tasks else len(owners)) + routes * (len(owners) > 1)
         self._tasks += tasks
-        self._alone += min(tasks + 2 * len(worker), CHAIN * len(self._pool.host))
+        self._submitted += min(tasks + 2 * len(worker), CHAIN * len(self._pool.host))
         self._messages += int(traffic.messages.sum())
         scheduled = self._scheduler.reserve(tasks)
         yield self._env.timeout(2 * rates.task_s)
@@ -538,13 +536,14 @@ class _Simulation:
         if last:
             self._regions.finish(seconds)
         yield self._pool.run_each(seconds, seconds > 0)
-        driver_s, cores = rates.commit_region_s * len(new), self._hardware.only_host_cores
-        yield self._env.timeout(rates.commit_s + driver_s)
-        if last and cores:
-            work = float(seconds.sum()) + driver_s
-            # What the cores of the only host need more.
-            left_s = rates.commit_s + work / (rates.commit_busy * cores) - (self._env.now - began)
-            yield self._env.timeout(max(left_s, 0.0))
+        packed_s, cores = self._env.now - began, self._hardware.only_host_cores
+        # The first regions are in the commit of a few sentences.
+        first = min(len(new), FIRST_REGIONS)
+        more_s, spared = rates.commit_region_s * (len(new) - first), first * rates.run_s
+        alone_s = packed_s - spared / max(int(np.count_nonzero(seconds)), 1)
+        # While no round goes on, all processes share the cores of the only host.
+        shared_s = (float(seconds.sum()) - spared + more_s) / (rates.commit_busy * cores) if last and cores else 0.0
+        yield self._env.timeout(max(rates.commit_s + max(alone_s, more_s, shared_s) - packed_s, 0.0))
         self._log("committed", len(new))
         self._commit_took = self._env.now - began
         if not last:

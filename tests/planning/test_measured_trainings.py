@@ -10,7 +10,16 @@ import giaann_dask as gd
 from giaann_dask.cluster import results
 from giaann_dask.cluster.stages import ProcessorTimes, processor_times
 from giaann_dask.planning.hardware import Rates
-from giaann_dask.planning.measured_trainings import COMMIT_TASKS, SPLIT_TASKS, MeasuredTraining, rates_of
+from giaann_dask.planning.measured_trainings import (
+    BLOCK_TASKS,
+    CHAIN,
+    COMMIT_TASKS,
+    SPLIT_CHAIN,
+    SPLIT_TASKS,
+    CalibratedCluster,
+    MeasuredTraining,
+    rates_of,
+)
 
 RATES = Rates(
     driver_per_s=20_000.0,
@@ -18,36 +27,46 @@ RATES = Rates(
     packed_bytes_per_s=50e6,
     written_bytes_per_s=100e6,
     tasks_per_s=500.0,
-    task_work_s=0.01,
+    driver_message_s=0.012,
+    worker_message_s=0.007,
     start_s=0.1,
     commit_s=0.2,
     commit_region_s=0.03,
     run_s=0.02,
 )
-BLOCK = 1000.0
+CLUSTER = CalibratedCluster(workers=2, block=1000.0)
 
 
-def _training(blocks: int, regions: int, tasks: int) -> MeasuredTraining:
+def _training(blocks: int, regions: int, rounds: int = 1, tasks: int = 12) -> MeasuredTraining:
     """Return a training as it takes the rates of `RATES`, which begins with four regions."""
-    sequences = int(blocks * BLOCK)
-    increments, written, split = 5_000 * sequences, 1_000 * sequences, (regions - 4) * SPLIT_TASKS
-    text_s, task_s = sequences / RATES.text_per_s, tasks / RATES.tasks_per_s
-    packing_s = increments / RATES.packed_bytes_per_s
-    driver_s = RATES.commit_s + regions * RATES.commit_region_s
-    splitting_s = split * RATES.task_work_s / 2
+    sequences = int(blocks * CLUSTER.block)
+    increments, written, split = 5_000 * sequences, 1_000 * sequences, regions - 4
+    messages = BLOCK_TASKS * blocks + rounds * min(tasks, CHAIN * CLUSTER.workers)
+    every = BLOCK_TASKS * blocks + rounds * tasks
+    text_s, packing_s = sequences / RATES.text_per_s, increments / RATES.packed_bytes_per_s
+    splitting = SPLIT_CHAIN * CLUSTER.workers if split else 0
+    driver_s = 0.1 + regions * RATES.commit_region_s
     workers_s = packing_s + written / RATES.written_bytes_per_s + regions * RATES.run_s
+    # The commit of a few sentences has the first four regions.
+    commit_s = RATES.commit_s + split * RATES.commit_region_s + workers_s - 4 * RATES.run_s
     return MeasuredTraining(
-        seconds=RATES.start_s + driver_s + workers_s,
-        commit_s=driver_s + workers_s,
+        seconds=RATES.start_s + commit_s,
+        commit_s=commit_s,
         rounds_s=RATES.start_s,
         rounds=ProcessorTimes(
-            0.05 + sequences / RATES.driver_per_s + tasks * RATES.task_work_s / 2,
-            0.04 + text_s + 0.3 + task_s,
-            {"tag": 0.7 * text_s, "encode": 0.1 * text_s, "count_batch": 0.3},
+            0.05 + sequences / RATES.driver_per_s + every / RATES.tasks_per_s + messages * RATES.driver_message_s,
+            0.04 + text_s + 0.3 + every / RATES.tasks_per_s + messages * RATES.worker_message_s,
+            {"tag": 0.8 * text_s, "encode": 0.2 * text_s, "count_batch": 0.3},
             {"tag": blocks},
         ),
-        ending=ProcessorTimes(driver_s + splitting_s, workers_s + splitting_s, {"pack": packing_s}, {}),
-        tasks=tasks + split + COMMIT_TASKS * regions,
+        ending=ProcessorTimes(
+            driver_s + splitting * RATES.driver_message_s,
+            workers_s + splitting * RATES.worker_message_s,
+            {"pack": packing_s},
+            {},
+        ),
+        integrated=rounds,
+        tasks=every + SPLIT_TASKS * split + COMMIT_TASKS * regions,
         regions=regions,
         trained=sequences,
         increment_bytes=increments,
@@ -55,19 +74,18 @@ def _training(blocks: int, regions: int, tasks: int) -> MeasuredTraining:
     )
 
 
+SMALL, DIVIDED = [_training(0, 4)] * 3, _training(2, 4, 16, 20)
+
+
 @pytest.mark.parametrize("regions", [4, 8])
 def test_rates_of_trainings_are_found_again(regions: int) -> None:
-    small = _training(0, 4, 8)._replace(rounds=ProcessorTimes(0.05 + 8 * 0.005, 0.04, {}, {}))
-    found = rates_of([small] * 3, [_training(9, regions, 28)], RATES, BLOCK)
-    wanted = {name: getattr(RATES, name) for name in found}
-    # Tasks of the small trainings are a part of their time, not of that of their text.
-    assert found.pop("text_per_s") == pytest.approx(wanted.pop("text_per_s"), rel=0.05)
-    assert found == pytest.approx(wanted)
-    assert {"driver_per_s", "packed_bytes_per_s", "written_bytes_per_s", "run_s"} <= found.keys()
+    found = rates_of(SMALL, [_training(9, regions)], DIVIDED, RATES, CLUSTER)
+    assert found == pytest.approx({name: getattr(RATES, name) for name in found})
+    assert {"driver_per_s", "text_per_s", "driver_message_s", "packed_bytes_per_s", "run_s"} <= found.keys()
 
 
 def test_cores_of_the_only_host_are_busy_for_a_share_of_the_time() -> None:
-    small, large = _training(0, 4, 8), _training(9, 8, 28)
+    small, large = SMALL[0], _training(9, 8)
     rounds, ending = (
         each[1].driver + each[1].workers - each[0].driver - each[0].workers
         for each in ((small.rounds, large.rounds), (small.ending, large.ending))
@@ -76,18 +94,22 @@ def test_cores_of_the_only_host_are_busy_for_a_share_of_the_time() -> None:
     large = large._replace(rounds_s=small.rounds_s + rounds_s, seconds=small.seconds + rounds_s + ending_s)
     # One that waited longer, as for other processes, says less.
     larger = [replace_times(large, 5.0), large]
-    found = rates_of([small] * 3, larger, RATES, BLOCK, cores=2)
+    found = rates_of(SMALL, larger, DIVIDED, RATES, CLUSTER._replace(cores=2))
     assert (found["rounds_busy"], found["commit_busy"]) == pytest.approx((0.7, 0.5))
+    # Links that carried increments for some of the time are no cores that waited.
+    linked = [each._replace(rounds_s=each.rounds_s + 3.0, seconds=each.seconds + 3.0) for each in larger]
+    cluster = CLUSTER._replace(cores=2, sending_s=3.0)
+    assert rates_of(SMALL, linked, DIVIDED, RATES, cluster) == pytest.approx(found)
     # Of many cores, as many count as there are blocks or regions, and the driver.
-    more = rates_of([small] * 3, larger, RATES, BLOCK, cores=64)
+    more = rates_of(SMALL, larger, DIVIDED, RATES, CLUSTER._replace(cores=64))
     assert (more["rounds_busy"], more["commit_busy"]) == pytest.approx((0.14, 1 / 9))
-    assert "rounds_busy" not in rates_of([small] * 3, larger, RATES, BLOCK)
+    assert "rounds_busy" not in rates_of(SMALL, larger, DIVIDED, RATES, CLUSTER)
 
 
 def test_other_work_on_the_machine_does_not_lengthen_a_start() -> None:
-    small = _training(0, 4, 8)
+    small = SMALL[0]
     slow = replace_times(small, 5.0)
-    found = rates_of([slow, small, slow], [_training(9, 8, 28)], RATES, BLOCK)
+    found = rates_of([slow, small, small], [_training(9, 8)], DIVIDED, RATES, CLUSTER)
     assert found["start_s"] == pytest.approx(RATES.start_s)
     assert found["commit_s"] == pytest.approx(RATES.commit_s)
 
@@ -98,8 +120,9 @@ def replace_times(training: MeasuredTraining, more_s: float) -> MeasuredTraining
 
 
 def test_a_training_of_nothing_but_small_ones_leaves_rates_of_text_as_they_are() -> None:
-    small = _training(0, 4, 8)
-    assert "driver_per_s" not in rates_of([small], [small], replace(RATES, commit_region_s=0.5), BLOCK)
+    found = rates_of(SMALL, SMALL, SMALL[0], replace(RATES, commit_region_s=0.5), CLUSTER)
+    assert "driver_per_s" not in found
+    assert "text_per_s" not in found
 
 
 @pytest.mark.cluster
