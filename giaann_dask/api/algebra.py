@@ -162,6 +162,20 @@ def forget(
     ------
     GiaannError
         If the network does not hold the documents completely; it stays as it was.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import giaann_dask as gd
+    >>> dog = "The old dog slept in the warm sun all day long."
+    >>> cat = "A young cat sat on the grey mat in the cold hall."
+    >>> folder = Path(tempfile.mkdtemp()) / "animals"
+    >>> with gd.connect(workers=0):
+    ...     for each in (dog, cat):
+    ...         animals = gd.train([each], folder, profile="contexts")
+    ...     report = gd.forget(animals, [cat])
+    >>> report.sequences, gd.open(folder).manifest.sequences
+    (1, 1)
     """
     if purge and branch is not None:
         raise OptionError(f"purge with branch {branch}", "one of them", "check it out first", names=("purge", "branch"))
@@ -285,6 +299,18 @@ def diff(
     ------
     GiaannError
         If one cannot be read, or they do not count alike.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import giaann_dask as gd
+    >>> folder = Path(tempfile.mkdtemp()) / "dogs"
+    >>> with gd.connect(workers=0):
+    ...     old = gd.train(["The old dog slept in the warm sun all day long."], folder, profile="contexts")
+    ...     new = gd.train(["The old dog slept in the cold hall all night long."], folder, profile="contexts")
+    ...     difference = gd.diff(old, new)
+    >>> difference.is_empty, difference.connections["gone"]
+    (False, 0)
     """
     from giaann_dask.models.generation_options import GenerationOptions
 

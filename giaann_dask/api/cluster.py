@@ -74,6 +74,14 @@ def connect(
         If the scheduler does not answer in time.
     InputMissingError
         If the scheduler file does not exist.
+
+    Examples
+    --------
+    >>> import giaann_dask as gd
+    >>> with gd.connect(workers=0) as client:
+    ...     roles = gd.roles_of(client)
+    >>> len(roles.storage), len(roles.compute)
+    (1, 1)
     """
     if not isinstance(scheduler, str | None):
         raise OptionError(

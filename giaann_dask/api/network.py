@@ -146,6 +146,13 @@ class Network(Summarised, Mapping[str, "Column"]):
     ...     network = gd.train(sample_text(), Path(tempfile.mkdtemp()) / "village")
     >>> gd.open(network.path).generate("The old miller carried the flour").text
     'to the baker.'
+    >>> [token.word for token in network.session("The old miller carried the flour")]
+    ['to', 'the', 'baker', '.']
+    >>> network.describe()["sequences"], len(network.text_parts()), len(network.digest())
+    (405, 1, 64)
+    >>> network.tag("first")
+    >>> [(each.kind, each.name) for each in network.references()], len(network.log())
+    ([('branch', 'main'), ('tag', 'first')], 2)
     """
 
     def __init__(
@@ -217,12 +224,34 @@ class Network(Summarised, Mapping[str, "Column"]):
         return self._store.references()
 
     def tag(self, name: str) -> None:
-        """Give the commit a name that stays with it; see `giaann_dask.store.network_store.Reference`."""
+        """Give the commit a name that stays with it; see `giaann_dask.store.network_store.Reference`.
+
+        Parameters
+        ----------
+        name : str
+            Name that no tag of the network has or had.
+
+        Raises
+        ------
+        OptionError
+            If the name is used, or is none.
+        """
         with self._store.lock():
             self._store.add_reference("tag", name, self.commit)
 
     def branch(self, name: str) -> None:
-        """Create a branch at the commit, to which ``train(..., branch=name)`` commits."""
+        """Create a branch at the commit, to which ``train(..., branch=name)`` commits.
+
+        Parameters
+        ----------
+        name : str
+            Name that no branch of the network has.
+
+        Raises
+        ------
+        OptionError
+            If the name is used, or is none.
+        """
         with self._store.lock():
             self._store.add_reference("branch", name, self.commit)
 
@@ -395,6 +424,26 @@ class Network(Summarised, Mapping[str, "Column"]):
 
         They are counted on the sequences that a network of profile ``v1`` or ``v2`` trains of the text
         `training`; a network of profile ``contexts`` has their counts (see `score`).
+
+        Parameters
+        ----------
+        inputs, client, text
+            See `evaluate`.
+        training : str, Path, Files or iterable of texts
+            Text that the network was trained on, or other text to count n-grams on.
+        options : ScoringOptions, optional
+            Limits of what is read.
+        **keywords
+            Fields of `options` and `text`, and of the options within these, by their names.
+
+        Returns
+        -------
+        Baseline
+
+        Raises
+        ------
+        OptionError
+            If the network is of profile ``contexts``.
         """
         from giaann_dask.api.text_options import TextOptions
         from giaann_dask.api.texts import as_sources, commit_sources
@@ -570,7 +619,31 @@ class Network(Summarised, Mapping[str, "Column"]):
         options: GenerationOptions | None = None,
         **keywords: Any,
     ) -> PromptSession:
-        """Return the continuation of a prompt token by token, as an iterator; see `generate` and `sessions`."""
+        """Return the continuation of a prompt token by token, as an iterator; see `generate` and `sessions`.
+
+        Parameters
+        ----------
+        prompt, max_tokens, temperature, seed, options
+            See `generate`.
+        client : Client, optional
+            As of `sessions`.
+        explain : bool, optional
+            Whether tokens name the connections that caused them; by default they do not.
+        **keywords
+            Fields of `options`, and of the options within these, by their names.
+
+        Returns
+        -------
+        PromptSession
+            An iterator of `GeneratedToken`, and a context manager.
+
+        Raises
+        ------
+        OptionError
+            If the options do not fit the network.
+        PromptError
+            From the iterator, if the prompt cannot be continued.
+        """
         from giaann_dask.models.generation_options import BatchOptions
         from giaann_dask.predict.generation import PromptSession
 
@@ -706,7 +779,18 @@ class Network(Summarised, Mapping[str, "Column"]):
         return self
 
     def unpersist(self, client: ClientLike | None = None) -> bool:
-        """Let workers release the runs that `persist` keeps; return whether any commit of the network was kept."""
+        """Let workers release the runs that `persist` keeps.
+
+        Parameters
+        ----------
+        client : Client, cluster or str, optional
+            Of the cluster; the current client by default.
+
+        Returns
+        -------
+        bool
+            Whether any commit of the network was kept.
+        """
         from giaann_dask.training.committing import unpersist_network
 
         self._prompt_opening = None
@@ -714,7 +798,22 @@ class Network(Summarised, Mapping[str, "Column"]):
             return unpersist_network(used, str(self.path))
 
     def table(self, observer: Observer = ignore) -> ConnectionTable:
-        """Return all connections as coordinate arrays, in this process's memory."""
+        """Return all connections as coordinate arrays, in this process's memory.
+
+        Parameters
+        ----------
+        observer : callable, optional
+            Called with every event.
+
+        Returns
+        -------
+        ConnectionTable
+
+        Raises
+        ------
+        OptionError
+            If the network is of profile ``contexts``, which has no columns.
+        """
         if not self.specification.traits.columns:
             received = f"columns of a network of profile {self.specification.profile}"
             raise OptionError(received, "a model of columns, such as v2", "use export for its counts")
@@ -834,7 +933,23 @@ class Network(Summarised, Mapping[str, "Column"]):
     def draw(self, concepts: Sequence[str] = (), *, options: DrawOptions | None = None, **keywords: Any) -> Figure:
         """Return a picture of some concept columns and their connections; `pictures` has all other kinds.
 
-        Fields of `options` are keywords, too.
+        Parameters
+        ----------
+        concepts : sequence of str
+            Concepts to draw; by default those of `options`.
+        options : DrawOptions, optional
+            All options.
+        **keywords
+            Fields of `options` by their names.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        OptionError
+            If the network has no such concept, or no columns.
         """
         from giaann_dask.diagnostics.pictures.draw_options import DrawOptions
 

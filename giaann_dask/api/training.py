@@ -472,7 +472,36 @@ def new_inputs(
     storage_options: Mapping[str, object] | None = None,
     **keywords: Any,
 ) -> list[UnseenInput]:
-    """Return the parts of each input that a network, new or existing, was not trained on; see `find_unseen_inputs`."""
+    """Return how much text of each input a network, new or existing, was not trained on.
+
+    Parameters
+    ----------
+    inputs : str, Path, Files or iterable of texts
+        See `train`; each is read completely.
+    network : str or Path
+        Folder or URL of the network.
+    specification : Specification, optional
+        That of a new network; how it divides text decides what a part is.
+    text : TextOptions, optional
+        How text is read and tagged.
+    storage_options : mapping of str to str or bool, optional
+        How object stores are reached (`giaann_dask.object_urls.StorageOptions`).
+    **keywords
+        Fields of `specification` and `text`, and of the options within these, by their names.
+
+    Returns
+    -------
+    list of UnseenInput
+        One for each input, in order: its ``name``, ``characters`` and ``new_characters``, and in ``problem`` why it
+        cannot be read, if so.
+
+    Examples
+    --------
+    >>> import giaann_dask as gd
+    >>> [found] = gd.new_inputs(["The old miller carried the flour."], "not.trained.yet")
+    >>> found.characters, found.new_characters
+    (33, 33)
+    """
     store = open_store(absolute_place(with_storage_options(network, storage_options)))
     reader = None if store is None or store.blank() else store.open(store.head())
     wanted = specification or (Specification() if reader is None else reader.manifest().specification)

@@ -113,7 +113,17 @@ class Roles:
 
 @names_keywords
 def roles_of(client: Client) -> Roles:
-    """Return the present workers of a cluster by role."""
+    """Return the present workers of a cluster by role.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster; `giaann_dask.connect` has an example.
+
+    Returns
+    -------
+    Roles
+    """
     return roles_among(query_scheduler(client, "identity", n_workers=-1)["workers"])
 
 
