@@ -12,8 +12,9 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 # constraints-newest.txt for the newest versions, which need Python 3.12 or later.
 CONSTRAINTS ?= constraints.txt
 INSTALL := $(PIP) --constraint $(CONSTRAINTS)
-# Test files that run at the same time; most of their time is spent waiting for processes.
-JOBS ?= 4
+# Test files that run at the same time. Most of their time is spent waiting for processes, but each process of pytest
+# collects all files, which takes ten seconds of the processor.
+JOBS ?= 3
 
 # What the site is made of, and the page that tells when it was made.
 SITE_SOURCES = $(shell find docs giaann_dask notebooks mkdocs.yml pyproject.toml *.md -name __pycache__ -prune -o -type f -print)
