@@ -29,6 +29,8 @@ R = TypeVar("R")
 _COMPILING = "giaann-dask: compiling for this installation, which takes about a minute, once (giaann-dask compile)\n"
 _LATELY_S, MARK = 3600, "giaann-compiling"
 _BAR_WIDTH = 30
+# What pytest and `inspect.unwrap` ask of everything that a module holds; no module has it.
+_ASKED_OF_ALL = ("__wrapped__", "_mock_name")
 # What is done without compiled code while numba is not imported, which takes about twice as long: in one call, in all
 # calls, and so far.
 _MOST_OF_CALL_US, _MOST_US, _plain_us = 40_000, 300_000, 0
@@ -88,6 +90,8 @@ class LazyModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         """Import the module, and keep the name here, so that it is found at once from then on."""
+        if name in _ASKED_OF_ALL:
+            raise AttributeError(name)
         module = import_optional(self.__name__, self._extra) if self._extra else import_module(self.__name__)
         value = getattr(module, name)
         setattr(self, name, value)

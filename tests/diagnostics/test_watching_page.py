@@ -23,8 +23,11 @@ from selenium.common.exceptions import JavascriptException, StaleElementReferenc
 from selenium.webdriver.support.ui import WebDriverWait
 
 from giaann_dask.diagnostics.monitoring.board import Board, Commit, RegionState, Sample, Stage
-from giaann_dask.diagnostics.monitoring.page import MonitoringPage, region_columns, short, time_columns
 from giaann_dask.events import Event, RoundIntegrated
+from giaann_dask.lazy import LazyModule
+
+# Of the processes that collect this file, one runs it: models of Bokeh take a second to import.
+monitoring = LazyModule("giaann_dask.diagnostics.monitoring.page")
 
 _COLUMN = "return Array.from(Bokeh.documents[0].get_model_by_name(arguments[0]).get_array(arguments[1]))"
 _TEXT = "return Bokeh.documents[0].get_model_by_name(arguments[0]).text"
@@ -91,7 +94,7 @@ def test_a_running_training_is_seen(browser: Any, tmp_path: Path, workers: int) 
             stop.set()
             work.join(120)
         assert reports[0].stopped, "it was seen while it ran"
-        wait(browser, lambda b: tiles(b)["sequences trained"] == short(reports[0].sequences))
+        wait(browser, lambda b: tiles(b)["sequences trained"] == monitoring.short(reports[0].sequences))
         wait(browser, lambda b: reports[0].commit[:12] in b.execute_script(_TEXT, "commits"))
         assert tiles(browser)["rounds counting + integrating"] == "0 + 0"
 
@@ -129,17 +132,17 @@ def test_nothing_overlaps(browser: Any, tmp_path: Path, workers: int) -> None:
     from bokeh.embed import file_html
     from bokeh.resources import INLINE
 
-    page = MonitoringPage(busy_board(workers))
+    page = monitoring.MonitoringPage(busy_board(workers))
     (tmp_path / "page.html").write_text(file_html(page.root, INLINE, "page"), encoding="utf-8")
-    # A page takes two seconds of the processor; few workers need no more room between the widths.
-    for width in WIDTHS if workers == 24 else (WIDTHS[0], WIDTHS[-1]):
+    # A page takes two seconds of the processor; few workers need no more room than many.
+    for width in {2: WIDTHS[-1:], 11: WIDTHS[:1]}.get(workers, WIDTHS):
         set_width(browser, width, 2200 if width < 1280 else 900)
         browser.get((tmp_path / "page.html").as_uri())
         wait(browser, lambda b: b.execute_script("return Bokeh.documents[0]?.is_idle"))
         keep_picture(browser, f"watching-{workers}-{width}")
         assert overlapping(browser) == [], width
         assert browser.execute_script(_CUT) == [], width
-    assert browser.execute_script(_FITS) == [True, True]
+        assert width < WIDTHS[-1] or browser.execute_script(_FITS) == [True, True]
 
 
 def busy_board(workers: int) -> Board:
@@ -185,7 +188,7 @@ def test_figures_over_time_are_those_of_the_samples() -> None:
     ]
     rows = {"row_requests": 20, "row_seconds": 0.05, "row_seconds_1": 10, "row_seconds_4": 10, "prompts_in_flight": 3}
     asked = {"asked_requests": 20, "asked_seconds": 0.1}
-    found = time_columns([*samples, Sample(40.0, {**samples[-1].values, **rows, **asked})], 40.0, 60.0)
+    found = monitoring.time_columns([*samples, Sample(40.0, {**samples[-1].values, **rows, **asked})], 40.0, 60.0)
     assert found["ago"][0] == pytest.approx(-40 / 60)
     # Over two changes, the last of which has not come.
     assert found["trained"] == [0, 5, 5, 5, 2.5]
@@ -199,18 +202,18 @@ def test_figures_over_time_are_those_of_the_samples() -> None:
 
 def test_regions_are_sorted_and_coloured_by_worker() -> None:
     regions = [RegionState(n, 10 * n, n, 100 * n, 1, n, n / 10, f"storage-{n % 2}") for n in range(1, 5)]
-    found = region_columns(regions, "nbytes")
+    found = monitoring.region_columns(regions, "nbytes")
     assert found["name"] == ["4", "3", "2", "1"]
     assert found["colour"][0] == found["colour"][2] != found["colour"][1] == found["colour"][3]
-    assert region_columns(regions, "share")["text"][0] == "40.0 %"
-    assert region_columns([], "share")["name"] == []
+    assert monitoring.region_columns(regions, "share")["text"][0] == "40.0 %"
+    assert monitoring.region_columns([], "share")["name"] == []
 
 
 def test_words_of_others_are_no_markup() -> None:
     board = Board()
     message = {"source": "a", "client": "b", "ended": False, "totals": {"commits": 1}, "gauges": {}}
     board.take({**message, "commits": [["<b>1</b>", 5, 0.25, 0.0]]}, 0.0)
-    page = MonitoringPage(board)
+    page = monitoring.MonitoringPage(board)
     texts = [model.text for model in page.root.references() if hasattr(model, "text") and isinstance(model.text, str)]
     assert any("&lt;b&gt;1" in text for text in texts)
     assert not any("<b>1" in text for text in texts)
