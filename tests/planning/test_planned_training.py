@@ -16,8 +16,10 @@ from giaann_dask.planning.hardware import Rates
 @pytest.mark.cluster
 def test_a_calibrated_plan_trains_the_same_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    # A rate is found with few tasks as well, though not exactly.
-    monkeypatch.setattr("giaann_dask.planning.calibration._TASKS", 100)
+    # Rates are found with few tasks, trainings and prompts as well, though not exactly.
+    few = {"planning.calibration._TASKS": 100, "planning.calibration._STEP_TURNS": 2}
+    for name, number in {**few, "api.planning._SMALL_TIMES": 2, "api.planning._PROMPTS": 5}.items():
+        monkeypatch.setattr(f"giaann_dask.{name}", number)
     assert kept_rates() is None
     with gd.connect(workers=2) as client:
         plan = gd.plan(sample_text(), client=client, calibrate=True)
