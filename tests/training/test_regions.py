@@ -213,7 +213,7 @@ def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
     with gd.connect(workers=0) as client:
         regions = Regions(client, Placement(2), 0, exchange="tasks" if seed % 2 else "workers")
         regions.assign_owners()
-        for number in range(80):
+        for number in range(48):
             add_round(regions, client.submit(increments, number, key=f"count_batch-{number}"))
             regions.integrate(leave=choose.randrange(3))
             if choose.random() < (0.2, 0.2, 0.6, 1.0)[seed]:
@@ -233,7 +233,7 @@ def test_the_lineage_of_runs_begins_at_the_last_commit(seed: int) -> None:
         assert commits > 5
         regions.integrate()
         for region, every in ((0, 1), (1, 16)):
-            runs, own = regions.runs[region], range(0, 80, every)
+            runs, own = regions.runs[region], range(0, 48, every)
             total = add_runs([value_of(run) for run in runs]).connections
             assert total.target.tolist() == [1, *(2 + number for number in own)]
             assert total.strength.tolist() == [len(own), *[5] * len(own)]

@@ -18,7 +18,7 @@ from giaann_dask.data import sample_test_text, sample_text
 
 WINDOWS = gd.Specification(profile="v2", sentences_per_sequence=0, maximum_tokens=400, regions=2, trace=True)
 PARAGRAPHS = sample_text().read_text(encoding="utf-8").split("\n\n")
-DOCUMENTS = ["\n\n".join(PARAGRAPHS[at::3]) for at in range(3)]
+DOCUMENTS = ["\n\n".join(PARAGRAPHS[at::9]) for at in range(3)]
 
 
 @pytest.fixture(scope="module")
