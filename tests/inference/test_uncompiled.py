@@ -95,10 +95,11 @@ def test_functions_of_arrays_are_those_of_compiled_code() -> None:
 _GENERATE = """
 import json, sys
 import giaann_dask as gd
-if sys.argv[3] == "compiled":
-    import numba
-found = gd.open(sys.argv[1]).generate(sys.argv[2], max_tokens=3)
-print(json.dumps([found.as_dict(), "numba" in sys.modules]))
+plain = gd.open(sys.argv[1]).generate(sys.argv[2], max_tokens=3)
+before = "numba" in sys.modules
+import numba
+compiled = gd.open(sys.argv[1]).generate(sys.argv[2], max_tokens=3)
+print(json.dumps([plain.as_dict(), compiled.as_dict(), before]))
 """
 
 
@@ -113,12 +114,8 @@ def test_a_new_process_predicts_without_numba(tmp_path: Path, monkeypatch: pytes
         if tables:
             gd.open(network).score(["The old miller carried the flour to the baker in the old village."], client=client)
     assert (tmp_path / "cache").exists() == tables
-
-    def generated(code: str) -> tuple[dict[str, object], bool]:
-        command = [sys.executable, "-c", _GENERATE, network, "The old miller carried the", code]
-        words, compiled = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        return words, compiled
-
-    (plain, imported), (compiled, other) = generated("plain"), generated("compiled")
+    command = [sys.executable, "-c", _GENERATE, network, "The old miller carried the"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    plain, compiled, imported = json.loads(printed)
     assert plain == compiled
-    assert (imported, other) == (False, True)
+    assert not imported
