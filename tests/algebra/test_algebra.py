@@ -299,7 +299,7 @@ def sizes_of(network: gd.Network) -> list[int]:
     return [getattr(network.manifest, size) for size in ("connections", "neurons", "sequences", "tokens")]
 
 
-@pytest.mark.parametrize(("profile", "trace"), [("v1", False), ("contexts", True), ("v1", True)])
+@pytest.mark.parametrize(("profile", "trace"), [("v1", False), ("contexts", True)])
 def test_documents_are_subtracted_from_the_latest_runs_that_hold_them(
     profile: str, trace: bool, client: Client, tmp_path: Path, never_trained: Callable[..., tuple[str, list[int]]]
 ) -> None:
