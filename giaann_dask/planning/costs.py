@@ -309,7 +309,7 @@ class Costs:
         limits = [
             *self._worker_limits(stages, busiest),
             *self._host_limits(stages, handled),
-            *self._service_limits(tasks, handled),
+            *self._service_limits(tasks, handled, text_tasks + CHAIN * rounds.number),
             *self._link_limits(tier_bytes, busiest, rounds.width),
             self._latency_limit(configuration, rounds, nbytes),
         ]
@@ -554,12 +554,14 @@ class Costs:
         threads = sum(kind.count * kind.cores for kind in hardware.storing())
         return max(busiest * hardware.storage_workers / threads, 1 / hardware.storage_cores)
 
-    def _service_limits(self, tasks: float, handled: float) -> list[Limit]:
-        """Return the limits of scheduler and driver, of which there is one each."""
+    def _service_limits(self, tasks: float, handled: float, submissions: float) -> list[Limit]:
+        """Return the limits of scheduler and driver, of which there is one each; the driver submits steps of rounds."""
         rates = self.hardware.rates
         per_sequence = tasks / self.sequences
-        # On one host the scheduler is a thread of the driver's process.
-        driver_s = self._driver_s(handled) if self.hardware.only_host_cores else self._characters() / rates.driver_per_s
+        driver_s = self._characters() / rates.driver_per_s + submissions / self.sequences * rates.driver_message_s
+        if self.hardware.only_host_cores:
+            # The scheduler is a thread of the driver's process.
+            driver_s = self._driver_s(handled)
         return [
             Limit("scheduler", rates.tasks_per_s / per_sequence, "larger batches, fewer regions, or another exchange"),
             Limit("driver", 1 / driver_s, "text that is encoded before, or several networks that are added"),

@@ -1,7 +1,7 @@
 """Describe hardware: kinds of workers, links between them in tiers, and measured rates of this software.
 
 A description is read from and written to TOML. The built-in rates were measured by `giaann-dask plan --calibrate` on
-two cores of a server that did other work, too (2026, two workers of one thread); those of prompts are the tokens of a
+two cores of a server with nothing else running (2026, two workers of one thread); those of prompts are the tokens of a
 network of eight novels, in a process and with its rows on two workers (docs/reference/measurements.md).
 """
 
@@ -222,26 +222,26 @@ class Rates:
         If a rate is not positive, or sizes are not ascending or not as many as rates.
     """
 
-    sequence_pairs: float = 443.0
-    sequence_characters: float = 159.0
+    sequence_pairs: float = 435.0
+    sequence_characters: float = 158.0
     batch_sizes: tuple[int, ...] = (1, 16, 256, 2048, 8192)
-    counted_per_s: tuple[float, ...] = (2_100.0, 24_000.0, 103_000.0, 65_000.0, 53_000.0)
-    text_per_s: float = 6_700.0
-    driver_per_s: float = 40_000.0
-    integrated_bytes_per_s: float = 500e6
-    packed_bytes_per_s: float = 25e6
-    merged_bytes_per_s: float = 12e6
-    written_bytes_per_s: float = 20e6
-    tasks_per_s: float = 900.0
-    task_s: float = 9e-3
+    counted_per_s: tuple[float, ...] = (1_500.0, 17_000.0, 77_000.0, 85_000.0, 77_000.0)
+    text_per_s: float = 37_000.0
+    driver_per_s: float = 170_000.0
+    integrated_bytes_per_s: float = 460e6
+    packed_bytes_per_s: float = 75e6
+    merged_bytes_per_s: float = 16e6
+    written_bytes_per_s: float = 41e6
+    tasks_per_s: float = 1_300.0
+    task_s: float = 6e-3
     driver_message_s: float = 10e-3
-    worker_message_s: float = 10e-3
-    start_s: float = 0.2
-    commit_s: float = 0.6
-    commit_region_s: float = 0.01
-    run_s: float = 0.025
-    rounds_busy: float = 0.6
-    commit_busy: float = 0.6
+    worker_message_s: float = 8e-3
+    start_s: float = 0.13
+    commit_s: float = 0.46
+    commit_region_s: float = 0.04
+    run_s: float = 0.05
+    rounds_busy: float = 0.88
+    commit_busy: float = 0.81
     step_s: float = 1.5e-4
     row_s: float = 3e-3
     process_bytes: int = 300 << 20

@@ -187,7 +187,8 @@ def _message_rates(
     message_s = max(message_s, 1e-4)
     worker_s = (beyond(divided, lambda each: each.other_work) - tasks_s(divided)) / max(more_messages, 1)
     found = {"driver_message_s": message_s, "worker_message_s": max(worker_s, 1e-4)}
-    text_s = driver - messages * message_s
+    # The dictionaries alone take as long as was measured before.
+    text_s = max(driver - messages * message_s, text / rates.driver_per_s)
     return found | ({"driver_per_s": text / text_s} if text > 0 < text_s else {})
 
 

@@ -441,6 +441,9 @@ class _Simulation:
         """Count the batches of a round, send their increments to the owners, and add them up there."""
         rates = self._rates
         self._largest_round = max(self._largest_round, batches.nbytes)
+        if not self._hardware.only_host_cores:
+            # The driver submits each step once; on one host, its work is added at the end.
+            yield self._env.timeout(self._driver.reserve(CHAIN * rates.driver_message_s * rates.driver_per_s))
         worker = yield from self._count(batches, number)
         self._log("counted", number)
         traffic = traffic_of(batches.within(self._live), worker, self._owner, self._links)

@@ -82,7 +82,7 @@ def test_a_sample_that_is_too_small_is_refused() -> None:
         ({"links": {"host": Link(bandwidth=1e4)}}, "links of tier host"),
         ({"links": {"site": Link(bandwidth=1e4)}}, "links of tier site"),
         ({"links": {"site": Link(bandwidth=1e9, latency=1e3)}}, "latency of rounds"),
-        ({"rates": Rates(driver_per_s=1e9)}, "workers"),
+        ({"rates": Rates(driver_per_s=1e9, driver_message_s=1e-9)}, "workers"),
     ],
 )
 def test_the_limit_that_binds_is_named(growth: Growth, changed: dict[str, object], binding: str) -> None:

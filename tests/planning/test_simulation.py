@@ -239,9 +239,10 @@ def test_slow_workers_and_full_memory_take_time(workload: SequenceSample) -> Non
 
 def test_slow_workers_are_judged_as_in_a_training(workload: SequenceSample) -> None:
     # One of four workers is slow.
+    hardware = _hardware(4, rates=Rates(counted_per_s=(500.0, 5_000.0, 20_000.0, 20_000.0, 20_000.0)))
     options = {"stragglers": 0.25, "seed": 2, "batch_sequences": 8192, "rounds": 25}
     found = {
-        reaction: _simulate(workload, _hardware(4), slow_workers=reaction, **options)
+        reaction: _simulate(workload, hardware, slow_workers=reaction, **options)
         for reaction in ("report", "adapt", "retire")
     }
     assert {name: [*each.slow_workers] for name, each in found.items()} == {name: ["000000003"] for name in found}
@@ -250,9 +251,9 @@ def test_slow_workers_are_judged_as_in_a_training(workload: SequenceSample) -> N
     assert found["adapt"].rate > 1.2 * found["report"].rate
     assert len({each.sequences for each in found.values()}) == 1
     # A quarter of the speed is enough to help, a sixth is not.
-    far = _simulate(workload, _hardware(4), slow_workers="retire", slowdown=6.0, **{**options, "rounds": 60})
+    far = _simulate(workload, hardware, slow_workers="retire", slowdown=6.0, **{**options, "rounds": 60})
     assert "is retired" in far.slow_workers["000000003"]
-    assert _simulate(workload, _hardware(4), **{**options, "stragglers": 0.0}).slow_workers == {}
+    assert _simulate(workload, hardware, **{**options, "stragglers": 0.0}).slow_workers == {}
 
 
 def test_many_workers_are_a_few_events_each(workload: SequenceSample) -> None:
