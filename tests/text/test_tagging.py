@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from giaann_dask.errors import InputFormatError, MissingDependencyError, OptionError
+from giaann_dask.lazy import compiled
 from giaann_dask.spec import PARTS_OF_SPEECH
 from giaann_dask.text import splitting
 from giaann_dask.text.lexicon import search
 from giaann_dask.text.lexicon import words as words_module
 from giaann_dask.text.lexicon.rules import CLOSED, FOLLOWS, UPOS, Reading, read_words
 from giaann_dask.text.lexicon.search import TAGS, ReadingTable, best_tags
-from giaann_dask.text.lexicon.tagger import LAZY
+from giaann_dask.text.lexicon.tagger import Kernels
 from giaann_dask.text.lexicon.words import dictionary_lemmas, find_lemma
 from giaann_dask.text.reading import read_parts
 from giaann_dask.text.splitting import split_text
@@ -201,6 +202,7 @@ def _weight_of(path: Sequence[Reading]) -> float:
     return total
 
 
+SEARCH = Kernels.of(compiled).search
 # Words of every kind that the transitions treat specially, and some with many readings.
 _SEARCHED = sorted(
     read_words("that her his is did do have has not and but well like back better you it there saw run close .")
@@ -212,7 +214,7 @@ _SEARCHED = sorted(
 def test_search_finds_the_greatest_weight(words: list[str]) -> None:
     entries = [words_module.find_readings(word, "inside") for word in words]
     table = ReadingTable.of(entries)
-    tags = [TAGS[tag] for tag in best_tags(np.arange(len(words)), np.array([len(words)]), table, LAZY.search)]
+    tags = [TAGS[tag] for tag in best_tags(np.arange(len(words)), np.array([len(words)]), table, SEARCH)]
     paths = [path for path in product(*entries) if [reading.tag for reading in path] == tags]
     greatest = max(map(_weight_of, product(*entries)))
     # An unambiguous word ends a search; the search of every part is exact, so the whole is, too.

@@ -209,7 +209,7 @@ _CHOOSE_TYPES = nb.int64[::1](nb.int64[::1], nb.uint8[::1], nb.int64[::1], nb.in
 
 
 class Kernels(NamedTuple):
-    """Compiled forms of the loops over sentences."""
+    """The loops over sentences, compiled or not."""
 
     search: Callable[..., Any]
     repair: Callable[..., Any]
@@ -222,8 +222,8 @@ class Kernels(NamedTuple):
         return cls(search, repair, compiled(_CHOOSE_TYPES)(choose_in_sentences))
 
 
-LAZY = Kernels.of(lambda _: nb.njit(cache=True, nogil=True))
-"""Loops that numba compiles when they are first called."""
+INTERPRETED = Kernels.of(lambda _: lambda function: function)
+"""Loops that Python runs."""
 
 _OPENING = frozenset([";", '"'])
 # Two codes of readings are one number; the word lists have some hundred.
@@ -231,7 +231,7 @@ _CODE_BITS = 32
 
 
 def tag_tokens(
-    types: ValueTable[str], type_of: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], kernels: Kernels = LAZY
+    types: ValueTable[str], type_of: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], kernels: Kernels = INTERPRETED
 ) -> tuple[ValueTable[TaggedWord], npt.NDArray[np.int64]]:
     """Return a table of tagged words, and the number of each token in it.
 
@@ -244,7 +244,7 @@ def tag_tokens(
     ends : ndarray
         Number of tokens up to the end of each sentence; int64, shape ``(sentences,)``.
     kernels : Kernels, optional
-        Compiled loops.
+        The loops; compiled ones are faster.
 
     Raises
     ------
