@@ -21,7 +21,7 @@ SITE_SOURCES = $(shell find docs giaann_dask notebooks mkdocs.yml pyproject.toml
 SITE := build/docs/index.html
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-all rewritten check lint types extras second-python second-python-installed run-notebooks notebooks site docs memory-check bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve soak hostile gpu-check dist clean
+.PHONY: demo test test-all rewritten check lint types extras second-python second-python-installed run-notebooks notebooks site docs memory-check bench bench-user bench-compare bench-peers bench-train bench-infer bench-links bench-islands bench-serve bench-device soak hostile gpu-check dist clean
 
 # uv resolves and installs in 12 s what takes pip 95 s. torch is left to pip, which also looks where the machine's
 # configuration of pip says; without uv pip does it all. dask-cuda prescribes another version of Dask than is installed,
@@ -144,12 +144,20 @@ hostile: $(COMPILED)
 	$(BIN)/pytest tests/hostile
 
 # Carries to any machine with a GPU: uses the Python that is there, with these packages and nothing else of this project.
+# GPU_TESTS="-n 10" runs the tests in ten processes, with pytest-xdist.
 GPU_CHECK := dask google_crc32c icechunk numba numba_cuda numcodecs numpy pytest torch zarr
 gpu-check:
 	@$(PYTHON) -c 'import importlib.util as u, sys; lost = [each for each in sys.argv[1:] if u.find_spec(each) is None]; \
 		sys.exit("gpu-check needs these packages: %s" % " ".join(lost) if lost else 0)' $(GPU_CHECK)
-	PYTHONPATH=. $(PYTHON) -m pytest -m gpu -rs -o addopts= -o timeout=0 -p no:cacheprovider --noconftest tests/test_gpu.py
+	PYTHONPATH=. $(PYTHON) -m pytest -m gpu -rs -o addopts= -o timeout=0 -p no:cacheprovider --noconftest $(GPU_TESTS) tests/test_gpu.py
 	PYTHONPATH=. $(PYTHON) benchmarks/device.py
+
+# make bench-device TEXT="a.txt b.txt" WORKERS=14, with the extra cuda; the first text is exported, the last evaluated.
+WORKERS ?= 4
+bench-device: gpu-check
+	mkdir -p build
+	PYTHONPATH=. $(PYTHON) benchmarks/device.py --prompts 64 1024 8192 --processes $(WORKERS) --results build/device.jsonl
+	PYTHONPATH=. $(PYTHON) benchmarks/device_cluster.py $(TEXT) --workers $(WORKERS) 1 --results build/device.jsonl $(BENCH)
 
 # Wheel and source distribution in dist, checked as a package index does, and the recipe of the package for conda; in an
 # environment of their own.
