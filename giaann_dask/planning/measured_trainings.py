@@ -113,83 +113,111 @@ def rates_of(
     cluster : CalibratedCluster
         Where they were measured.
     """
-
-    def typical(value: Callable[[MeasuredTraining], float]) -> float:
-        return float(median(value(each) for each in small))
-
-    few, large, workers = small[0].regions, larger[-1], cluster.workers
-    more = large.regions - few
-    found = _message_rates(typical, large, divided, rates, cluster, few)
-    messages_s = {name: found[f"{name}_message_s"] for name in ("driver", "worker")}
-    splitting = SPLIT_CHAIN * min(workers, few) if more else 0
-    read = _read(large, cluster.block)
-    messages = large.messages(few, workers) - typical(lambda each: each.messages(few, workers))
-    tasks = (large.round_tasks(few) - typical(lambda each: each.round_tasks(few))) / rates.tasks_per_s
-    other = sum(value for name, value in large.rounds.tasks.items() if name not in _TEXT)
-    text = large.rounds.workers - typical(lambda each: each.rounds.workers) - other - tasks
-    text = max(text - messages * messages_s["worker"], _sum(large.rounds.tasks, _TEXT))
-    run_s = typical(lambda each: each.ending.workers / each.regions)
-    packing = _sum(large.ending.tasks, _PACKING)
-    committing = max(large.ending.workers - large.regions * run_s - splitting * messages_s["worker"], packing)
-    region_s = rates.commit_region_s
-    if more:
-        added = large.ending.driver - typical(lambda each: each.ending.driver) - splitting * messages_s["driver"]
-        region_s = max(added / more, 1e-3)
-    found |= {
-        # The least time is that without other work on the machine.
-        "start_s": max(min(each.seconds - each.commit_s for each in small), 0.01),
-        "commit_s": max(typical(lambda each: each.commit_s), 0.01),
-        "commit_region_s": region_s,
-        "run_s": max(run_s, 1e-4),
-    }
+    measured = _MeasuredTrainings(small, larger[-1], divided, rates, cluster)
+    found = measured.message_rates()
+    found |= measured.text_rates(found["worker_message_s"])
+    found |= measured.commit_rates(found["driver_message_s"], found["worker_message_s"])
+    # The least time is that without other work on the machine.
+    found["start_s"] = max(min(each.seconds - each.commit_s for each in small), 0.01)
     if cluster.cores:
         shares = [_busy(small, each, cluster.cores, cluster.sending_s) for each in larger]
         found |= {name: max(each[name] for each in shares) for name in shares[0]}
-    amounts = {
-        "text_per_s": (read, text),
-        "packed_bytes_per_s": (large.increment_bytes, _sum(large.rounds.tasks, _PACKING) + packing),
-        "written_bytes_per_s": (large.written_bytes, max(committing - packing, _WRITING * committing)),
-    }
-    return found | {name: amount / seconds for name, (amount, seconds) in amounts.items() if amount > 0 < seconds}
+    return found
 
 
-def _read(training: MeasuredTraining, block: float) -> float:
-    """Return the sequences of the text that a training has read, in whole blocks."""
-    return max(training.rounds.counts.get("tag", 0) * block, training.trained)
+class _MeasuredTrainings(NamedTuple):
+    """Trainings of a calibration; small ones have what every training takes."""
+
+    small: Sequence[MeasuredTraining]
+    large: MeasuredTraining
+    divided: MeasuredTraining
+    rates: Rates
+    cluster: CalibratedCluster
+
+    @property
+    def few(self) -> int:
+        """Regions with which a training begins."""
+        return self.small[0].regions
+
+    @property
+    def read(self) -> float:
+        """Sequences of the text that the large training has read, in whole blocks."""
+        return max(self.large.rounds.counts.get("tag", 0) * self.cluster.block, self.large.trained)
+
+    def typical(self, value: Callable[[MeasuredTraining], float]) -> float:
+        """Return the median value of the small trainings."""
+        return float(median(value(each) for each in self.small))
+
+    def beyond(self, training: MeasuredTraining, value: Callable[[MeasuredTraining], float]) -> float:
+        """Return by how much the value of a training is more than that of the small ones."""
+        return value(training) - self.typical(value)
+
+    def tasks_s(self, training: MeasuredTraining) -> float:
+        """Return the seconds of tasks without work of the rounds of a training, of the driver or of workers."""
+        return self.beyond(training, lambda each: each.round_tasks(self.few)) / self.rates.tasks_per_s
+
+    def messages(self, training: MeasuredTraining) -> float:
+        """Return the messages by which these are submitted."""
+        return self.beyond(training, lambda each: each.messages(self.few, self.cluster.workers))
+
+    def message_rates(self) -> dict[str, float]:
+        """Return `Rates.driver_message_s`, `Rates.worker_message_s` and `Rates.driver_per_s`.
+
+        The work of the driver beyond tasks is that of text and of messages. The large training has most of the text,
+        the one of many rounds most of the messages.
+        """
+        text = self.read - self.typical(lambda each: each.trained)
+        more_text = self.beyond(self.divided, lambda each: each.trained)
+        messages, more_messages = self.messages(self.large), self.messages(self.divided)
+        driver, more_driver = (
+            self.beyond(each, lambda some: some.rounds.driver) - self.tasks_s(each)
+            for each in (self.large, self.divided)
+        )
+        independent = text * more_messages - more_text * messages
+        message_s = (text * more_driver - more_text * driver) / independent if independent > 0 else 0.0
+        other_s = self.beyond(self.divided, lambda each: each.other_work) - self.tasks_s(self.divided)
+        found = {
+            "driver_message_s": max(message_s, 1e-4),
+            "worker_message_s": max(other_s / max(more_messages, 1), 1e-4),
+        }
+        # The dictionaries alone take as long as was measured before.
+        text_s = max(driver - messages * found["driver_message_s"], text / self.rates.driver_per_s)
+        return found | ({"driver_per_s": text / text_s} if text > 0 < text_s else {})
+
+    def text_rates(self, message_s: float) -> dict[str, float]:
+        """Return `Rates.text_per_s`, given the seconds of a worker for a message."""
+        large = self.large
+        other = sum(value for name, value in large.rounds.tasks.items() if name not in _TEXT)
+        other += self.tasks_s(large) + self.messages(large) * message_s
+        text_s = self.beyond(large, lambda each: each.rounds.workers) - other
+        return _divided({"text_per_s": (self.read, max(text_s, _sum(large.rounds.tasks, _TEXT)))})
+
+    def commit_rates(self, driver_message_s: float, worker_message_s: float) -> dict[str, float]:
+        """Return the rates of commits, of packing and of writing, given the seconds of a message."""
+        large, more = self.large, self.large.regions - self.few
+        splitting = SPLIT_CHAIN * min(self.cluster.workers, self.few) if more else 0
+        run_s = self.typical(lambda each: each.ending.workers / each.regions)
+        packing = _sum(large.ending.tasks, _PACKING)
+        committing = max(large.ending.workers - large.regions * run_s - splitting * worker_message_s, packing)
+        region_s = self.rates.commit_region_s
+        if more:
+            added = self.beyond(large, lambda each: each.ending.driver) - splitting * driver_message_s
+            region_s = max(added / more, 1e-3)
+        found = {
+            "commit_s": max(self.typical(lambda each: each.commit_s), 0.01),
+            "commit_region_s": region_s,
+            "run_s": max(run_s, 1e-4),
+        }
+        amounts = {
+            "packed_bytes_per_s": (large.increment_bytes, _sum(large.rounds.tasks, _PACKING) + packing),
+            "written_bytes_per_s": (large.written_bytes, max(committing - packing, _WRITING * committing)),
+        }
+        return found | _divided(amounts)
 
 
-def _message_rates(
-    typical: Callable[[Callable[[MeasuredTraining], float]], float],
-    large: MeasuredTraining,
-    divided: MeasuredTraining,
-    rates: Rates,
-    cluster: CalibratedCluster,
-    few: int,
-) -> dict[str, float]:
-    """Return `Rates.driver_message_s`, `Rates.worker_message_s` and `Rates.driver_per_s`.
-
-    The work of the driver beyond small trainings and its tasks is that of text and of messages. A large training has
-    most of the text, one of many rounds most of the messages.
-    """
-
-    def beyond(training: MeasuredTraining, value: Callable[[MeasuredTraining], float]) -> float:
-        return value(training) - typical(value)
-
-    def tasks_s(training: MeasuredTraining) -> float:
-        return beyond(training, lambda each: each.round_tasks(few)) / rates.tasks_per_s
-
-    both = large, divided
-    text, more_text = (_read(each, cluster.block) - typical(lambda small: small.trained) for each in both)
-    messages, more_messages = (beyond(each, lambda some: some.messages(few, cluster.workers)) for each in both)
-    driver, more_driver = (beyond(each, lambda some: some.rounds.driver) - tasks_s(each) for each in both)
-    independent = text * more_messages - more_text * messages
-    message_s = (text * more_driver - more_text * driver) / independent if independent > 0 else 0.0
-    message_s = max(message_s, 1e-4)
-    worker_s = (beyond(divided, lambda each: each.other_work) - tasks_s(divided)) / max(more_messages, 1)
-    found = {"driver_message_s": message_s, "worker_message_s": max(worker_s, 1e-4)}
-    # The dictionaries alone take as long as was measured before.
-    text_s = max(driver - messages * message_s, text / rates.driver_per_s)
-    return found | ({"driver_per_s": text / text_s} if text > 0 < text_s else {})
+def _divided(amounts: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """Return amounts by the seconds that they took, where both are known."""
+    return {name: amount / seconds for name, (amount, seconds) in amounts.items() if amount > 0 < seconds}
 
 
 def _busy(small: Sequence[MeasuredTraining], large: MeasuredTraining, cores: int, sending_s: float) -> dict[str, float]:
