@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import difflib
 import functools
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from inspect import CO_VARKEYWORDS, unwrap
+from numbers import Integral, Real
 from types import FunctionType
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,6 +27,21 @@ _PACKAGE, _ALIAS = __name__.partition(".")[0], "gd"
 _CLIENT, _CONNECT, _CLUSTER = "client", "connect", "ClusterOptions"
 # Ways to write an option that are shown at most.
 _SHOWN = 2
+# What values of a parameter may be by its annotation, and how a message says it. Where a flag is expected, text is
+# refused: it is true whatever it says.
+_SIMPLE: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "int": ((Integral,), "a whole number"),
+    "float": ((Real,), "a number"),
+    "bool": ((Real,), "True or False"),
+    "Sequence[int]": ((list, tuple), "a list"),
+    **dict.fromkeys(("str | os.PathLike[str]", "str | Path", "NetworkLike"), ((str, os.PathLike), "a path")),
+}
+_OPTIONAL = " | None"
+# Of a value, in a message.
+_CHARACTERS = 100
+_TEXT = ((str,), "text")
+# Values of other classes are not judged here: whether they will do is seen when they are used.
+_PLAIN = frozenset((str, bytes, bool, int, float, complex, list, tuple, dict, set))
 
 
 def names_keywords(target: T) -> T:
@@ -38,7 +55,8 @@ def names_keywords(target: T) -> T:
     KeywordError
         When it is called with a keyword that it has not.
     OptionError
-        When a keyword and options set a field to two values.
+        When a keyword and options set a field to two values, or a number, a flag, a path or options are of another
+        type.
 
     Examples
     --------
@@ -77,6 +95,7 @@ def _checked(function: FunctionType) -> FunctionType:
     inner: Any = unwrap(function)
     known = frozenset(_parameters(inner))
     takes_fields = bool(inner.__code__.co_flags & CO_VARKEYWORDS)
+    positional = inner.__code__.co_varnames[: inner.__code__.co_argcount]
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
@@ -84,9 +103,35 @@ def _checked(function: FunctionType) -> FunctionType:
             if not takes_fields:
                 raise _unknown(inner, next(name for name in named if name not in known))
             named = _with_options(inner, named)
+        for name, value in (*zip(positional, arguments, strict=False), *named.items()):
+            if value is None or type(value) in _PLAIN or is_dataclass(value):
+                _require_type(inner, name, value)
         return function(*arguments, **named)
 
     return call  # type: ignore[return-value]
+
+
+def _require_type(function: FunctionType, name: str, value: object) -> None:
+    """Raise an `OptionError` if a value is of another type than its parameter, as far as annotations say."""
+    annotation = str(function.__annotations__.get(name))
+    kind = annotation.removesuffix(_OPTIONAL)
+    # Functions say themselves what text they take.
+    others = _TEXT if kind == "str" and function.__name__ == "__init__" else ((), "")
+    types, expected = _SIMPLE.get(kind, others)
+    # Without a value of its own, an option has the default of a model.
+    if value is None:
+        fits = expected != "a path" or annotation.endswith(_OPTIONAL)
+    elif types:
+        fits = isinstance(value, types)
+    else:
+        # Classes of this package, such as options.
+        public = vars(sys.modules[_PACKAGE]).get("_MODULES", ())
+        named = kind[:1].isupper() and kind in public
+        fits = not named or kind in (each.__name__ for each in type(value).__mro__)
+        expected = f"{_ALIAS}.{kind}(...)"
+    if not fits:
+        shown = repr(value)[:_CHARACTERS]
+        raise OptionError(f"{name} is {shown}", expected, f"set {name} to such a value", (name,))
 
 
 def _parameters(function: FunctionType) -> tuple[str, ...]:

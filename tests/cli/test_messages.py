@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from distributed.client import AllExit
 
@@ -118,6 +119,39 @@ def test_python_names_its_parameter(make: Callable[..., Any], name: str, value: 
         make(**{name: value})
     assert re.match(rf"{name} (is|has) ", str(caught.value))
     assert not OPTION.search(str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: gd.GenerationOptions(max_tokens="5"), "max_tokens is '5'; expected a whole number"),
+        (lambda: gd.GenerationOptions(max_tokens=10**20), "max_tokens is 1" + 20 * "0" + "; expected at most 1000000"),
+        (lambda: gd.Specification(profile="v2", seed_tokens=2.5), "seed_tokens is 2.5; expected a whole number"),
+        (lambda: gd.Specification(profile="v2", lif="no"), "lif is 'no'; expected True or False"),
+        (lambda: gd.Specification(profile=2), "profile is 2; expected text"),
+        (lambda: gd.train("x.txt", "net", region_bytes="1MB"), "region_bytes is '1MB'; expected a whole number"),
+        (lambda: gd.train("x.txt", "net", specification="v2"), "specification is 'v2'; expected gd.Specification("),
+        (lambda: gd.train("x.txt", None), "network is None; expected a path"),
+        (lambda: gd.open(None), "path is None; expected a path"),
+        (lambda: gd.open(b"net"), "path is b'net'; expected a path"),
+        (lambda: gd.open(""), "the path is ''; expected a folder"),
+    ],
+)
+def test_python_says_which_type_is_expected(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        call()
+    assert str(caught.value).startswith(said)
+    # Numbers of NumPy are of the same types.
+    assert gd.GenerationOptions(max_tokens=np.int64(5), reasons=np.uint8(0)).max_tokens == 5
+    assert gd.SamplingOptions(temperature=np.float32(1)).temperature == 1
+
+
+def test_options_of_another_class_are_refused(network: Path) -> None:
+    opened = gd.open(network)
+    with pytest.raises(OptionError, match=r"^options is EvaluationOptions\(.*; expected gd\.GenerationOptions\("):
+        opened.generate("The miller", options=gd.EvaluationOptions())
+    with pytest.raises(OptionError, match=r"^top_k is 5; expected a list"):
+        opened.evaluate(["The old miller"], top_k=5)
 
 
 def test_python_names_the_keyword_that_was_given(network: Path) -> None:
