@@ -317,6 +317,8 @@ def absolute_place(path: str | os.PathLike[str]) -> Path:
     """
     if is_object_store(path):
         return path if isinstance(path, ObjectPath) else object_path(str(path))
+    if path == "":
+        raise OptionError("the path is ''", "a folder", "give another path")
     try:
         found = os.path.realpath(local_name(path))
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):

@@ -40,6 +40,14 @@ from giaann_dask.training.target import open_store
 
 def require_same_rules(first: CommitReader, other: CommitReader) -> None:
     """Raise a `SpecificationError` when two networks do not count alike, so that they have no sum or difference."""
+    wanted, found = (reader.manifest().specification.profile for reader in (first, other))
+    if found != wanted:
+        # All other rules differ, too.
+        raise SpecificationError(
+            f"{other.path} is of profile {found}",
+            f"profile {wanted} as in {first.path}",
+            "train both with the same specification",
+        )
     one, two = (
         (
             reader.manifest().specification.without_regions(),

@@ -234,7 +234,9 @@ class Network(Summarised, Mapping[str, "Column"]):
         Raises
         ------
         OptionError
-            If the name is used, or is none.
+            If the name cannot be one.
+        StoreExistsError
+            If the network has it.
         """
         with self._store.lock():
             self._store.add_reference("tag", name, self.commit)
@@ -250,7 +252,9 @@ class Network(Summarised, Mapping[str, "Column"]):
         Raises
         ------
         OptionError
-            If the name is used, or is none.
+            If the name cannot be one.
+        StoreExistsError
+            If the network has it.
         """
         with self._store.lock():
             self._store.add_reference("branch", name, self.commit)

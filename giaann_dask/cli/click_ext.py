@@ -422,6 +422,10 @@ class Command(click.Command):
             if isinstance(error.param, click.Option) and error.param_hint is None:
                 error.param_hint = f"'{_as_given(error.param, ctx)}'"
             raise
+        except click.UsageError as error:
+            # Click does not say of all where they occurred.
+            error.ctx = error.ctx or ctx
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; errors of this package that it raises name options."""

@@ -96,6 +96,9 @@ class _LocalPath(click.ParamType[Path]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Return a path, or a `giaann_dask.object_urls.ObjectPath`."""
+        if value == "":
+            # As a path it would be the working directory.
+            self.fail("an empty name; expected a path.", param, ctx)
         return self._place(value)
 
 

@@ -15,6 +15,8 @@ from giaann_dask.keywords import names_keywords
 
 Protocol = Literal["tcp", "ucx"]
 PROTOCOLS = ("tcp", "ucx")
+# Worker processes that one command starts; an idle one takes about 270 MB.
+MOST_WORKERS = 1024
 
 
 @names_keywords
@@ -85,6 +87,12 @@ class ClusterOptions:
             )
         require_option(self.scheduler != "", "scheduler", "", "the address of a scheduler, as tcp://HOST:8786")
         require_at_least(0, self, "workers")
+        require_option(
+            self.workers is None or self.workers <= MOST_WORKERS,
+            "workers",
+            self.workers,
+            f"at most {MOST_WORKERS} on one machine",
+        )
         require_at_least(1, self, "threads")
         require_at_least(1, self, "hang_timeout_s")
         require_option(

@@ -21,7 +21,7 @@ from weakref import WeakSet
 from distributed import Client, Scheduler, Security, SpecCluster, TimeoutError, Worker
 from distributed.versions import VersionMismatchWarning
 
-from giaann_dask.cluster.cluster_options import ClusterOptions
+from giaann_dask.cluster.cluster_options import MOST_WORKERS, ClusterOptions
 from giaann_dask.cluster.compilation import load_on_scheduler
 from giaann_dask.cluster.devices import describe_machine, read_speeds
 from giaann_dask.cluster.fork_server import begin_fork_server, environment_of_workers, forks, imports_main
@@ -44,6 +44,7 @@ from giaann_dask.errors import (
     InputMissingError,
     MissingDependencyError,
     OptionError,
+    require_option,
 )
 from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import announce_compiling, import_optional
@@ -455,6 +456,7 @@ def start_cluster(counts: Mapping[str, int], options: ClusterOptions, port: int 
             raise OptionError(
                 f"{role} is {counts.get(role, 0)}", "1 or more", "every role needs a worker", names=(role,)
             )
+        require_option(counts[role] <= MOST_WORKERS, role, counts[role], f"at most {MOST_WORKERS} on one machine")
     protocol = f"{_require_protocol(options)}://"
     nanny: dict[str, Any] = {
         "nthreads": options.threads,

@@ -31,6 +31,8 @@ Score = Literal["activation", "connection", "both"]
 Preference = Literal["active", "connected", "shared"]
 MAXIMUM_WIDTH = 100
 MAXIMUM_DEPTH = 20
+# Tokens of a continuation, for which arrays are made at its begin.
+MAXIMUM_GENERATED = 1_000_000
 # Of a key, a value and a time.
 ENTRY_BYTES = 16
 MAXIMUM_RANKS = 1000
@@ -257,7 +259,7 @@ class GenerationOptions:
     Parameters
     ----------
     max_tokens : int
-        Tokens to generate at most.
+        Tokens to generate at most, up to a million.
     inference : PredictionRules
         Rules of prediction, by default those of the network's model; predictions are always fed.
     beam : BeamOptions
@@ -299,6 +301,9 @@ class GenerationOptions:
     def __post_init__(self) -> None:
         check_tagger(self.tagger)
         require_at_least(1, self, "max_tokens", "runners_up")
+        require_option(
+            self.max_tokens <= MAXIMUM_GENERATED, "max_tokens", self.max_tokens, f"at most {MAXIMUM_GENERATED}"
+        )
         require_at_least(0, self, "reasons")
 
     @property

@@ -400,8 +400,8 @@ class LeaseObject:
             self._objects = place.objects()
         except ImportError as error:
             raise MissingDependencyError(
-                f"{path} is in an object store, and obstore is not installed",
-                "the obstore package",
+                f"{path} needs the package obstore, which is not installed",
+                "this package",
                 "pip install 'giaann-dask[cloud]'",
             ) from error
 

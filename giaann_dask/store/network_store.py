@@ -378,7 +378,7 @@ class NetworkStore:
         if name not in names:
             raise StoreMissingError(
                 f"network {self.path} has no {kind} {name!r} that can be removed",
-                f"one of {names}",
+                f"one of {names}" if names else f"a {kind} that was made, but there is none",
                 f"list them with giaann-dask {kind}",
             )
         with writing(f"network {self.path}"):

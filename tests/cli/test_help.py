@@ -180,6 +180,7 @@ def _flags(name: str) -> set[str]:
     ("arguments", "asked"),
     [
         (("train", "--nonsense"), "giaann-dask train --help"),
+        (("train", "--set"), "giaann-dask train --help"),
         (("tokenizer", "train"), "giaann-dask tokenizer train --help"),
         (("generate", "net"), "giaann-dask generate --help"),
         (("nonsense",), "giaann-dask --help"),
