@@ -48,6 +48,16 @@ _WAIT_MS = 100
 _MARK = BYTE_ORDER_MARK.encode()
 # Carriage returns before a newline belong to it; others end lines of their own (old Macintosh files).
 _LINE_END = re.compile(rb"\r*\n|\r")
+# What files of other formats begin with, some of which are text by their bytes.
+_FORMATS = {
+    b"%PDF-": "a PDF document",
+    b"{\\rtf": "a document in RTF",
+    b"PK\x03\x04": "a ZIP archive, as documents in .docx, .odt and .epub are",
+    b"\xd0\xcf\x11\xe0": "a document of an office program",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"\x1f\x8b": "compressed by gzip, without .gz in its name",
+}
 _BYTES_PER_CHARACTER = 4
 _BLOCK_BYTES = 65_536
 # Protocols of object stores, which one client serves.
@@ -292,6 +302,10 @@ class LineReader:
 
     def _decode(self, raw: bytes, offset: int) -> str:
         """Decode a line without its newline; `offset` is the position of its first byte in the file."""
+        if offset == 0:
+            for begin, kind in _FORMATS.items():
+                if raw.startswith(begin):
+                    raise InputFormatError(f"{str(self.path)!r} is {kind}", "text", "convert it to plain text first")
         if b"\0" in raw and not raw.startswith(UTF16_MARKS):
             raise InputEncodingError(
                 f"{self.place} holds a NUL byte, at byte {offset + raw.index(0)}", "text", "remove it"

@@ -58,6 +58,7 @@ BAD_TEXT = {
     "no long sentence": (write("short.txt", b"Go on. Come in. Sit.\n"), "long enough"),
     "bad CoNLL-U": (write("bad.conllu", b"1\tword\n\n"), "bad.conllu"),
     "bad JSON": (write("bad.jsonl", b'{"text": "fine words"}\n{oops\n'), "bad.jsonl"),
+    "a PDF that is ASCII": (write("paper.pdf", b"%PDF-1.4\n" + GOOD.encode()), "a PDF document; expected text"),
     "bad gzip": (write("bad.txt.gz", b"\x1f\x8b\x08\x00broken"), "bad.txt.gz"),
 }
 
@@ -134,6 +135,10 @@ def test_network_of_another_version(capsys: pytest.CaptureFixture[str], tmp_path
     [
         (["inspect", "nowhere"], "no network"),
         (["train", "x.txt"], "--network"),
+        (["train", "GOOD", "--network", "", "--workers", "0"], "'--network': an empty name"),
+        (["train", "GOOD", "--network", "NEW", "--workers", "100000"], "--workers is 100000; expected at most 1024"),
+        (["cluster", "--storage", "100000"], "--storage is 100000; expected at most 1024"),
+        (["tag", "NET", "none", "--delete"], "but there is none"),
         (["evaluate", "NET", "x.txt", "--timing", "sometimes"], "exact"),
         (["train", "GOOD", "--network", "NET", "--set", "seed_tokens=12"], "--set seed_tokens"),
         (["train", "GOOD", "--network", "NEW", "--set", "seed_tokens=5", "--workers", "0"], "--set seed_tokens"),
