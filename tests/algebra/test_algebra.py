@@ -516,7 +516,7 @@ def test_networks_that_depend_on_order_are_refused(client: Client, tmp_path: Pat
     difference = gd.diff(one, two, client=client)
     assert not difference.is_empty
     for largest in (-1, 1.5):
-        with pytest.raises(OptionError, match=f"largest is {largest}; expected a whole number, 0 or more"):
+        with pytest.raises(OptionError, match=f"largest is {largest}; expected a whole number"):
             gd.diff(one, two, client=client, largest=largest)  # type: ignore[arg-type]
 
 
