@@ -34,13 +34,16 @@ SPLIT_PATTERN = "|".join(
     )
 )
 # A counted possessive quantifier (``{1,3}+``), which has another meaning in the regular expressions of tokenizers.
+_MOST_SUBWORDS = 1 << 24
 _POSSESSIVE = re.compile(r"(\{\d+,\d*\})\+")
 
 
 def check_size(size: int) -> None:
     """Check the number of subwords of a tokenizer to learn; raise an `OptionError` if it is out of range."""
-    if not BYTES < size <= 1 << 24:
-        raise OptionError(f"the tokenizer's size is {size}", f"more than {BYTES}", "use a size such as 16384")
+    if not BYTES < size <= _MOST_SUBWORDS:
+        raise OptionError(
+            f"the tokenizer's size is {size}", f"{BYTES + 1} to {_MOST_SUBWORDS}", "use a size such as 16384"
+        )
 
 
 class SubwordTokenizer:
