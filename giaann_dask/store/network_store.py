@@ -17,7 +17,14 @@ from typing import Literal, NamedTuple
 
 import zarr
 
-from giaann_dask.errors import OptionError, StoreConflictError, StoreDamagedError, StoreExistsError, StoreMissingError
+from giaann_dask.errors import (
+    OptionError,
+    StoreConflictError,
+    StoreDamagedError,
+    StoreExistsError,
+    StoreFullError,
+    StoreMissingError,
+)
 from giaann_dask.local_files import is_there
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.runs.packing import PackedRegionRun
@@ -474,6 +481,14 @@ class NetworkStore:
         StoreWriteError, StoreDamagedError
             If the store cannot be written or read.
         """
+        try:
+            return self._collect(keep_commits)
+        except StoreFullError:
+            # To forget commits, files are written. What failed commits have left may be the space for them.
+            freed = self._collect(None)
+            return freed + self._collect(keep_commits)
+
+    def _collect(self, keep_commits: int | None) -> int:
         with reading(f"network {self.path}"), writing(f"network {self.path}"):
             commits = list(self._repository.ancestry(branch=self.branch))
             if keep_commits is not None and keep_commits < len(commits):

@@ -28,7 +28,9 @@ from giaann_dask.errors import (
     GiaannError,
     OptionError,
     StoreConflictError,
+    StoreFullError,
     StoreUnsharedError,
+    StoreWriteError,
 )
 from giaann_dask.events import BlockEncoded, Committed, MemoryMeasured, Observer, RegionsMeasured, ignore
 from giaann_dask.models import model_of
@@ -408,6 +410,11 @@ class Trainer:
                 if not self._target.place.held.is_held():
                     self._target.place.held.mark()
                 raise
+        except StoreFullError:
+            # What this commit has written would keep the disk full.
+            with suppress(StoreWriteError):
+                store.collect()
+            raise
         except StoreConflictError as error:
             raise UncommittedError(error, UncommittedState(store, before, self._regions, snapshot, contents)) from error
         if last and opens:
