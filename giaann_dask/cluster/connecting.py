@@ -393,19 +393,27 @@ def _starting() -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, GiaannError):
             raise
-        cause = error.__cause__ or error
-        # OSError: the address cannot be bound. Otherwise a worker died during its start.
+        cause = _first_cause(error)
+        # With a number of the system: the address cannot be bound. Otherwise a worker died during its start.
         expected, remedy = (
             (
                 "addresses and ports of this machine that are free",
                 "choose another port or dashboard",
             )
-            if isinstance(cause, OSError)
+            if isinstance(cause, OSError) and cause.errno is not None
             else ("workers that start", "run the same command again, with fewer workers where memory is short")
         )
         raise ClusterError(
             f"no cluster could be started here: {cause}", expected, remedy, names=("port", "dashboard")
         ) from error
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """Return the first cause of an error that says anything; Dask wraps errors of a start once or twice."""
+    causes = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    return next((cause for cause in reversed(causes) if str(cause)), error)
 
 
 def _refuse_while_importing() -> None:

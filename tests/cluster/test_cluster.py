@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -65,6 +66,13 @@ def test_no_scheduler_responds(tmp_path: Path) -> None:
     assert [each.name for each in threading.enumerate() if each not in before and each.name == "IO loop"] == []
     with pytest.raises(InputMissingError, match=r"none\.json"):
         gd.connect(options=ClusterOptions(scheduler_file=str(tmp_path / "none.json")))
+
+
+def test_a_cluster_at_a_port_that_is_taken_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ClusterError, match=r"already in use; expected addresses and ports .* choose another port"):
+            start_cluster({"storage": 1, "compute": 1}, ClusterOptions(), port)
 
 
 def test_cuda_where_there_is_none() -> None:
