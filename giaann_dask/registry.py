@@ -126,7 +126,10 @@ def require_values(specification: Specification, only: Mapping[str, Any], remedy
     """Raise a `SpecificationError` unless fields have the only values that a profile has of them."""
     for name, value in only.items():
         found = getattr(specification, name)
-        require(found == value, name, found, f"{value!r}, its only value in profile {specification.profile}", remedy)
+        # Subwords are asked for by naming a tokenizer.
+        others, more = (("tokenizer",), ", or leave tokenizer out") if name == "tokens" else ((), "")
+        expected = f"{value!r}, its only value in profile {specification.profile}"
+        require(found == value, name, found, expected, remedy + more, *others)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,6 +146,7 @@ def test_network_of_another_version(capsys: pytest.CaptureFixture[str], tmp_path
         (["train", "GOOD", "--network", "NEW", "--tagger", "gold", "--workers", "0"], "CoNLL-U"),
         (["train", "GOOD", "--network", "NEW", "--ever-pos", "none.json", "--workers", "0"], "none.json"),
         (["train", "GOOD", "--network", "GOOD", "--workers", "0"], "not a network"),
+        (["train", "GOOD", "--network", "NEW", "--tokenizer", "x.json", "--workers", "0"], "leave --tokenizer out"),
         (["generate", "NET", "quickly and slowly", "--workers", "0"], "noun"),
         (["generate", "NET", "", "--workers", "0"], "prompt"),
         (["inspect", "NET", "--ref", "NOSUCHCOMMIT"], "commit"),
