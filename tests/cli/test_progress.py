@@ -102,7 +102,7 @@ def test_logs_are_lines_of_json(text: Path, tmp_path: Path, capfd: pytest.Captur
     assert [line["sequences"] for line in lines if "commit" in line] == [800]
     assert run([*arguments, "-vv"]) == 0
     lines = logged(capfd)
-    assert any(line["message"] == "left out 1 parts of text that are in the network already" for line in lines)
+    assert any(line["message"] == "skipped 1 parts of text that are in the network already" for line in lines)
     assert run(["train", str(sample_text()), *arguments[2:], "-vv"]) == 0
     assert "debug" in {line["level"] for line in logged(capfd)}
     logger = logging.getLogger(LOGGER)
