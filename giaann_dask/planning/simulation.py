@@ -66,7 +66,7 @@ class SimulationOptions:
     ----------
     rounds : int, optional
         Rounds of sequences drawn from the sample; by default the sample is trained once.
-    text : bool
+    encode_text : bool
         Whether workers also encode the text. Blocks of a sample that is trained once are read, at least.
     block_characters : int
         Text of a block.
@@ -90,7 +90,7 @@ class SimulationOptions:
     """
 
     rounds: int | None = None
-    text: bool = False
+    encode_text: bool = False
     block_characters: int = TrainingOptions().block_characters
     network_bytes: int = 0
     stragglers: float = 0.0
@@ -337,12 +337,12 @@ class _Simulation:
     def _encoded(self, batches: ComposedRound) -> Event:
         """Return the event that the blocks of a round are there, and the words of text in the dictionaries."""
         event, options = self._env.event(), self._options
-        if not options.text and options.rounds is not None:
+        if not options.encode_text and options.rounds is not None:
             event.succeed()
             return event
         total, growth = batches.sequences, self._workload.growth
         blocks = max(1, round(total * growth.characters / growth.trained / options.block_characters))
-        each, tasks = (total / blocks, BLOCK_TASKS) if options.text else (0.0, _READ_TASKS)
+        each, tasks = (total / blocks, BLOCK_TASKS) if options.encode_text else (0.0, _READ_TASKS)
         self._tasks += tasks * blocks
         self._submitted += tasks * blocks
         self._scheduler.reserve(tasks * blocks)

@@ -149,7 +149,7 @@ def test_modes_survive_json() -> None:
         {"pos_scope": "all"},
         {"pos_scope": "internal", "pos_factors": {"VERB": 2.0}},
         {"permanence_growth": -1},
-        {"permanence_decay": 0.5},
+        {"permanence_decay": -1},
     ],
 )
 def test_contradictions_are_refused(fields: dict[str, Any]) -> None:
