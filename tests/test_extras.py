@@ -83,7 +83,7 @@ def test_the_conda_recipe_requires_what_the_package_requires() -> None:
     optional = [each.replace("pytorch", "torch") for each in recipe["requirements"]["run_constraints"]]
     assert specifiers(optional) == specifiers(project["optional-dependencies"]["torch"])
     assert "setuptools >=77" in recipe["requirements"]["host"]
-    assert recipe["build"]["python"]["entry_points"] == ["giaann-dask = giaann_dask.cli:main"]
+    assert recipe["build"]["python"]["entry_points"] == ["giaann-dask = giaann_dask.__main__:run"]
     assert (ROOT / "conda" / recipe["source"]["path"]).resolve() == ROOT
 
 

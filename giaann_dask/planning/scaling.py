@@ -201,7 +201,7 @@ def simulate_scaling(
         If there are no sizes, or they are not ascending.
     """
     valid = bool(sizes) and list(sizes) == sorted(set(sizes)) and sizes[0] >= 1
-    require_option(valid, "sizes", tuple(sizes), "ascending numbers of workers")
+    require_option(valid, "sizes", ", ".join(map(str, sizes)), "ascending numbers of workers, the first one 1 or more")
     points: list[ScalingPoint] = []
     for variant, chosen in alternatives(configuration):
         first = 0.0

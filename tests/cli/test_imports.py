@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 import giaann_dask as gd
+from giaann_dask.__main__ import run
 from giaann_dask.data import sample_test_text
 
 # Never needed by these commands in this process, on the CPU.
@@ -85,3 +87,18 @@ def test_names_of_the_table_are_installed_packages(imported: dict[str, list[str]
 
     assert {name for name in FORBIDDEN["--help"] if not find_spec(name)} <= {"torch"}
     assert {"zarr", "numba", "distributed"} <= set(imported["train {text} --network {folder}/new --workers 0"])
+
+
+def test_an_interruption_while_modules_are_loaded_shows_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(name: str, *_: object) -> None:
+        if name == "giaann_dask.cli":
+            raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "giaann_dask.cli", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=interrupt), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "giaann-dask: interrupted\n"

@@ -125,7 +125,7 @@ def test_files(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         packed = {name for name in file.namelist() if ".dist-info/" not in name}
         entry = next(name for name in file.namelist() if name.endswith("entry_points.txt"))
-        assert "giaann-dask = giaann_dask.cli:main" in file.read(entry).decode()
+        assert "giaann-dask = giaann_dask.__main__:run" in file.read(entry).decode()
     assert packed == {name for name in listed.stdout.split() if (ROOT / name).exists()}
     assert {"giaann_dask/py.typed", "giaann_dask/data/sample.txt", "giaann_dask/serving/page/index.html"} <= packed
 
