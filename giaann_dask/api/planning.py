@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 SAMPLE = 10_000
 # Sequences of the trainings of a calibration: one loads what all need, one tells what workers take with next to no data
-# beside blocks of text, one has many rounds, and one has its stages measured. Between, a text of a few sentences is
+# beside blocks of text, one has many rounds, and two have their stages measured. Between, a text of a few sentences is
 # trained so many times, which is little more than a start and a commit.
-_TRAINED, _SMALL_TIMES = (500, 50, 2000, 8000), 5
+_TRAINED, _SMALL_TIMES = (500, 50, 2000, 3000, 8000), 5
 # They make no commit but the last.
 _UNDIVIDED = TrainingOptions(commit_seconds=3600.0)
 _DIVIDED = replace(_UNDIVIDED, batch_sequences=128, block_characters=32_768)
@@ -298,7 +298,7 @@ def _calibrate(
     if sample.driver_per_s:
         rates["driver_per_s"] = sample.driver_per_s
     if trained:
-        *small, one, divided, first, last = trained
+        *small, one, divided, _, middle, last = trained
         linked = with_rates(hardware, rates, links)
         costs = Costs(growth=growth, hardware=linked, sequences=last.trained)
         cluster = CalibratedCluster(
@@ -307,7 +307,7 @@ def _calibrate(
             cores=hardware.only_host_cores,
             sending_s=costs.sending_s(TrainingConfiguration()),
         )
-        rates |= rates_of(small, (first, last), divided, linked.rates, cluster)
+        rates |= rates_of(small, (middle, last), divided, linked.rates, cluster)
         rates["process_bytes"] = one.peak_bytes or PROCESS_BYTES
     rates |= steps
     measured = with_rates(hardware, rates, links)
@@ -371,7 +371,7 @@ def _measure_trainings(
         )
         return network
 
-    loading, few, several, many = _TRAINED
+    loading, few, several, medium, many = _TRAINED
     measure(inputs, loading)
     for _ in range(_SMALL_TIMES):
         measure(sample_text(), None)
@@ -379,6 +379,7 @@ def _measure_trainings(
     measure(inputs, several, _DIVIDED)
     # The first one of its size takes up to twice the work of the next ones.
     measure(inputs, many)
+    measure(inputs, medium)
     network = measure(inputs, many)
     return measured[1:], _measure_steps(client, network, _first_prompts(inputs, text))
 

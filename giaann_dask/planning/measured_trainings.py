@@ -97,7 +97,7 @@ class CalibratedCluster(NamedTuple):
 
 def rates_of(
     small: Sequence[MeasuredTraining],
-    larger: Sequence[MeasuredTraining],
+    larger: tuple[MeasuredTraining, MeasuredTraining],
     divided: MeasuredTraining,
     rates: Rates,
     cluster: CalibratedCluster,
@@ -107,28 +107,25 @@ def rates_of(
     Parameters
     ----------
     small, larger, divided
-        The trainings. Work is that of the last large one; cores are busy as in the one that waited least.
+        The trainings. Of two large ones, the first is smaller and has as many regions.
     rates : Rates
         With measured times of tasks, and other rates as they stay where they do not follow.
     cluster : CalibratedCluster
         Where they were measured.
     """
-    measured = _MeasuredTrainings(small, larger[-1], divided, rates, cluster)
+    measured = _MeasuredTrainings(small, *larger, divided, rates, cluster)
     found = measured.message_rates()
     found |= measured.text_rates(found["worker_message_s"])
     found |= measured.commit_rates(found["driver_message_s"], found["worker_message_s"])
-    # The least time is that without other work on the machine.
-    found["start_s"] = max(min(each.seconds - each.commit_s for each in small), 0.01)
-    if cluster.cores:
-        shares = [_busy(small, each, cluster.cores, cluster.sending_s) for each in larger]
-        found |= {name: max(each[name] for each in shares) for name in shares[0]}
-    return found
+    found["start_s"] = max(measured.typical(lambda each: each.seconds - each.commit_s), 0.01)
+    return found | (measured.busy_shares(found) if cluster.cores else {})
 
 
 class _MeasuredTrainings(NamedTuple):
     """Trainings of a calibration; small ones have what every training takes."""
 
     small: Sequence[MeasuredTraining]
+    middle: MeasuredTraining
     large: MeasuredTraining
     divided: MeasuredTraining
     rates: Rates
@@ -143,6 +140,11 @@ class _MeasuredTrainings(NamedTuple):
     def read(self) -> float:
         """Sequences of the text that the large training has read, in whole blocks."""
         return max(self.large.rounds.counts.get("tag", 0) * self.cluster.block, self.large.trained)
+
+    @property
+    def splitting(self) -> int:
+        """Messages by which regions are split after all rounds."""
+        return SPLIT_CHAIN * min(self.cluster.workers, self.few) if self.large.regions > self.few else 0
 
     def typical(self, value: Callable[[MeasuredTraining], float]) -> float:
         """Return the median value of the small trainings."""
@@ -194,11 +196,15 @@ class _MeasuredTrainings(NamedTuple):
 
     def commit_rates(self, driver_message_s: float, worker_message_s: float) -> dict[str, float]:
         """Return the rates of commits, of packing and of writing, given the seconds of a message."""
-        large, more = self.large, self.large.regions - self.few
-        splitting = SPLIT_CHAIN * min(self.cluster.workers, self.few) if more else 0
-        run_s = self.typical(lambda each: each.ending.workers / each.regions)
+        large, more, splitting = self.large, self.large.regions - self.few, self.splitting
         packing = _sum(large.ending.tasks, _PACKING)
-        committing = max(large.ending.workers - large.regions * run_s - splitting * worker_message_s, packing)
+        work_s = large.ending.workers - splitting * worker_message_s
+        if more:
+            increments_s = self._increments_s(packing)
+            run_s = (work_s - increments_s - self.typical(lambda each: each.ending.workers)) / more
+        else:
+            run_s = self.typical(lambda each: each.ending.workers / each.regions)
+            increments_s = max(work_s - large.regions * run_s, packing)
         region_s = self.rates.commit_region_s
         if more:
             added = self.beyond(large, lambda each: each.ending.driver) - splitting * driver_message_s
@@ -210,35 +216,46 @@ class _MeasuredTrainings(NamedTuple):
         }
         amounts = {
             "packed_bytes_per_s": (large.increment_bytes, _sum(large.rounds.tasks, _PACKING) + packing),
-            "written_bytes_per_s": (large.written_bytes, max(committing - packing, _WRITING * committing)),
+            "written_bytes_per_s": (large.written_bytes, max(increments_s - packing, _WRITING * increments_s)),
         }
         return found | _divided(amounts)
+
+    def _increments_s(self, packing: float) -> float:
+        """Return what workers do for the increments of the large training at its end, beside what regions take.
+
+        It follows from the one with as many regions and fewer increments; it is what tasks pack, at least.
+        """
+        more = self.large.increment_bytes - self.middle.increment_bytes
+        if self.middle.regions != self.large.regions or more <= 0:
+            return packing
+        work_s = self.large.ending.workers - self.middle.ending.workers
+        return max(work_s * self.large.increment_bytes / more, packing)
+
+    def busy_shares(self, found: Mapping[str, float]) -> dict[str, float]:
+        """Return `Rates.rounds_busy` and `Rates.commit_busy`: by what the large training uses and takes beyond others.
+
+        Links carry increments and regions are split for some of the time, which plans have apart.
+        """
+        rounds = self.beyond(self.large, lambda each: each.rounds.driver + each.rounds.workers)
+        rounds_s = self.beyond(self.large, lambda each: each.rounds_s) - self.cluster.sending_s
+        commit = self.beyond(self.large, lambda each: each.ending.driver + each.ending.workers)
+        commit -= self.splitting * (found["driver_message_s"] + found["worker_message_s"])
+        commit_s = self.beyond(self.large, lambda each: each.commit_s)
+
+        def share(used: float, took: float, pieces: int) -> float:
+            # The driver, and workers for each of the pieces that there are.
+            return min(used / (min(self.cluster.cores, pieces + 1) * took), 1.0) if used > 0 < took else 1.0
+
+        blocks = int(self.large.rounds.counts.get("tag", 1))
+        return {
+            "rounds_busy": share(rounds, rounds_s, blocks),
+            "commit_busy": share(commit, commit_s, self.large.regions),
+        }
 
 
 def _divided(amounts: Mapping[str, tuple[float, float]]) -> dict[str, float]:
     """Return amounts by the seconds that they took, where both are known."""
     return {name: amount / seconds for name, (amount, seconds) in amounts.items() if amount > 0 < seconds}
-
-
-def _busy(small: Sequence[MeasuredTraining], large: MeasuredTraining, cores: int, sending_s: float) -> dict[str, float]:
-    """Return `Rates.rounds_busy` and `Rates.commit_busy`: by what a large training uses and takes beyond small ones."""
-
-    def share(
-        pieces: int, value: Callable[[MeasuredTraining], tuple[ProcessorTimes, float]], sending_s: float = 0.0
-    ) -> float:
-        used, took = (
-            figure(*value(large)) - median(figure(*value(each)) for each in small)
-            for figure in (lambda times, _: times.driver + times.workers, lambda _, seconds: seconds)
-        )
-        took -= sending_s
-        # The driver, and workers for each of the pieces that there are.
-        return min(used / (min(cores, pieces + 1) * took), 1.0) if used > 0 < took else 1.0
-
-    pieces = int(large.rounds.counts.get("tag", 1))
-    return {
-        "rounds_busy": share(pieces, lambda each: (each.rounds, each.rounds_s), sending_s),
-        "commit_busy": share(large.regions, lambda each: (each.ending, each.seconds - each.rounds_s)),
-    }
 
 
 def _sum(seconds: Mapping[str, float], names: Sequence[str]) -> float:

@@ -224,6 +224,8 @@ class _Simulation:
         self._submitted = 0
         self._rounds_s = self._busy_scheduler = 0.0
         self._busy_workers = np.zeros(count)
+        # Of a worker for a task without work; from one task to the next that depends on it, it takes longer.
+        self._task_s = min(rates.task_s, 1 / rates.tasks_per_s + rates.worker_message_s)
         growth = workload.growth
         self._pair_scale = growth.pairs / growth.trained / rates.sequence_pairs
         # Sequences of the text that rates were measured with, in those of this text.
@@ -314,8 +316,8 @@ class _Simulation:
         if not cores:
             return 0.0
         driver_s = self._scheduler.busy + self._driver.busy + self._submitted * rates.driver_message_s
-        # For most of the time of a task without work, its worker waits for the next one.
-        waited = self._tasks * max(rates.task_s - 1 / rates.tasks_per_s, 0.0)
+        # Messages are counted apart.
+        waited = self._tasks * (self._task_s - min(rates.task_s, 1 / rates.tasks_per_s))
         workers_s = self._pool.busy @ self._pool.threads - waited + self._submitted * rates.worker_message_s
         return max((driver_s + float(workers_s)) / (rates.rounds_busy * cores) - seconds, driver_s - seconds, 0.0)
 
@@ -357,7 +359,7 @@ class _Simulation:
             then(self._env.timeout(self._driver.reserve(self._character_scale * each)), extended)
 
         for _ in range(blocks):
-            self._pool.run(each * self._text_s + tasks * self._rates.task_s, tagged)
+            self._pool.run(each * self._text_s + tasks * self._task_s, tagged)
         return event
 
     def _wait(self) -> Event:
@@ -388,7 +390,7 @@ class _Simulation:
             self._pivots[region] = True
             self._notify()
 
-        self._pool.run(self._rates.task_s, found, int(self._owner[region]))
+        self._pool.run(self._task_s, found, int(self._owner[region]))
 
     def _split_found(self) -> Event:
         """Split the regions of which it is known where; return the event that owners have done it."""
@@ -402,7 +404,7 @@ class _Simulation:
             self._scheduler.reserve(tasks)
             second, took = self._regions.split(region)
             seconds += took
-            seconds[self._owner[region]] += tasks * self._rates.task_s
+            seconds[self._owner[region]] += tasks * self._task_s
             working[self._owner[region]] = True
             before[self._live.number == second] = -1
         if working.any():
@@ -434,7 +436,7 @@ class _Simulation:
         size = min(self._configuration.batch_sequences, max(float(table.sequences.mean()), 1.0))
         per_pair = 1 / max(rates.counted_per_s)
         each = max(1 / rates.counted(size) - per_pair, 0.0)
-        seconds = table.sequences * each + table.cost * self._pair_scale * per_pair + 2 * rates.task_s
+        seconds = table.sequences * each + table.cost * self._pair_scale * per_pair + 2 * self._task_s
         return np.asarray(seconds[batches.kind], np.float64)
 
     def _round(self, number: int, batches: ComposedRound) -> Generator[Event, Any, None]:
@@ -468,11 +470,11 @@ class _Simulation:
         yield self._env.timeout(2 * rates.task_s)
         if by_tasks and len(owners) > 1:
             yield self._pool.run_each(
-                np.asarray(traffic.messages * rates.task_s, np.float64), traffic.messages > 0, turn=number
+                np.asarray(traffic.messages * self._task_s, np.float64), traffic.messages > 0, turn=number
             )
         arrived = self._links.move(traffic, self._env.now, self._env.now + scheduled)
         # A worker that exchanges takes all of its regions in one task.
-        seconds = traffic.owned / rates.integrated_bytes_per_s + rates.task_s * (traffic.touched if by_tasks else 1)
+        seconds = traffic.owned / rates.integrated_bytes_per_s + self._task_s * (traffic.touched if by_tasks else 1)
         seconds += traffic.received["host"] / self._hardware.links["host"].bandwidth
         seconds += self._regions.spilled_s(traffic.owned)
         yield self._pool.run_each(seconds, traffic.touched > 0, arrived, number)

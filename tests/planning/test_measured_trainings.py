@@ -74,12 +74,16 @@ def _training(blocks: int, regions: int, rounds: int = 1, tasks: int = 12) -> Me
     )
 
 
+def _large(regions: int = 8) -> tuple[MeasuredTraining, MeasuredTraining]:
+    return _training(4, regions), _training(9, regions)
+
+
 SMALL, DIVIDED = [_training(0, 4)] * 3, _training(2, 4, 16, 20)
 
 
 @pytest.mark.parametrize("regions", [4, 8])
 def test_rates_of_trainings_are_found_again(regions: int) -> None:
-    found = rates_of(SMALL, [_training(9, regions)], DIVIDED, RATES, CLUSTER)
+    found = rates_of(SMALL, _large(regions), DIVIDED, RATES, CLUSTER)
     assert found == pytest.approx({name: getattr(RATES, name) for name in found})
     assert {"driver_per_s", "text_per_s", "driver_message_s", "packed_bytes_per_s", "run_s"} <= found.keys()
 
@@ -90,14 +94,15 @@ def test_cores_of_the_only_host_are_busy_for_a_share_of_the_time() -> None:
         each[1].driver + each[1].workers - each[0].driver - each[0].workers
         for each in ((small.rounds, large.rounds), (small.ending, large.ending))
     )
-    rounds_s, ending_s = rounds / (2 * 0.7), ending / (2 * 0.5)
-    large = large._replace(rounds_s=small.rounds_s + rounds_s, seconds=small.seconds + rounds_s + ending_s)
-    # One that waited longer, as for other processes, says less.
-    larger = [replace_times(large, 5.0), large]
+    # Regions are split before the commit.
+    ending -= SPLIT_CHAIN * CLUSTER.workers * (RATES.driver_message_s + RATES.worker_message_s)
+    rounds_s, commit_s = rounds / (2 * 0.7), ending / (2 * 0.5)
+    large = large._replace(rounds_s=small.rounds_s + rounds_s, commit_s=small.commit_s + commit_s)
+    larger = _training(4, 8), large
     found = rates_of(SMALL, larger, DIVIDED, RATES, CLUSTER._replace(cores=2))
     assert (found["rounds_busy"], found["commit_busy"]) == pytest.approx((0.7, 0.5))
     # Links that carried increments for some of the time are no cores that waited.
-    linked = [each._replace(rounds_s=each.rounds_s + 3.0, seconds=each.seconds + 3.0) for each in larger]
+    linked = larger[0], large._replace(rounds_s=large.rounds_s + 3.0, seconds=large.seconds + 3.0)
     cluster = CLUSTER._replace(cores=2, sending_s=3.0)
     assert rates_of(SMALL, linked, DIVIDED, RATES, cluster) == pytest.approx(found)
     # Of many cores, as many count as there are blocks or regions, and the driver.
@@ -109,7 +114,7 @@ def test_cores_of_the_only_host_are_busy_for_a_share_of_the_time() -> None:
 def test_other_work_on_the_machine_does_not_lengthen_a_start() -> None:
     small = SMALL[0]
     slow = replace_times(small, 5.0)
-    found = rates_of([slow, small, small], [_training(9, 8)], DIVIDED, RATES, CLUSTER)
+    found = rates_of([slow, small, small], _large(), DIVIDED, RATES, CLUSTER)
     assert found["start_s"] == pytest.approx(RATES.start_s)
     assert found["commit_s"] == pytest.approx(RATES.commit_s)
 
@@ -120,7 +125,7 @@ def replace_times(training: MeasuredTraining, more_s: float) -> MeasuredTraining
 
 
 def test_a_training_of_nothing_but_small_ones_leaves_rates_of_text_as_they_are() -> None:
-    found = rates_of(SMALL, SMALL, SMALL[0], replace(RATES, commit_region_s=0.5), CLUSTER)
+    found = rates_of(SMALL, (SMALL[0], SMALL[0]), SMALL[0], replace(RATES, commit_region_s=0.5), CLUSTER)
     assert "driver_per_s" not in found
     assert "text_per_s" not in found
 
