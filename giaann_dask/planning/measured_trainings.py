@@ -118,7 +118,7 @@ def rates_of(
     found |= measured.text_rates(found["worker_message_s"])
     found |= measured.commit_rates(found["driver_message_s"], found["worker_message_s"])
     found["start_s"] = max(measured.typical(lambda each: each.seconds - each.commit_s), 0.01)
-    return found | (measured.busy_shares(found) if cluster.cores else {})
+    return found | (measured.busy_shares() if cluster.cores else {})
 
 
 class _MeasuredTrainings(NamedTuple):
@@ -231,16 +231,16 @@ class _MeasuredTrainings(NamedTuple):
         work_s = self.large.ending.workers - self.middle.ending.workers
         return max(work_s * self.large.increment_bytes / more, packing)
 
-    def busy_shares(self, found: Mapping[str, float]) -> dict[str, float]:
+    def busy_shares(self) -> dict[str, float]:
         """Return `Rates.rounds_busy` and `Rates.commit_busy`: by what the large training uses and takes beyond others.
 
-        Links carry increments and regions are split for some of the time, which plans have apart.
+        For some of the time links carry increments, and steps of splitting regions wait for each other.
         """
         rounds = self.beyond(self.large, lambda each: each.rounds.driver + each.rounds.workers)
         rounds_s = self.beyond(self.large, lambda each: each.rounds_s) - self.cluster.sending_s
-        commit = self.beyond(self.large, lambda each: each.ending.driver + each.ending.workers)
-        commit -= self.splitting * (found["driver_message_s"] + found["worker_message_s"])
-        commit_s = self.beyond(self.large, lambda each: each.commit_s)
+        ending = self.beyond(self.large, lambda each: each.ending.driver + each.ending.workers)
+        ending_s = self.beyond(self.large, lambda each: each.seconds - each.rounds_s)
+        ending_s -= SPLIT_CHAIN * self.rates.task_s if self.splitting else 0.0
 
         def share(used: float, took: float, pieces: int) -> float:
             # The driver, and workers for each of the pieces that there are.
@@ -249,7 +249,7 @@ class _MeasuredTrainings(NamedTuple):
         blocks = int(self.large.rounds.counts.get("tag", 1))
         return {
             "rounds_busy": share(rounds, rounds_s, blocks),
-            "commit_busy": share(commit, commit_s, self.large.regions),
+            "commit_busy": share(ending, ending_s, self.large.regions),
         }
 
 

@@ -94,10 +94,9 @@ def test_cores_of_the_only_host_are_busy_for_a_share_of_the_time() -> None:
         each[1].driver + each[1].workers - each[0].driver - each[0].workers
         for each in ((small.rounds, large.rounds), (small.ending, large.ending))
     )
-    # Regions are split before the commit.
-    ending -= SPLIT_CHAIN * CLUSTER.workers * (RATES.driver_message_s + RATES.worker_message_s)
-    rounds_s, commit_s = rounds / (2 * 0.7), ending / (2 * 0.5)
-    large = large._replace(rounds_s=small.rounds_s + rounds_s, commit_s=small.commit_s + commit_s)
+    # Regions are split before the commit, in steps that wait for each other.
+    rounds_s, ending_s = rounds / (2 * 0.7), ending / (2 * 0.5) + SPLIT_CHAIN * RATES.task_s
+    large = large._replace(rounds_s=small.rounds_s + rounds_s, seconds=small.seconds + rounds_s + ending_s)
     larger = _training(4, 8), large
     found = rates_of(SMALL, larger, DIVIDED, RATES, CLUSTER._replace(cores=2))
     assert (found["rounds_busy"], found["commit_busy"]) == pytest.approx((0.7, 0.5))
