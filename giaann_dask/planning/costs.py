@@ -296,7 +296,8 @@ class Costs:
         text_tasks = self._text_tasks(configuration)
         tasks = rounds.number * round_tasks + text_tasks
         messages = text_tasks + rounds.number * self._messages(round_tasks)
-        handled = tasks + messages * self.hardware.rates.message_tasks
+        rates = self.hardware.rates
+        handled_s = tasks / rates.tasks_per_s + messages * rates.driver_message_s
         few = min(configuration.regions, FIRST_REGIONS)
         # Where all rounds are in flight before the first one is measured, regions are split after them.
         splits = math.log2(max(regions / few, 1)) if rounds.number <= configuration.rounds_in_flight else 0.0
@@ -308,8 +309,8 @@ class Costs:
         tier_bytes = self._tier_bytes(nbytes)
         limits = [
             *self._worker_limits(stages, busiest),
-            *self._host_limits(stages, handled),
-            *self._service_limits(tasks, handled, text_tasks + CHAIN * rounds.number),
+            *self._host_limits(stages, handled_s),
+            *self._service_limits(tasks, handled_s, text_tasks + CHAIN * rounds.number),
             *self._link_limits(tier_bytes, busiest, rounds.width),
             self._latency_limit(configuration, rounds, nbytes),
         ]
@@ -353,10 +354,8 @@ class Costs:
 
     def sending_s(self, configuration: TrainingConfiguration) -> float:
         """Return the seconds in which the busiest link carries all blocks of text and increments."""
-        rounds, regions = self._rounds(configuration), self._regions(configuration)
-        nbytes = self.growth.increment_bytes(configuration.order, rounds.sent) / rounds.sent
-        limits = self._link_limits(self._tier_bytes(nbytes), self._busiest_worker(configuration, regions), rounds.width)
-        return max((self.sequences / limit.rate for limit in limits), default=0.0)
+        links = (limit for limit in self.estimate(configuration).limits if limit.name.startswith(_LINKS))
+        return max((self.sequences / limit.rate for limit in links), default=0.0)
 
     def _tier_bytes(self, nbytes: float) -> dict[Tier, float]:
         """Return the bytes that a sequence moves by tier, given those of its increments."""
@@ -506,10 +505,10 @@ class Costs:
             "tasks": tasks_s / sequences,
         }
 
-    def _driver_s(self, handled: float) -> float:
+    def _driver_s(self, handled_s: float) -> float:
         """Return the processor seconds of driver and scheduler for a sequence."""
         rates = self.hardware.rates
-        return self._characters() / rates.driver_per_s + handled / self.sequences / rates.tasks_per_s
+        return self._characters() / rates.driver_per_s + handled_s / self.sequences
 
     def _messages(self, tasks: float) -> float:
         """Return the messages of a round: the tasks of a step are in one for each worker."""
@@ -518,18 +517,18 @@ class Costs:
     def _worker_tasks_s(self, tasks: float, messages: float) -> float:
         """Return the processor seconds of workers for tasks without work, and for the messages by which they come."""
         rates = self.hardware.rates
-        return tasks * min(rates.task_s, 1 / rates.tasks_per_s) + messages * rates.worker_message_s
+        return tasks * rates.worker_task_s + messages * rates.worker_message_s
 
     def _characters(self) -> float:
         """Return the characters of a sequence, in those of the text with which rates were measured."""
         return self.growth.characters / self.growth.trained / self.hardware.rates.sequence_characters
 
-    def _host_limits(self, stages: Mapping[str, float], handled: float) -> list[Limit]:
+    def _host_limits(self, stages: Mapping[str, float], handled_s: float) -> list[Limit]:
         """Return the limit of the cores of the only host, which all processes share."""
         if not self.hardware.only_host_cores:
             return []
         busy = self.hardware.only_host_cores * self.hardware.rates.rounds_busy
-        rate = busy / (sum(stages.values()) + self._driver_s(handled))
+        rate = busy / (sum(stages.values()) + self._driver_s(handled_s))
         return [Limit(_HOST, rate, "more cores, or driver and scheduler on another host")]
 
     def _worker_limits(self, stages: Mapping[str, float], busiest: float) -> list[Limit]:
@@ -554,14 +553,14 @@ class Costs:
         threads = sum(kind.count * kind.cores for kind in hardware.storing())
         return max(busiest * hardware.storage_workers / threads, 1 / hardware.storage_cores)
 
-    def _service_limits(self, tasks: float, handled: float, submissions: float) -> list[Limit]:
+    def _service_limits(self, tasks: float, handled_s: float, submissions: float) -> list[Limit]:
         """Return the limits of scheduler and driver, of which there is one each; the driver submits steps of rounds."""
         rates = self.hardware.rates
         per_sequence = tasks / self.sequences
         driver_s = self._characters() / rates.driver_per_s + submissions / self.sequences * rates.driver_message_s
         if self.hardware.only_host_cores:
             # The scheduler is a thread of the driver's process.
-            driver_s = self._driver_s(handled)
+            driver_s = self._driver_s(handled_s)
         return [
             Limit("scheduler", rates.tasks_per_s / per_sequence, "larger batches, fewer regions, or another exchange"),
             Limit("driver", 1 / driver_s, "text that is encoded before, or several networks that are added"),

@@ -259,9 +259,9 @@ class Rates:
         require_option(matching, "counted_per_s", self.counted_per_s, f"{len(sizes)} rates, one for each batch size")
 
     @property
-    def message_tasks(self) -> float:
-        """Cost of a message for driver and scheduler, in tasks submitted together."""
-        return self.driver_message_s * self.tasks_per_s
+    def worker_task_s(self) -> float:
+        """Processor seconds of a worker for a task without work, of many that are submitted together."""
+        return min(self.task_s, 1 / self.tasks_per_s)
 
     def counted(self, batch_sequences: float) -> float:
         """Return how many sequences a core counts in a second, in batches of a size between the measured ones.

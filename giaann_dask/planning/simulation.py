@@ -317,7 +317,7 @@ class _Simulation:
             return 0.0
         driver_s = self._scheduler.busy + self._driver.busy + self._submitted * rates.driver_message_s
         # Messages are counted apart.
-        waited = self._tasks * (self._task_s - min(rates.task_s, 1 / rates.tasks_per_s))
+        waited = self._tasks * (self._task_s - rates.worker_task_s)
         workers_s = self._pool.busy @ self._pool.threads - waited + self._submitted * rates.worker_message_s
         return max((driver_s + float(workers_s)) / (rates.rounds_busy * cores) - seconds, driver_s - seconds, 0.0)
 
