@@ -33,8 +33,8 @@ SPLIT_PATTERN = "|".join(
         r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     )
 )
-# A counted possessive quantifier (``{1,3}+``), which has another meaning in the regular expressions of tokenizers.
 _MOST_SUBWORDS = 1 << 24
+# A counted possessive quantifier (``{1,3}+``), which has another meaning in the regular expressions of tokenizers.
 _POSSESSIVE = re.compile(r"(\{\d+,\d*\})\+")
 
 
