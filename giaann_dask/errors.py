@@ -83,6 +83,10 @@ class GiaannError(Exception):
             return "".join(traceback.format_exception(self)).splitlines()
         return [*_calling_lines(self.__traceback__), f"{type(self).__name__}: {self}"]
 
+    def __str__(self) -> str:
+        """Return the message; some builtins have ways of their own to show it."""
+        return str(self.args[0])
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by the parts, so that errors can be passed from workers."""
         return type(self), (self.received, self.expected, self.remedy, self.names)
@@ -207,9 +211,6 @@ def describe_difference(found: object, wanted: object) -> tuple[str, str]:
 class ConceptMissingError(OptionError, KeyError):
     """A concept that a network has no column of."""
 
-    # That of KeyError shows the message in quotes.
-    __str__ = Exception.__str__
-
 
 class KeywordError(GiaannError, TypeError):
     """A keyword argument that a function does not have."""
@@ -250,6 +251,10 @@ class MissingDependencyError(GiaannError, ImportError):
     def of(cls, error: ModuleNotFoundError) -> Self:
         """Return the error for a package that was not found."""
         return cls(str(error), f"the {error.name} package", f"pip install {error.name}")
+
+
+class ModelNotNamedError(GiaannError, ImportError):
+    """A stored network would import a module that its user has not named."""
 
 
 class BundleError(GiaannError, ValueError):

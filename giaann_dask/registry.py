@@ -3,21 +3,30 @@
 A package registers a model as an entry point of the group ``giaann_dask.models``; its name is the profile that networks
 of the model have. `giaann_dask.models.base` says what a model is.
 
+What is stored does not choose what is imported: a stored name stands for an entry point of an installed distribution,
+and a stored import path ``module:attribute`` is refused unless the user named it (`name_model`) or lists it in Dask's
+configuration. Workers import what their clients have checked, as they run all code that their clients send.
+
 A model of this package has its `FieldRules` in its folder below `giaann_dask.models`: defaults, which values of the
 fields of a specification go together, and which are stored. `giaann_dask.spec` has the specification itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from giaann_dask.errors import GiaannError, MissingDependencyError, SpecificationError
+from giaann_dask.errors import GiaannError, MissingDependencyError, ModelNotNamedError, SpecificationError
 
 if TYPE_CHECKING:
     from giaann_dask.models.base import Model
@@ -30,7 +39,10 @@ DEFAULT_PROFILE: Profile = "v1"
 STORED_PROFILES = {"contexts": "best"}
 
 GROUP = "giaann_dask.models"
-
+# Key of Dask's configuration: import paths of models that stored networks may have, a list.
+TRUSTED = "giaann.trusted-models"
+# Import paths that the user of this process named.
+_named: set[str] = set()
 
 TokenKind = Literal["words", "subwords"]
 BranchOrder = Literal["occurrence", "random"]
@@ -200,7 +212,30 @@ def traits_of(profile: str, package: str = "") -> ModelTraits:
     return find_model(profile, package).traits if known is None else known.traits
 
 
-@cache
+def name_model(profile: str) -> None:
+    """Let networks of this process have the model of an import path; other names need no permission.
+
+    Parameters
+    ----------
+    profile : str
+        As the user gave it, never as something stored has it.
+    """
+    if ":" in profile:
+        _named.add(profile)
+
+
+@contextmanager
+def naming_anew() -> Iterator[None]:
+    """Forget the import paths that the process named, and name them again afterwards: a command names its own."""
+    before = {*_named}
+    _named.clear()
+    try:
+        yield
+    finally:
+        _named.clear()
+        _named.update(before)
+
+
 def find_model(profile: str, package: str = "") -> Model:
     """Return the model of a profile.
 
@@ -213,13 +248,53 @@ def find_model(profile: str, package: str = "") -> Model:
 
     Raises
     ------
+    ModelNotNamedError
+        If it is an import path that the user has not named.
     MissingDependencyError
         If its package is not installed.
     SpecificationError
         If there is none, or what is found is not a model.
     """
-    known = BUILT_IN.get(profile)
-    found = _load(profile if known is None else known.path, profile, package)
+    known, worker = BUILT_IN.get(profile), worker_address()
+    if known is None and ":" in profile and worker is None:
+        _require_named(profile)
+    try:
+        return _find(profile if known is None else known.path, profile, package)
+    except GiaannError as error:
+        raise error if worker is None else error.at(f"worker {worker} on host {socket.gethostname()}") from error
+
+
+def worker_address() -> str | None:
+    """Return the address of the worker that runs this task; None outside of tasks and in a client's own process."""
+    # Where tasks run, it has been imported.
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        address = str(distributed.get_worker().address)
+    except ValueError:
+        return None
+    return None if address.startswith("inproc://") else address
+
+
+def _require_named(path: str) -> None:
+    """Raise a `ModelNotNamedError` unless the user has named an import path."""
+    if path in _named:
+        return
+    import dask
+
+    if path not in dask.config.get(TRUSTED, ()):
+        raise ModelNotNamedError(
+            f"the model {path!r} is stored as an import path, and would run the module {module_of(path)}",
+            "a path that you name, or a model of an installed package",
+            f"if you trust this module, give profile {path}; in Python, gd.open(path, profile={path!r})",
+            names=("profile",),
+        )
+
+
+@cache
+def _find(path: str, profile: str, package: str) -> Model:
+    found = _load(path, profile, package)
     # Imported by name, as models are above what finds them.
     if not isinstance(found, import_module("giaann_dask.models.base").Model):
         raise SpecificationError(
@@ -228,6 +303,11 @@ def find_model(profile: str, package: str = "") -> Model:
             "let the entry point or path name such an instance",
         )
     return cast("Model", found)
+
+
+def clear_models() -> None:
+    """Find models anew, as after the packages of a process have changed."""
+    _find.cache_clear()
 
 
 def package_of(profile: str) -> str:
@@ -249,11 +329,43 @@ def module_of(path: str) -> str:
 
 def registered_profiles() -> tuple[str, ...]:
     """Return the names of all models that are installed, those of this package first."""
-    return (*BUILT_IN, *sorted({each.name for each in entry_points(group=GROUP)} - BUILT_IN.keys()))
+    found = {each.name for each in entry_points(group=GROUP) if _is_installed(each)}
+    return (*BUILT_IN, *sorted(found - BUILT_IN.keys()))
 
 
 def _registered(profile: str) -> EntryPoint | None:
-    return next(iter(entry_points(group=GROUP, name=profile)), None)
+    """Return the entry point of an installed distribution."""
+    return next(filter(_is_installed, entry_points(group=GROUP, name=profile)), None)
+
+
+def _is_installed(entry: EntryPoint) -> bool:
+    """Return whether a distribution is where packages are installed, not in the folder of work or of the script."""
+    if entry.dist is None:
+        return False
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    folders = {Path.cwd(), *([] if script is None else [Path(script).resolve().parent])}
+    return Path(str(entry.dist.locate_file(""))).resolve() not in folders
+
+
+def _require_own_module(entry: EntryPoint) -> None:
+    """Raise a `ModelNotNamedError` where a module of another place has the name of an installed distribution's."""
+    name = module_of(entry.value)
+    if entry.dist is None or name in sys.modules:
+        return
+    # Top-level modules are found without running anything.
+    installed, found = _module_files(entry.dist, name), find_spec(name)
+    if installed and found is not None and found.origin and Path(found.origin).resolve() not in installed:
+        raise ModelNotNamedError(
+            f"the module {found.origin} has the name of one of the package {entry.dist.name}",
+            f"that of the model {entry.name!r}, {min(installed)}",
+            "run the command in another folder, or rename the file",
+        )
+
+
+def _module_files(distribution: Distribution, name: str) -> set[Path]:
+    """Return the file of a module that a distribution installed; none of one that is installed to be edited."""
+    parts = ((f"{name}.py",), (name, "__init__.py"))
+    return {Path(str(file.locate())).resolve() for file in distribution.files or () if file.parts in parts}
 
 
 def _load(path: str, profile: str, package: str) -> Any:
@@ -261,6 +373,7 @@ def _load(path: str, profile: str, package: str) -> Any:
     entry = EntryPoint(profile, path, GROUP) if ":" in path else _registered(profile)
     if entry is None:
         raise _missing(profile, package)
+    _require_own_module(entry)
     try:
         return entry.load()
     except (ImportError, AttributeError) as error:

@@ -34,6 +34,7 @@ from giaann_dask.registry import (
     OwnStrengths,
     TokenKind,
     fields_of,
+    module_of,
     traits_of,
 )
 from giaann_dask.registry import require as _require
@@ -468,4 +469,8 @@ class Specification:
             )
         named = {stored: profile for profile, stored in STORED_PROFILES.items()}
         profile = fields.get("profile", cls.profile)
-        return cls(**{"flags": HISTORY, **fields, "profile": named.get(profile, profile)})
+        _require(isinstance(profile, str), "profile", profile, "a name")
+        profile = named.get(profile, profile)
+        # Without a package it would be a profile that the user names.
+        package = {} if profile in BUILT_IN else {"package": str(fields.get("package") or module_of(profile))}
+        return cls(**{"flags": HISTORY, **fields, **package, "profile": profile})

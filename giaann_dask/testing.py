@@ -29,7 +29,7 @@ from giaann_dask.errors import MissingDependencyError, SpecificationError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import pack_target
 from giaann_dask.models.generation_options import BatchOptions
-from giaann_dask.registry import find_model, module_of
+from giaann_dask.registry import clear_models, find_model, module_of
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.packing import unpack
 from giaann_dask.serving.app import build_app
@@ -231,7 +231,7 @@ class ModelTests:
             find_model(profile).require_trainable(gd.Specification.from_dict(fields))
         expected, path = whole.digest(), shutil.copytree(whole.path, tmp_path / "copy")
         exported = whole.export(tmp_path / "with.npz").connections.read_bytes()
-        find_model.cache_clear()
+        clear_models()
         monkeypatch.setattr("giaann_dask.registry.entry_points", lambda **_: ())
         monkeypatch.setitem(sys.modules, module_of(profile), None)
         for command in (["inspect", "--parts"], ["log"], ["tag"], ["compact"]):
@@ -245,7 +245,7 @@ class ModelTests:
         for refused in (["generate", "the"], ["evaluate", "the.txt"], ["trace", "the"], ["index", "the.txt"]):
             assert run([refused[0], str(path), *refused[1:]]) == 2
             assert package in capsys.readouterr().err, refused
-        find_model.cache_clear()
+        clear_models()
 
 
 def _prompt(documents: list[Path]) -> str:

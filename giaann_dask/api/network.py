@@ -20,6 +20,7 @@ from giaann_dask.errors import OptionError, ReportMissingError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keywords import names_keywords
 from giaann_dask.object_urls import with_storage_options
+from giaann_dask.registry import name_model
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
@@ -61,6 +62,7 @@ def open(
     path: str | os.PathLike[str],
     ref: str | None = None,
     *,
+    profile: str | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> Network:
     """Open a trained network at one commit.
@@ -71,6 +73,9 @@ def open(
         Folder or URL of the network.
     ref : str, optional
         Tag, branch or identity of a commit; the last commit of ``main`` by default.
+    profile : str, optional
+        Import path ``module:attribute`` of the network's model, where no installed package has it. A stored path is
+        not imported unless it is named, here or in a `Specification`; it may be until the process ends.
     storage_options : mapping of str to str or bool, optional
         How the object store is reached (`giaann_dask.object_urls.StorageOptions`); what is left out comes from the
         environment.
@@ -91,6 +96,7 @@ def open(
     Traceback (most recent call last):
     giaann_dask.errors.StoreMissingError: there is no network at none; ...
     """
+    name_model(profile or "")
     return Network(with_storage_options(path, storage_options), ref)
 
 

@@ -38,6 +38,7 @@ from giaann_dask.cli.process import OUTPUT, interrupt_on_signals, provide_stream
 from giaann_dask.cli.serving import serve
 from giaann_dask.errors import GiaannError
 from giaann_dask.limits import require_resources, resource_limit
+from giaann_dask.registry import naming_anew
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -96,7 +97,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; failures are one line on standard error."""
     try:
         require_resources()
-        status = giaann_dask.main(args=arguments, prog_name="giaann-dask", standalone_mode=False)
+        with naming_anew():
+            status = giaann_dask.main(args=arguments, prog_name="giaann-dask", standalone_mode=False)
     except GiaannError as error:
         return _fail(str(error), BAD_INPUT)
     except click.exceptions.NoArgsIsHelpError as error:

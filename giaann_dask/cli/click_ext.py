@@ -376,20 +376,18 @@ class Command(click.Command):
         return {each.key: each for each in self._declared if isinstance(each, OptionGroup)}
 
     def _expanded(self) -> list[click.Parameter]:
-        """Return the parameters; an option that several groups have is that of the first, or one of the command."""
+        """Return the parameters; of options of one name the first, those of the command before those of groups."""
         own = {each.name for each in self._declared if isinstance(each, click.Parameter)}
-        found: list[click.Parameter] = []
+        found: dict[str | None, click.Parameter] = {}
         for each in self._declared:
-            if isinstance(each, OptionGroup):
-                new = [option for option in each.options() if option.name not in own]
-                own |= {option.name for option in new}
-                found += new
-            else:
-                found.append(each)
-        if _is_long(found):
+            for option in each.options() if isinstance(each, OptionGroup) else (each,):
+                if option is each or option.name not in own:
+                    found.setdefault(option.name, option)
+        parameters = [*found.values()]
+        if _is_long(parameters):
             show: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all}
-            found.append(click.Option(["--help-all"], help="Show all options and exit.", **show))
-        return found
+            parameters.append(click.Option(["--help-all"], help="Show all options and exit.", **show))
+        return parameters
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, those without a section first."""

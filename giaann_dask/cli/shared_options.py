@@ -23,7 +23,7 @@ from giaann_dask.device import finds_cuda
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, require_one_of, require_option
 from giaann_dask.local_files import local_name, local_path, read_utf8
 from giaann_dask.object_urls import ObjectUrl, StorageOptions, is_in_memory, is_object_store, object_path
-from giaann_dask.registry import FLAGS
+from giaann_dask.registry import FLAGS, name_model
 
 if TYPE_CHECKING:
     from giaann_dask.cluster import ClusterOptions
@@ -128,9 +128,27 @@ NETWORK = click.argument("network", type=NETWORK_PATH)
 INPUTS = click.argument("inputs", nargs=-1, required=True, metavar="INPUT...", callback=as_files)
 
 
+def _name_models(context: click.Context, _: click.Parameter, value: tuple[str, ...]) -> None:
+    """Let stored networks that the command opens have the models that it names."""
+    for name in value:
+        name_model(name)
+
+
+# Commands that define networks have their own option of this name, which names the model, too.
+_model_option = section("Storage")(
+    "--profile",
+    multiple=True,
+    metavar="MODULE:NAME",
+    expose_value=False,
+    is_eager=True,
+    callback=_name_models,
+    help="Import path of a stored network's model, where no installed package has it; the module is run. Repeatable.",
+)
+
+
 def output_options(command: Command) -> Command:
-    """Add the options of every command: storage, logging and ``--json``."""
-    return json_option(_storage_option(log_options(command)))
+    """Add the options of every command: storage, models of stored networks, logging and ``--json``."""
+    return json_option(_storage_option(_model_option(log_options(command))))
 
 
 def common_options(command: Command) -> Command:
@@ -388,7 +406,9 @@ def read_fields(values: dict[str, Any]) -> dict[str, Any]:
         options["tokens"] = "words" if values["tokenizer"] == "none" else "subwords"
     settings = _read_settings(values["settings"])
     _name_by_key(in_file - {*options, *settings})
-    return fields | options | settings
+    found = fields | options | settings
+    name_model(str(found.get("profile", "")))
+    return found
 
 
 def _name_by_key(names: Set[str]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import sys
 import time
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from giaann_dask.errors import (
     StoreUnreachableError,
     StoreUnsharedError,
 )
+from giaann_dask.registry import worker_address
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.locking import FolderState, LockToken, WriteLock, inspect_folder, unshared
 from giaann_dask.store.network_store import NetworkStore
@@ -180,7 +180,7 @@ def naming_worker(path: str = "") -> Iterator[None]:
     try:
         yield
     except (InputMissingError, OptionError, StoreMissingError, StoreUnreachableError, StoreUnsharedError) as error:
-        worker = _worker()
+        worker = worker_address()
         if worker is None:
             raise
         where = f"worker {worker} on host {socket.gethostname()}"
@@ -194,16 +194,3 @@ def open_commit(path: str, commit: str) -> CommitReader:
     with naming_worker(path):
         store = NetworkStore(path)
     return store.open(commit)
-
-
-def _worker() -> str | None:
-    """Return the address of the worker that runs this task; None outside of tasks and in a client's own process."""
-    if "distributed" not in sys.modules:
-        return None
-    from distributed import get_worker
-
-    try:
-        address = str(get_worker().address)
-    except ValueError:
-        return None
-    return None if address.startswith("inproc://") else address

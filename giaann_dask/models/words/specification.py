@@ -7,7 +7,17 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from giaann_dask.errors import SpecificationError
-from giaann_dask.registry import HISTORY, PLAIN, FieldRules, find_model, module_of, package_of, require, require_values
+from giaann_dask.registry import (
+    HISTORY,
+    PLAIN,
+    FieldRules,
+    find_model,
+    module_of,
+    name_model,
+    package_of,
+    require,
+    require_values,
+)
 from giaann_dask.spec import Specification
 
 T = TypeVar("T")
@@ -62,6 +72,7 @@ class OtherFields(WordFields):
         require(not s.contexts, "contexts", s.contexts, "none in this profile", "choose profile contexts")
         if s.package:
             return {}
+        name_model(s.profile)
         complete = dataclasses.asdict(own_options(s, find_model(s.profile).options))
         package = package_of(s.profile) or module_of(s.profile)
         return {"package": package, "model_options": tuple(sorted(complete.items()))}
