@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 from numcodecs.blosc import Blosc
-from zarr.core.buffer import default_buffer_prototype
+from zarr.buffer import default_buffer_prototype
 
 from giaann_dask.array_metadata import array_metadata
 from giaann_dask.errors import RESTORE, StoreDamagedError

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from giaann_dask.errors import MissingDependencyError
+from giaann_dask.library_internals import compile_events, load_numba_registries
 from giaann_dask.local_files import code_cache
 
 P = ParamSpec("P")
@@ -139,31 +140,6 @@ def require_optional(package: str, extra: str) -> None:
         import_optional(package, extra)
 
 
-def load_registries() -> None:
-    """Load the registries of types and functions that numba needs to compile a function, or to read it from its cache.
-
-    It imports SciPy there, if it is installed, only to know that BLAS can be linked, which takes longer than all the
-    rest. What needs BLAS imports it again where it is compiled.
-    """
-    from numba.core.compiler_lock import global_compiler_lock
-    from numba.core.registry import cpu_target
-
-    # One thread at a time reads registries, whichever function it calls; numba holds this lock whenever it compiles.
-    with global_compiler_lock:
-        if "numba.np.arraymath" not in sys.modules and importlib.util.find_spec("scipy") is not None:
-            # Private: the check of `numba.np.arraymath` takes its function from here.
-            from numba.np import linalg
-
-            check, linalg.ensure_blas = linalg.ensure_blas, lambda: None
-            try:
-                import numba.np.arraymath
-            finally:
-                linalg.ensure_blas = check
-            numba.np.arraymath.ensure_blas = check
-        cpu_target.typing_context.refresh()
-        cpu_target.target_context.refresh()
-
-
 @contextmanager
 def _compile_notice(done: int, total: int) -> Iterator[None]:
     """Say on standard error that a function is compiled in the block, not where its code is read from the cache.
@@ -175,7 +151,7 @@ def _compile_notice(done: int, total: int) -> Iterator[None]:
     done, total : int
         Functions that are ready, and those of all modules that are imported.
     """
-    from numba.core import event
+    event: Any = compile_events()
 
     class Compiling(event.Listener):  # type: ignore[misc]
         def on_start(self, event: object) -> None:
@@ -395,7 +371,7 @@ def compiled(
             with lock:
                 # Another thread may have compiled it in the meantime.
                 if not ready:
-                    load_registries()
+                    load_numba_registries()
                     with _compile_notice(sum(_COMPILED.values()), len(_COMPILED)):
                         for signature in signatures:
                             lazy.dispatcher.compile(value_of(signature))

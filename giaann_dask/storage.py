@@ -20,7 +20,6 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.core.sync import sync
 
 from giaann_dask.errors import (
     RESTORE,
@@ -32,6 +31,7 @@ from giaann_dask.errors import (
     StoreUnreachableError,
 )
 from giaann_dask.growing_arrays import StoredArray
+from giaann_dask.library_internals import sync
 from giaann_dask.limits import causes_of, matches, resource_limit
 from giaann_dask.local_files import BYTE_ORDER_MARK, local_name
 from giaann_dask.object_urls import ObjectPath, is_object_store, object_path

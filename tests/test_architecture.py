@@ -34,6 +34,45 @@ def test_cuda_is_named_in_one_place() -> None:
     assert named == ["device.py"]
 
 
+# Packages of libraries whose modules are not documented; a module of them is private.
+PRIVATE_PACKAGES = ("zarr.core", "numba.core", "numba.np", "uvicorn.protocols")
+# Private attributes of the package's own base classes in other libraries, and of a documented name.
+OWN_ATTRIBUTES = {"_asdict", "_repr_png_", "_loop_runner"}
+
+
+def private_names(tree: ast.AST, own: set[str]) -> Iterator[str]:
+    """Yield the private names of other libraries that a module imports or reads."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
+            for module in modules:
+                parts = module.split(".")
+                if parts[0] not in ("giaann_dask", "__future__"):
+                    names = [*parts, *(each.name for each in node.names)]
+                    if module.startswith(PRIVATE_PACKAGES) or any(name.startswith("_") for name in names):
+                        yield ast.unparse(node)
+        elif isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr) and node.attr not in own | OWN_ATTRIBUTES:
+            yield ast.unparse(node)
+
+
+def test_private_names_of_libraries_are_in_one_place() -> None:
+    trees = {path: parsed(path) for path in sorted(ROOT.rglob("*.py"))}
+    own: set[str] = set()
+    for path, tree in trees.items():
+        if path.name != "library_internals.py":
+            for node in ast.walk(tree):
+                match node:
+                    case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                        own.add(name)
+                    case ast.Attribute(value=ast.Name(id="self" | "cls" | "made"), attr=name, ctx=ast.Store()):
+                        own.add(name)
+                    case ast.AnnAssign(target=ast.Name(id=name)) | ast.Name(id=name, ctx=ast.Store()):
+                        own.add(name)
+    found = {path.relative_to(ROOT).as_posix(): [*private_names(tree, own)] for path, tree in trees.items()}
+    assert found.pop("library_internals.py")
+    assert {name: names for name, names in found.items() if names} == {}
+
+
 def test_every_public_name_is_completed_and_can_be_imported() -> None:
     assert [name for name in dir(gd) if not name.startswith("__")] == sorted(gd.__all__)
     for name in gd.__all__:

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 from dask import delayed
-from dask._task_spec import Task, TaskRef
 from dask.delayed import Delayed
 
 from giaann_dask.cluster import task_key
@@ -31,6 +30,7 @@ from giaann_dask.errors import OptionError, StoreExistsError, require_option
 from giaann_dask.keys import pack_neuron, unpack_neuron
 from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import import_optional
+from giaann_dask.library_internals import Task, TaskRef
 from giaann_dask.local_files import local_name
 from giaann_dask.models import model_of
 from giaann_dask.models.columns.connection_table import COORDINATES, ConnectionTable, missing_concept

@@ -31,6 +31,7 @@ from giaann_dask.encoding.stream import JOINED, StreamOptions
 from giaann_dask.errors import OptionError, SpecificationError, StoreConflictError, StoreMissingError
 from giaann_dask.events import Committed, Event, Observer, RoundIntegrated, ignore, notify_all
 from giaann_dask.keywords import names_keywords
+from giaann_dask.library_internals import before_thread_pools_end
 from giaann_dask.object_urls import with_storage_options
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
@@ -276,9 +277,7 @@ _running: set[Training] = set()
 @functools.cache
 def _finish_at_exit() -> None:
     """Let the end of this process wait until trainings in the background have committed."""
-    # The functions of `atexit` are called after those of `threading`, when the thread pools that commits need are
-    # closed already; Python has no public way to be called before.
-    threading._register_atexit(_finish_all)  # type: ignore[attr-defined]
+    before_thread_pools_end(_finish_all)
 
 
 def _finish_all() -> None:

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from giaann_dask.cluster.waiting import ask_workers, results, timeout_s
 from giaann_dask.errors import ClusterError
-from giaann_dask.lazy import announce_compiling, count_compiled, load_compiled, load_registries
+from giaann_dask.lazy import announce_compiling, count_compiled, load_compiled
+from giaann_dask.library_internals import call_within, load_numba_registries
 from giaann_dask.local_files import code_cache
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def load_tables() -> None:
     """Load what the first tasks read: numba's registries of types and the tagger's word lists, in half a second."""
     from giaann_dask.text.tagging import make_tagger
 
-    load_registries()
+    load_numba_registries()
     make_tagger("lexicon")
 
 
@@ -167,7 +168,7 @@ def load_on_scheduler(client: Client) -> None:
     with imports of its own.
     """
     try:
-        client.sync(client._run_on_scheduler, _import_tasks, wait=False, callback_timeout=timeout_s())
+        call_within(timeout_s(), client, "run_on_scheduler", _import_tasks, wait=False)
     except Exception as error:
         _LOG.info("this scheduler imports the modules of tasks when it receives them: %s", error)
 

@@ -24,7 +24,7 @@ from distributed.versions import VersionMismatchWarning
 from giaann_dask.cluster.cluster_options import MOST_WORKERS, ClusterOptions
 from giaann_dask.cluster.compilation import load_on_scheduler
 from giaann_dask.cluster.devices import describe_machine, read_speeds
-from giaann_dask.cluster.fork_server import begin_fork_server, environment_of_workers, forks, imports_main
+from giaann_dask.cluster.fork_server import begin_fork_server, environment_of_workers, forks
 from giaann_dask.cluster.memory_budget import worker_allocator
 from giaann_dask.cluster.resilience import (
     RestartingNanny,
@@ -48,6 +48,7 @@ from giaann_dask.errors import (
 )
 from giaann_dask.keywords import names_keywords
 from giaann_dask.lazy import announce_compiling, import_optional
+from giaann_dask.library_internals import call_within, imports_main
 from giaann_dask.local_files import local_path, read_utf8
 
 _LOG = logging.getLogger(__name__)
@@ -540,9 +541,7 @@ def compare_versions(client: Client) -> None:
         As `require_versions`.
     """
     try:
-        found: dict[str, Any] = client.sync(
-            client._get_versions, packages=["giaann_dask"], callback_timeout=timeout_s()
-        )
+        found: dict[str, Any] = call_within(timeout_s(), client, "get_versions", packages=["giaann_dask"])
     except OSError as error:
         raise ClusterError(
             "the cluster does not respond to a request for its versions",

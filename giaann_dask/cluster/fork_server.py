@@ -14,19 +14,16 @@ do not import the main module. They do not need it: Dask sends its functions and
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing import forkserver, resource_tracker, spawn
-from multiprocessing.process import BaseProcess
-from typing import Any
+from multiprocessing import forkserver, resource_tracker
 
 import dask
-import distributed.utils
+
+from giaann_dask.library_internals import keep_fork_server_modules
 
 METHOD = "forkserver"
 METHOD_KEY = "distributed.worker.multiprocessing-method"
@@ -37,11 +34,6 @@ MODULES = ("giaann_dask.cluster.forked_modules",)
 # As in Dask, so that hash(str) is the same in all workers.
 HASHING = {"PYTHONHASHSEED": "6640"}
 
-# Entries of the preparation data of `multiprocessing` that name the main module.
-_MAIN_MODULE = ("init_main_from_name", "init_main_from_path")
-
-# Whether this thread is starting a process that does not import the main module.
-_thread = threading.local()
 # The environment with which the fork server of this process was started.
 _started_with: dict[str, str] = {}
 
@@ -84,8 +76,7 @@ def begin_fork_server(variables: Mapping[str, str]) -> dict[str, str]:
     dict of str to str
         Variables of this process that differ from the server's, and so from those of a new worker.
     """
-    # Unless this is set, Dask first imports pandas and all that it could use, in this process, for a list of its own.
-    distributed.utils._forkserver_preload_set = True
+    keep_fork_server_modules()
     multiprocessing.get_context(METHOD).set_forkserver_preload(list(MODULES))
     with _environment(variables) as whole:
         if not _started_with:
@@ -124,48 +115,3 @@ def _environment(variables: Mapping[str, str]) -> Iterator[dict[str, str]]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def skip_main_import(process: BaseProcess) -> None:
-    """Make a process that has not been started yet skip the import of this process's main module.
-
-    Other processes that `multiprocessing` starts here, also at the same time, are not affected.
-
-    Parameters
-    ----------
-    process : multiprocessing.process.BaseProcess
-        To be started by the method ``forkserver`` or ``spawn``.
-    """
-    _filter_preparation_data()
-    # `start` calls `_Popen` of the process; the instance attribute takes precedence over the method of the class.
-    vars(process)["_Popen"] = _start_without_main
-
-
-def imports_main() -> bool:
-    """Return whether this process is a child of `multiprocessing` that imports the main module of its parent now."""
-    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
-
-
-def _start_without_main(process: Any) -> Any:
-    """Start a process as its class does, without the import of the main module."""
-    # The process is pickled for the child, which needs the method of the class.
-    del vars(process)["_Popen"]
-    _thread.skips_main_import = True
-    try:
-        return process._Popen(process)
-    finally:
-        _thread.skips_main_import = False
-
-
-@functools.cache
-def _filter_preparation_data() -> None:
-    """Patch `multiprocessing` to omit the main module from the preparation data where a thread has requested it."""
-    complete = spawn.get_preparation_data
-
-    def preparation_data(name: str) -> dict[str, Any]:
-        data = complete(name)
-        if getattr(_thread, "skips_main_import", False):
-            return {key: value for key, value in data.items() if key not in _MAIN_MODULE}
-        return data
-
-    spawn.get_preparation_data = preparation_data

@@ -15,6 +15,7 @@ from distributed.active_memory_manager import ActiveMemoryManagerPolicy
 
 from giaann_dask.cluster.roles import assign_regions, roles_among
 from giaann_dask.cluster.waiting import query_scheduler, timeout_s
+from giaann_dask.library_internals import call_within
 from giaann_dask.representations import Summarised, Summary, format_bytes
 
 if TYPE_CHECKING:
@@ -76,16 +77,16 @@ def publish_runs(client: Client, path: str, commit: str, runs: Mapping[int, Sequ
     """
     name, limit = dataset_of(path), timeout_s()
     data = {"commit": commit, "runs": [future for its in runs.values() for future in its]}
-    client.sync(client._publish_dataset, data, name=name, override=True, callback_timeout=limit)
+    call_within(limit, client, "publish_dataset", data, name=name, override=True)
     regions = {future.key: region for region, its in runs.items() for future in its}
-    client.sync(client._run_on_scheduler, _balance, name=name, regions=regions, callback_timeout=limit)
+    call_within(limit, client, "run_on_scheduler", _balance, name=name, regions=regions)
 
 
 def unpublish_runs(client: Client, path: str) -> bool:
     """Stop keeping the runs of a network in memory; return whether they were kept."""
     kept = is_published(client, path)
     if kept:
-        client.sync(client._unpublish_dataset, dataset_of(path), callback_timeout=timeout_s())
+        call_within(timeout_s(), client, "unpublish_dataset", dataset_of(path))
     return kept
 
 
@@ -107,7 +108,7 @@ def published_commits(client: Client) -> list[PersistedCommit]:
 
 
 def _described(client: Client, name: str) -> PersistedCommit:
-    data = client.sync(client._get_dataset, name, callback_timeout=timeout_s())
+    data = call_within(timeout_s(), client, "get_dataset", name)
     keys = [future.key for future in data["runs"]]
     sizes, holders = (
         query_scheduler(client, "nbytes", keys=keys, summary=False),

@@ -11,7 +11,6 @@ import asyncio
 import functools
 import logging
 import sys
-from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import dask
@@ -23,7 +22,8 @@ from distributed.process import AsyncProcess
 from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
-from giaann_dask.cluster.fork_server import begin_fork_server, default_method, forks, skip_main_import
+from giaann_dask.cluster.fork_server import begin_fork_server, default_method, forks
+from giaann_dask.library_internals import prepare_worker_process
 
 _LOG = logging.getLogger(__name__)
 # How long a scheduler may take to add a plugin.
@@ -168,9 +168,7 @@ class LoneWorkerProcess(WorkerProcess):  # type: ignore[misc]
     @process.setter
     def process(self, made: AsyncProcess | None) -> None:
         if made is not None:
-            if self.spawns:
-                made._process.__class__ = SpawnProcess
-            skip_main_import(made._process)
+            prepare_worker_process(made, spawns=self.spawns)
         self._async_process = made
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from giaann_dask.cluster.waiting import ask_workers
+from giaann_dask.library_internals import call_within
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler, Worker
@@ -162,7 +163,7 @@ def processor_times(client: Client) -> ProcessorTimes:
 
 def _ask(client: Client, asked: Callable[..., dict[str, float]]) -> dict[str, float]:
     try:
-        seconds: dict[str, float] = client.sync(client._run_on_scheduler, asked, callback_timeout=_PATIENCE_S)
+        seconds: dict[str, float] = call_within(_PATIENCE_S, client, "run_on_scheduler", asked)
     except Exception as error:
         # Whether the cluster is lost is found out by those who need it.
         _LOG.info("the scheduler does not say how long stages have taken: %s", error)

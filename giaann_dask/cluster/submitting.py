@@ -12,19 +12,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from giaann_dask import library_internals
 from giaann_dask.lazy import LazyModule
 
 if TYPE_CHECKING:
     import dask
     import distributed
-    from dask import _task_spec
-    from dask._task_spec import Alias, Task
     from distributed import Client, Future
+
+    from giaann_dask.library_internals import Alias, Task
 else:
     # Options that name tasks are validated without importing Dask's scheduler.
     dask = LazyModule("dask")
     distributed = LazyModule("distributed")
-    _task_spec = LazyModule("dask._task_spec")
 
 # What stands for the result of a task as an argument of others; both have its key.
 Submitted: TypeAlias = "Future | Alias"
@@ -157,7 +157,7 @@ class TaskSubmitter:
         self.count += 1
         function, arguments = _as_submitted(function, arguments)
         self._add(key, function, *arguments, **where)
-        return _task_spec.Alias(key)
+        return library_internals.Alias(key)
 
     def _placed(self, where: dict[str, Any]) -> dict[str, Any]:
         """Return arguments that name a place."""
@@ -169,10 +169,7 @@ class TaskSubmitter:
             return self._graphs[self._place[key]]
         where = self._placed(where)
         named = {name: where.pop(name) for name in list(where) if name not in _PLACES}
-        parsed = {name: _task_spec.parse_input(value) for name, value in named.items()}
-        task = _task_spec.Task(key, function, *map(_task_spec.parse_input, arguments), **parsed)
-        # Dask would hash all arguments once more, of which the key is a hash.
-        task._token = key
+        task = library_internals.new_task(key, function, *arguments, **named)
         first = max((self._place.get(name, 0) for name in task.dependencies), default=0)
         for place in range(first, len(self._graphs)):
             if self._graphs[place].where == where:

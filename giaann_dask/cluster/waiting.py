@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from giaann_dask.errors import ClusterError, GiaannError, LostPartsError, OptionError
 from giaann_dask.lazy import LazyModule
+from giaann_dask.library_internals import call_within, keep_result
 
 if TYPE_CHECKING:
     import distributed
@@ -292,8 +293,8 @@ def ask_workers(
     limit = timeout_s() if limit_s is None else limit_s
     some = None if workers is None else sorted(workers)
     try:
-        responses: dict[str, Any] = client.sync(
-            client._run, question, *arguments, workers=some, on_error="return", callback_timeout=limit
+        responses: dict[str, Any] = call_within(
+            limit, client, "run", question, *arguments, workers=some, on_error="return"
         )
     except OSError as error:
         raise ClusterError(
@@ -433,8 +434,7 @@ def want(client: Client, key: str) -> Future:
     from distributed import Future, wait
 
     future = Future(key, client)
-    # A future that is made of a key tells the scheduler nothing.
-    client._send_to_scheduler({"op": "client-desires-keys", "keys": [key]})
+    keep_result(client, key)
     # Until the scheduler has answered, the end of the other task would release the result.
     wait([future], timeout=timeout_s())
     return future

@@ -27,9 +27,9 @@ from typing import Any, Literal, cast
 import h11
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from giaann_dask.errors import OptionError
+from giaann_dask.library_internals import H11Protocol
 from giaann_dask.serving.serving_options import ServingOptions
 
 _POLL_S = 0.05

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import zarr
-from zarr.core.sync import sync
 
 from giaann_dask.errors import StoreDamagedError, StoreExistsError, StoreMissingError, require_option
+from giaann_dask.library_internals import sync
 from giaann_dask.runs.packing import unpack
 from giaann_dask.storage import absolute_place, reading, writing
 from giaann_dask.store.commits import CommitReader

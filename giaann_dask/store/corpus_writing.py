@@ -18,10 +18,10 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.core.sync import sync
 
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StoreExistsError
+from giaann_dask.library_internals import sync
 from giaann_dask.object_urls import is_object_store
 from giaann_dask.storage import CHUNK, Write, create_array, write_concurrently, write_json, writing
 from giaann_dask.store.commits import vocabulary_writes

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
-import threading
 import time
-from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
-
-from zarr.core.sync import sync
 
 from giaann_dask.errors import StoreForkedError
 from giaann_dask.lazy import LazyModule
+from giaann_dask.library_internals import foreign_frames, sync
 
 if TYPE_CHECKING:
     import icechunk as icechunk
@@ -108,15 +104,4 @@ def await_icechunk(limit_s: float = 2.0) -> bool:
 
 def _hands_over() -> bool:
     """Return whether a thread that Python did not start has called asyncio."""
-    started = {each.ident for each in threading.enumerate() if not isinstance(each, threading._DummyThread)}
-    return any(
-        _outermost(frame).f_globals.get("__name__", "").startswith("asyncio.")
-        for thread, frame in sys._current_frames().items()
-        if thread not in started
-    )
-
-
-def _outermost(frame: FrameType) -> FrameType:
-    while frame.f_back is not None:
-        frame = frame.f_back
-    return frame
+    return any(frame.f_globals.get("__name__", "").startswith("asyncio.") for frame in foreign_frames())

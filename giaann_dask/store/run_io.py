@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import Any, NamedTuple, cast
 from weakref import WeakValueDictionary
 
-from zarr.core.buffer import Buffer as AnyBuffer
-from zarr.core.buffer import BufferPrototype
-from zarr.core.buffer.cpu import Buffer, NDBuffer
-from zarr.core.sync import sync
+from zarr.abc.buffer import Buffer as AnyBuffer
+from zarr.abc.buffer import BufferPrototype
+from zarr.buffer.cpu import Buffer, NDBuffer
 from zarr.storage import WrapperStore
 
+from giaann_dask.library_internals import sync
 from giaann_dask.object_urls import is_in_memory
 from giaann_dask.runs.joined_tables import JOINED_ENTRIES, is_joined, join_tables, split_tables
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun

@@ -20,6 +20,7 @@ from typing import Any
 
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError
 from giaann_dask.lazy import import_optional
+from giaann_dask.library_internals import tiktoken_ranks
 from giaann_dask.local_files import decode_utf8, local_path
 
 EXTRA = "subwords"
@@ -142,7 +143,7 @@ class SubwordTokenizer:
                 f"one of {', '.join(package.list_encoding_names())}, and network access",
                 "name one of these, give a tokenizer's file, or learn one with learn:SIZE",
             ) from error
-        return cls.from_ranks(encoding._mergeable_ranks, encoding._pat_str)
+        return cls.from_ranks(*tiktoken_ranks(encoding))
 
     @classmethod
     def from_ranks(cls, ranks: Mapping[bytes, int], pattern: str) -> SubwordTokenizer:

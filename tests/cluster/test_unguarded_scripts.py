@@ -15,8 +15,9 @@ from types import SimpleNamespace
 import pytest
 
 import giaann_dask as gd
-from giaann_dask.cluster.fork_server import METHOD_VARIABLE, skip_main_import
+from giaann_dask.cluster.fork_server import METHOD_VARIABLE
 from giaann_dask.errors import ClusterError
+from giaann_dask.library_internals import skip_main_import
 
 pytestmark = pytest.mark.cluster
 

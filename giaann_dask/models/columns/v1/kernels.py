@@ -24,7 +24,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba.core import types
+from numba import types
 from numba.extending import intrinsic
 
 from giaann_dask.keys import BRANCH_MASK, FEATURE_MASK, NEURON_MASK, SEGMENT_SHIFT, Integers
@@ -58,7 +58,7 @@ def _pointer(context: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
 
-    return types.CPointer(types.int64)(address), generate  # type: ignore[attr-defined]
+    return types.CPointer(types.int64)(address), generate
 
 
 @jit
