@@ -100,7 +100,7 @@ def test_regions_may_come_in_any_order() -> None:
     assert whole.words.base.tobytes() == dealt.words.base.tobytes()
     (evidence, rows), (other, places) = (tables.of_tokens(stream, 0, len(stream)) for tables in (whole, dealt))
     assert [each.tobytes() for each in (rows, *evidence[:-1])] == [each.tobytes() for each in (places, *other[:-1])]
-    assert whole.counts.bits.tobytes() == dealt.counts.bits.tobytes()
+    assert whole.counts.packed.bits.tobytes() == dealt.counts.packed.bits.tobytes()
 
 
 def test_smoothing_counts_distinct_contexts() -> None:

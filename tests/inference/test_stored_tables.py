@@ -111,11 +111,11 @@ def test_tables_are_not_taken_from_other_content_of_that_identity(
     monkeypatch.setattr(table_files, "open_commit", lambda *_: other)
     forged = read_tables(*place_of(reader))
     monkeypatch.undo()
-    assert not np.array_equal(forged.counts.bits, honest.counts.bits)
+    assert not np.array_equal(forged.counts.packed.bits, honest.counts.packed.bits)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert len([*folder.parent.iterdir()]) == 2
     monkeypatch.setattr(table_files, "build_tables", lambda *_: pytest.fail("built again"))
-    assert np.array_equal(read_tables(*place_of(reader)).counts.bits, honest.counts.bits)
+    assert np.array_equal(read_tables(*place_of(reader)).counts.packed.bits, honest.counts.packed.bits)
 
 
 def cut(run: Run, size: int) -> list[Run]:

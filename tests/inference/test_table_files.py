@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -53,6 +54,7 @@ def arrays_of(value: object) -> list[np.ndarray]:
     """Return all arrays of tables, in order."""
     if isinstance(value, np.ndarray):
         return [value]
+    value = getattr(value, "packed", value)
     parts = value if isinstance(value, tuple) else [getattr(value, each.name) for each in fields(value)]  # type: ignore[arg-type]
     return [array for part in parts if not isinstance(part, str | float | Names) for array in arrays_of(part)]
 
@@ -90,6 +92,42 @@ def test_files_that_are_cut_short_are_replaced(stored: Path, tables: PackedTable
     assert opened("A", lambda: built.append(1) or tables).words.words == tables.words.words
     assert built
     opened("A", lambda: pytest.fail("built again"))
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5, 0.999])
+def test_a_changed_byte_of_any_file_changes_no_score(stored: Path, tables: PackedTables, part: float) -> None:
+    stream = TokenStream.from_documents(TEXT)
+    expected = LogLinearModel(tables, BEST).score(stream).log_probability.tolist()
+    for file in sorted(stored.iterdir()):
+        intact = file.read_bytes()
+        at = int(len(intact) * part) if file.suffix == ".json" else 128 + int((len(intact) - 128) * part)
+        if at >= len(intact):
+            continue
+        file.write_bytes(intact[:at] + bytes([intact[at] ^ 0x10]) + intact[at + 1 :])
+        found = LogLinearModel(opened("A", lambda: tables), BEST).score(stream).log_probability.tolist()
+        assert (file.name, found) == (file.name, expected)
+        # The file was replaced, or what was changed is not read for this text.
+        if file.read_bytes() != intact:
+            assert "words_" in file.name or file.name in ("bits.npy", "begins.npy")
+            file.write_bytes(intact)
+
+
+def test_files_of_another_type_are_replaced(stored: Path, tables: PackedTables) -> None:
+    for name, dtype in (("base", np.int64), ("bits", np.int64)):
+        np.save(stored / f"{name}.npy", np.load(stored / f"{name}.npy").view(dtype))
+        built = []
+        opened("A", lambda built=built: built.append(1) or tables)
+        assert built
+
+
+def test_tables_that_are_sent_are_those_that_were_stored(stored: Path, tables: PackedTables) -> None:
+    bits = np.load(stored / "bits.npy")
+    damaged = bits.copy()
+    damaged[0] ^= np.uint64(1)
+    for content in (bits, damaged):
+        np.save(stored / "bits.npy", content)
+        sent = pickle.loads(pickle.dumps(opened("A", lambda: tables)))
+        assert np.array_equal(sent.counts.bits, bits)
 
 
 def test_tables_used_last_are_kept(stored: Path, tables: PackedTables, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -368,5 +368,5 @@ def test_tables_are_built_on_one_worker_from_the_runs_of_all(tmp_path: Path) -> 
         reader = reader_of(network)
         gone = dict.fromkeys(range(4), ("open_run-gone",))
         tables, stored = (read_tables(*place_of(reader), *held) for held in ((gone,), ()))
-    assert tables.counts.bits.tobytes() == stored.counts.bits.tobytes()
+    assert tables.counts.packed.bits.tobytes() == stored.counts.packed.bits.tobytes()
     assert tables.discounts.tobytes() == stored.discounts.tobytes()

@@ -127,6 +127,11 @@ class PackedCounts:
         assert end == total, "bits of all numbers"
         return cls(bits, begins.astype(np.uint32) if total < 1 << 32 else begins, kinds, lengths)
 
+    @property
+    def packed(self) -> PackedCounts:
+        """These rows."""
+        return self
+
     def rows(self, kind: int, wanted: Integers) -> tuple[Rows, Integers, Integers]:
         """Return the rows of some contexts.
 
@@ -154,6 +159,13 @@ class PackedCounts:
         read: Any = partial(read_rows, fields=FIELDS) if runs_plainly(_ROW_US * len(wanted)) else _read
         keys, pointer, word, counts, longer, row = read(self.bits, self.begins, layout, codes, wanted, kind < CHAIN)
         return Rows(keys, pointer, word, counts), longer, row
+
+    def buckets(self, kind: int, wanted: Integers) -> Integers:
+        """Return the places in `begins` of the buckets that the rows of some contexts are in; see `rows`."""
+        found, bits, _, first = self.kinds[kind - 1].tolist()
+        known = wanted[wanted >= 0] if found else _NOTHING
+        places: Integers = first + np.unique(known >> (NEURON_BITS - bits))
+        return places
 
 
 _NOTHING = np.zeros(0, np.int64)

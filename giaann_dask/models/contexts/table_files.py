@@ -6,6 +6,9 @@ to other processes they are sent by name. Only the user can read the folder. It 
 of commits that were removed have to be (`remove_tables`), as they have all words and counts. Tables are named by the
 place of the network, the commit and its content, so that another network with a commit of that name has tables of its
 own. `giaann_dask.models.contexts.tables` builds the tables.
+
+Files have checksums. Those of counts, which are most of the bytes, are of blocks that are compared when they are first
+read; all others are compared when tables are opened. Tables that are not what was written are built and stored again.
 """
 
 from __future__ import annotations
@@ -38,13 +41,15 @@ from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.cluster.waiting import ask_workers, fetch
 from giaann_dask.dask_types import measure
 from giaann_dask.errors import StoreDamagedError, StoreRefusedError
+from giaann_dask.keys import Integers
 from giaann_dask.local_files import private_cache, user_cache
+from giaann_dask.models.contexts.context_rows import Rows
 from giaann_dask.models.contexts.packed_counts import PackedCounts
-from giaann_dask.models.contexts.tables import PackedTables, WordTables, build_tables
+from giaann_dask.models.contexts.tables import CountRows, PackedTables, WordTables, build_tables
 from giaann_dask.models.words.spelling import Spelling
-from giaann_dask.runs.run import Run
+from giaann_dask.runs.run import Run, join_ranges
 from giaann_dask.runs.summing import decode_blocks
-from giaann_dask.storage import first_line, writing
+from giaann_dask.storage import checksum_of, checksum_of_json, first_line, writing
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.names import Names, pack_strings
 
@@ -52,7 +57,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 # Changes with the meaning of any array, and with the names of folders.
-_VERSION = 3
+_VERSION = 4
 _FOLDER = "tables"
 _INCOMPLETE = "incomplete-"
 # Place, commit, content and version.
@@ -66,6 +71,9 @@ _DISK_SHARE = 0.25
 _HEADER = "tables.json"
 _WORDS = ("word_keys", "word_order", "base", "share", "spelled")
 _COUNTS = tuple(field.name for field in fields(PackedCounts))
+# Arrays that are compared with their checksums block by block, and the bytes of a block: what one row needs is read.
+_IN_BLOCKS = ("bits", "begins")
+_BLOCK = 1 << 13
 # Of each live region the keys of the tasks whose results are its runs, as `PackedRegionRun`, where workers had all runs
 # of a commit in memory. What no worker has any more is read from the store.
 HeldRuns: TypeAlias = Mapping[int, tuple[str, ...]]
@@ -240,6 +248,90 @@ def _clear(path: str, kept: Collection[str], gone: Collection[str]) -> tuple[str
     return socket.gethostname(), str(tables_folder()), commits
 
 
+class StoredCounts:
+    """Packed counts in files, of which every block is compared with its checksum before it is first used.
+
+    Parameters
+    ----------
+    counts : PackedCounts
+        The counts, mapped.
+    checksums : mapping of str to ndarray
+        CRC-32C of each block of `_BLOCK` bytes of the arrays in `_IN_BLOCKS`; uint32.
+    rebuild : callable
+        Stores the tables again where a block is not what was written, and returns their counts.
+
+    Attributes
+    ----------
+    packed : PackedCounts
+        The counts as they are in the files.
+    """
+
+    def __init__(
+        self,
+        counts: PackedCounts,
+        checksums: Mapping[str, npt.NDArray[np.uint32]],
+        rebuild: Callable[[], CountRows],
+    ) -> None:
+        self._counts: CountRows = counts
+        self.packed, self._rebuild, self._checksums = counts, rebuild, checksums
+        self._unknown = {name: np.ones(len(blocks), np.bool_) for name, blocks in checksums.items()}
+        self._left = sum(map(len, checksums.values()))
+
+    @property
+    def kinds(self) -> Integers:
+        """See `PackedCounts.kinds`."""
+        return self._counts.kinds
+
+    def rows(self, kind: int, wanted: Integers) -> tuple[Rows, Integers, Integers]:
+        """See `PackedCounts.rows`."""
+        if self._left > 0 and not self._are_intact(kind, wanted):
+            # Its own checksums are compared where these counts are in files again.
+            self._counts, self._left = self._rebuild(), 0
+        return self._counts.rows(kind, wanted)
+
+    def _are_intact(self, kind: int, wanted: Integers) -> bool:
+        """Return whether what the rows of some contexts are read from is what was written."""
+        at = self.packed.buckets(kind, wanted)
+        if not len(at):
+            return True
+        size = self.packed.begins.itemsize
+        if not self._are_written("begins", at * size, (at + 2) * size):
+            return False
+        begin, end = (self.packed.begins[at + more].astype(np.int64) >> 6 for more in (0, 1))
+        # A number is read with the 64 bits that follow it.
+        return self._are_written("bits", 8 * begin, 8 * (end + 2))
+
+    def _are_written(self, name: str, begin: Integers, end: Integers) -> bool:
+        """Return whether some ranges of the bytes of an array are what was written."""
+        unknown, checksums = self._unknown[name], self._checksums[name]
+        first, last = begin // _BLOCK, np.minimum((end - 1) // _BLOCK, len(checksums) - 1)
+        blocks = np.unique(join_ranges(first, last - first + 1))
+        blocks = blocks[unknown[blocks]]
+        content = getattr(self.packed, name).view(np.uint8)
+        for block in blocks.tolist():
+            if checksum_of(content[block * _BLOCK : (block + 1) * _BLOCK].tobytes()) != checksums[block]:
+                return False
+        unknown[blocks] = False
+        self._left -= len(blocks)
+        return True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how to make these counts in a process that has no such files."""
+        every = all(
+            self._are_written(name, np.zeros(1, np.int64), np.array([getattr(self.packed, name).nbytes]))
+            for name in self._checksums
+        )
+        return _itself, (self.packed if every else self._rebuild(),)
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the arrays."""
+        return object.__sizeof__(self) + measure(self.packed)
+
+
+def _itself(counts: CountRows) -> CountRows:
+    return counts
+
+
 def open_tables(
     path: str, commit: str, fingerprint: Callable[[], str], build: Callable[[], PackedTables]
 ) -> PackedTables:
@@ -252,7 +344,7 @@ def open_tables(
     fingerprint : callable
         Returns a digest of the commit's content in hexadecimal digits; called where files are read or stored.
     build : callable
-        Builds its tables.
+        Builds its tables; called later, too, where a file turns out not to be what was written.
 
     Returns
     -------
@@ -262,18 +354,22 @@ def open_tables(
     # Without the files the next process builds the tables again.
     with suppress(OSError):
         if has_tables(path, commit):
-            found = _read(private_cache(_FOLDER) / _name(path, commit, fingerprint()))
+            found = _read(private_cache(_FOLDER) / _name(path, commit, fingerprint()), build)
             if found is not None:
                 return found
+    return _build_and_store(lambda: _name(path, commit, fingerprint()), build)
+
+
+def _build_and_store(name: Callable[[], str], build: Callable[[], PackedTables]) -> PackedTables:
+    """Return new tables, mapped from files in a folder of some name if they are large."""
     tables = build()
     with suppress(OSError):
-        parent = private_cache(_FOLDER)
-        arrays = _arrays_of(tables)
+        parent, arrays = private_cache(_FOLDER), _arrays_of(tables)
         if _is_stored(arrays, parent):
-            folder = parent / _name(path, commit, fingerprint())
+            folder = parent / name()
             _store(tables, arrays, folder)
             # What is mapped is shared with other processes.
-            tables = _read(folder) or tables
+            tables = _read(folder, build) or tables
     return tables
 
 
@@ -334,21 +430,37 @@ def _name(path: str, commit: str, fingerprint: str) -> str:
     return f"{_place(path)}-{commit}-{fingerprint}" + (f"-{_VERSION}" if fingerprint else "")
 
 
-def _read(folder: Path) -> PackedTables | None:
+def _read(folder: Path, build: Callable[[], PackedTables]) -> PackedTables | None:
     """Return the tables in a folder, or None where there are none that can be used."""
     try:
-        header = json.loads((folder / _HEADER).read_text(encoding="utf-8"))
-        arrays = {name: _mapped(folder / f"{name}.npy", header["shapes"][name]) for name in header["shapes"]}
+        sealed = json.loads((folder / _HEADER).read_text(encoding="utf-8"))
+        header = sealed["header"]
+        if checksum_of_json(header) != sealed["checksum"]:
+            return None
+        arrays = {name: _mapped(folder / f"{name}.npy", array) for name, array in header["arrays"].items()}
         # Most are never asked for.
         names = Names.of_packed(arrays.pop("words_text"), arrays.pop("words_end"))
         spelling = Spelling(*(_levels(arrays, name) for name in ("keys", "counts")))
         os.utime(folder)
+        checksums = {name: arrays.pop(_of_blocks(name)) for name in _IN_BLOCKS}
         counts = PackedCounts(**{name: arrays.pop(name) for name in _COUNTS})
         discounts, unknown = arrays.pop("discounts"), float(header["unknown"])
         words = WordTables(words=names, unknown=unknown, spelling=spelling, **arrays)
-        return PackedTables(words, discounts, counts)
+        stored = StoredCounts(counts, checksums, lambda: _build_and_store(lambda: folder.name, build).counts)
+        return PackedTables(words, discounts, stored)
     except (OSError, ValueError, KeyError, TypeError, StoreDamagedError):
         return None
+
+
+def _of_blocks(name: str) -> str:
+    """Return the name of the checksums of the blocks of an array."""
+    return f"{name}_checksums"
+
+
+def _checksums_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+    """Return the checksums of the blocks of an array."""
+    content = array.tobytes()
+    return np.array([checksum_of(content[at : at + _BLOCK]) for at in range(0, len(content), _BLOCK)], np.uint32)
 
 
 def _levels(arrays: dict[str, npt.NDArray[Any]], name: str) -> tuple[npt.NDArray[np.int64], ...]:
@@ -357,15 +469,19 @@ def _levels(arrays: dict[str, npt.NDArray[Any]], name: str) -> tuple[npt.NDArray
     return tuple(arrays.pop(f"spelling_{name}_{level}") for level in range(count))
 
 
-def _mapped(path: Path, shape: list[int]) -> npt.NDArray[Any]:
+def _mapped(path: Path, expected: Mapping[str, Any]) -> npt.NDArray[Any]:
+    """Map an array, given its shape, its type, and the checksum of its bytes or None."""
+    shape = tuple(expected["shape"])
     # Copy-on-write, because compiled code has other types for read-only arrays. Mapping fails for a truncated file.
     array: npt.NDArray[Any] = np.load(path, mmap_mode="c" if math.prod(shape) else None, allow_pickle=False)
     # Without it the system reads, and counts as memory of the process, many pages around each that is used.
     pages = getattr(array, "_mmap", None)
     if pages is not None and hasattr(mmap, "MADV_RANDOM"):
         pages.madvise(mmap.MADV_RANDOM)
-    if array.shape != tuple(shape):
+    if (array.shape, array.dtype.str) != (shape, expected["dtype"]):
         raise ValueError(f"{path} has the shape {array.shape}, expected {shape}")
+    if expected["checksum"] not in (None, checksum_of(array.tobytes())):
+        raise ValueError(f"{path} is not what was written")
     return array.view(np.ndarray)
 
 
@@ -377,7 +493,7 @@ def _arrays_of(tables: PackedTables) -> dict[str, npt.NDArray[Any]]:
     for name in ("keys", "counts"):
         levels: Sequence[npt.NDArray[Any]] = getattr(tables.words.spelling, name)
         arrays |= {f"spelling_{name}_{level}": array for level, array in enumerate(levels)}
-    return arrays
+    return arrays | {_of_blocks(name): _checksums_of(arrays[name]) for name in _IN_BLOCKS}
 
 
 def _is_stored(arrays: Mapping[str, npt.NDArray[Any]], parent: Path) -> bool:
@@ -394,14 +510,22 @@ def _store(tables: PackedTables, arrays: Mapping[str, npt.NDArray[Any]], folder:
         for key, array in arrays.items():
             with _opened(written / f"{key}.npy") as file:
                 np.save(file, array, allow_pickle=False)
-        shapes = {key: array.shape for key, array in arrays.items()}
-        header = {"unknown": tables.words.unknown, "shapes": shapes}
+        header = {
+            "unknown": tables.words.unknown,
+            "arrays": {key: _described(key, array) for key, array in arrays.items()},
+        }
         with _opened(written / _HEADER) as file:
-            file.write(json.dumps(header).encode())
+            file.write(json.dumps({"header": header, "checksum": checksum_of_json(header)}).encode())
         # Fails where another process was faster; what cannot be read is replaced.
         shutil.rmtree(folder, ignore_errors=True)
         written.rename(folder)
     _remove_oldest(folder.parent)
+
+
+def _described(name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return what `_mapped` expects of an array."""
+    checksum = None if name in _IN_BLOCKS else checksum_of(array.tobytes())
+    return {"shape": list(array.shape), "dtype": array.dtype.str, "checksum": checksum}
 
 
 @contextmanager

@@ -132,6 +132,21 @@ class RowTables(Protocol):
         """Return the evidence before the tokens of a span of a stream; see `evidence_of_tokens`."""
 
 
+class CountRows(Protocol):
+    """Rows of counts by kind of context, in memory or in files."""
+
+    @property
+    def packed(self) -> PackedCounts:
+        """The rows as they are packed."""
+
+    @property
+    def kinds(self) -> Integers:
+        """See `PackedCounts.kinds`."""
+
+    def rows(self, kind: int, wanted: Integers) -> tuple[Rows, Integers, Integers]:
+        """See `PackedCounts.rows`."""
+
+
 @register_arrays
 @dataclass(frozen=True, eq=False)
 class PackedTables:
@@ -143,13 +158,13 @@ class PackedTables:
         The words.
     discounts : ndarray
         Of the counts of each length of the chain, see `discounts_of`; float64, shape ``(CHAIN, 4)``.
-    counts : PackedCounts
+    counts : CountRows
         The counts.
     """
 
     words: WordTables
     discounts: Floats
-    counts: PackedCounts
+    counts: CountRows
 
     def of_tokens(self, stream: TokenStream, begin: int, end: int) -> tuple[Evidence, Integers]:
         """See `RowTables.of_tokens`."""
