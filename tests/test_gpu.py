@@ -29,7 +29,7 @@ from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.connections import connect_batch
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepTrace
+from giaann_dask.models.columns.state.session import FlagTable, PrefixColumns, PreparedSequence, StepTrace
 from giaann_dask.models.columns.v1 import device_steps
 from giaann_dask.models.columns.v1.pull_batch import PullBatch
 from giaann_dask.models.generation_options import BatchOptions
@@ -196,8 +196,25 @@ def test_steps_of_a_batch_on_a_device(kernel: Counter[str], options: InferenceOp
     number = OPTIONS_OF_INFERENCE.index(options)
     specification = SPECIFICATIONS[number % 2]
     rows, neurons, rng = network(number, specification, 6)
-    assert_as_compiled(specification, rows, prompts_of(rng, neurons, 2, specification.seed_tokens + 2), options)
+    prompts = prompts_of(rng, neurons, 2, specification.seed_tokens + 2)
+    if options.feed == "target":
+        prompts.append(from_left(rng, neurons, prompts[0].flags, specification.seed_tokens))
+    assert_as_compiled(specification, rows, prompts, options)
     assert kernel["launches"]
+
+
+def from_left(rng: np.random.Generator, neurons: Integers, flags: FlagTable, seed: int) -> Prompt:
+    """Return a sequence whose last seed token changes its column after the first prediction."""
+    known = rng.choice(neurons, seed + 1)
+    then = np.concatenate([known[: seed - 1], rng.choice(neurons, 4)])
+    given = [PreparedSequence(neuron=each, noun=rng.random(len(each)) < 0.4, number=1) for each in (known, then)]
+    first, second = given
+    return Prompt.from_left(
+        (
+            PrefixColumns(sequence=first, begin=0, first=seed, flags=flags),
+            PrefixColumns(sequence=second, begin=seed - 1, first=seed + 1, flags=flags),
+        )
+    )
 
 
 @pytest.mark.gpu

@@ -220,7 +220,7 @@ def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
 @click.argument("inputs", nargs=-1, metavar="[INPUT...]", callback=as_files)
 @inference_options
 @options_of("rules", "giaann_dask.models.generation_options.PredictionRules", "Inference")
-@evaluation_options("max_sequences", "first_sequence", "top_k", "bits_per_byte")
+@evaluation_options("protocol", "max_sequences", "first_sequence", "top_k", "bits_per_byte")
 @click.option(
     "--report",
     "reports",

@@ -181,7 +181,7 @@ def _read_rules(values: dict[str, Any]) -> GenerationOptions:
     callback=as_files,
     help="Text to predict, for the accuracy; repeatable.",
 )
-@evaluation_options("max_sequences")
+@evaluation_options("protocol", "max_sequences")
 @click.option("--ref", "commit", metavar="NAME", help="Report on an older commit, tag or branch.")
 @inference_options
 @text_options
@@ -219,7 +219,8 @@ def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> 
         "connections": opened.manifest.connections,
         "regions": len(made.gathered.regions),
         "top1": None if made.evaluation is None else made.evaluation.top1,
+        "protocol": None if made.evaluation is None else options.protocol,
         "commit": opened.commit,
     }
-    shown = ("connections", "regions", *(("top1",) if made.evaluation is not None else ()), "commit")
+    shown = ("connections", "regions", *(("top1", "protocol") if made.evaluation is not None else ()), "commit")
     answer(counts, [str(out), *figures(counts, *shown)])

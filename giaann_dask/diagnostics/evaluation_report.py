@@ -62,7 +62,10 @@ def draw_evaluation(report: EvaluationReport) -> Figure:
     labels = [handle.get_label() for handle in handles]
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, labelcolor=_INK)
     overall = ", ".join(f"top-{k} {accuracy.overall.share(k):.4f}" for k in accuracy.top_k)
-    figure.suptitle(f"{overall}; {report.prediction_tokens:,} tokens, commit {report.commit}", color=_INK, size=11)
+    protocol = report.rules()["protocol"]
+    figure.suptitle(
+        f"{overall}; {protocol}, {report.prediction_tokens:,} tokens, commit {report.commit}", color=_INK, size=11
+    )
     return figure
 
 

@@ -24,6 +24,7 @@ from giaann_dask.rows.protocol import RowOptions
 from giaann_dask.text.read_options import check_tagger
 
 Feed = Literal["target", "prediction"]
+EvaluationProtocol = Literal["left-to-right", "published"]
 MOST_SEED = (1 << 63) - 1
 # JSON numbers of as many bits are exact in every language.
 _DRAWN_BITS = 53
@@ -343,6 +344,11 @@ class EvaluationOptions:
     ----------
     inference : PredictionRules
         Rules of prediction, by default those of the network's model.
+    protocol : {"left-to-right", "published"}
+        What the columns of profiles ``v1`` and ``v2`` depend on: left-to-right, the words before each token, so that
+        its prediction is that of `giaann_dask.api.network.Network.generate` after them; or published, the whole
+        sentence, as in the published implementation, so that each word is in the column of the noun that follows it.
+        Other profiles predict left to right in both.
     max_sequences : int, optional
         Sequences to read that pass the length filter.
     first_sequence : int
@@ -369,6 +375,7 @@ class EvaluationOptions:
     """
 
     inference: PredictionRules = field(default_factory=PredictionRules)
+    protocol: EvaluationProtocol = "published"
     max_sequences: int | None = None
     first_sequence: int = 0
     device: DeviceName = "auto"
@@ -377,6 +384,7 @@ class EvaluationOptions:
     bits_per_byte: bool = False
 
     def __post_init__(self) -> None:
+        require_one_of("protocol", self.protocol, get_args(EvaluationProtocol))
         require_at_least(1, self, "max_sequences")
         require_at_least(0, self, "first_sequence")
         wrong = [k for k in self.top_k if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MAXIMUM_RANKS]

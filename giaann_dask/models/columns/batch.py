@@ -21,6 +21,7 @@ from giaann_dask.models.columns.state.activation import Candidates
 from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.session import (
     FlagTable,
+    PrefixColumns,
     PreparedSequence,
     SequenceSession,
     StepResult,
@@ -43,11 +44,20 @@ class Prompt:
         Stored delimiter flags that hold for it.
     tokens : int or None
         Tokens to generate after those of the sequence; None to predict its own tokens after the seed.
+    prefixes : sequence of PrefixColumns
+        Columns of the sequence as its concepts come, where its own tokens are predicted from left to right; the
+        first are those of `sequence`. Only `PullBatch` follows them.
     """
 
     sequence: PreparedSequence
     flags: FlagTable
     tokens: int | None = None
+    prefixes: tuple[PrefixColumns, ...] = ()
+
+    @classmethod
+    def from_left(cls, prefixes: tuple[PrefixColumns, ...]) -> Prompt:
+        """Return a sequence whose own tokens are predicted from left to right, given its columns as they come."""
+        return cls(sequence=prefixes[0].sequence, flags=prefixes[0].flags, prefixes=prefixes)
 
 
 @dataclass(frozen=True, eq=False)

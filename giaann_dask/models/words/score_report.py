@@ -209,6 +209,7 @@ class ScoreReport(EvaluationReport):
             "prediction_tokens": self.predicted.tokens,
             "prediction_matches": self.predicted.matches,
             "top1": self.top1,
+            "protocol": "left-to-right",
             "top_k": {str(k): share for k, share in self.top_k.items()},
             "perplexity": finite(self.predicted.perplexity),
             "bits_per_byte": self.predicted.bits_per_byte,
@@ -224,6 +225,7 @@ class ScoreReport(EvaluationReport):
         """Return the lines that represent the evaluation."""
         predicted, every = self.predicted, self.every
         rows = (
+            ("protocol", "left-to-right"),
             ("top-1", f"{predicted.top1:.4f}"),
             ("right", f"{predicted.matches:,} of {predicted.tokens:,}"),
             ("perplexity", predicted.shown_perplexity),
@@ -236,7 +238,7 @@ class ScoreReport(EvaluationReport):
     def shown(self, verbose: bool = False) -> dict[str, Any]:
         """Return the figures that a command prints."""
         names = ["sequences", "prediction_tokens", "prediction_matches", "top1"]
-        names += ["top_k"] if len(self.top_k) > 1 else []
+        names += [*(["top_k"] if len(self.top_k) > 1 else []), "protocol"]
         values = self.as_dict()
         # JSON has no infinity.
         values["perplexity"], values["every_token"]["perplexity"] = self.predicted.perplexity, self.every.perplexity

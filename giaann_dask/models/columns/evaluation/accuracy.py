@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.keys import unpack_neuron
+from giaann_dask.keys import FEATURE_MASK, feature_of, unpack_neuron
 from giaann_dask.models.columns.state.activation import Candidates
 from giaann_dask.representations import finite
 from giaann_dask.rows.source import RowStatistics
@@ -378,7 +378,7 @@ class CodeLength:
         return f"{self.bits_per_byte:.3f} ({impossible}); modified {self.modified_bits_per_byte:.3f}, no code length"
 
 
-def token_probability(candidates: Candidates, target: int) -> float:
+def token_probability(candidates: Candidates, target: int, *, by_word: bool = False) -> float:
     """Return the share that a neuron has of the positive activation of all candidates of a step.
 
     Parameters
@@ -387,15 +387,21 @@ def token_probability(candidates: Candidates, target: int) -> float:
         Neurons ascending, with their values.
     target : int
         Neuron key of the token.
+    by_word : bool
+        Whether the neurons of its word in other columns count, too.
+
+    Examples
+    --------
+    >>> word = Candidates(np.array([7, (2 << 25) | 7]), np.float32([1, 3]))
+    >>> token_probability(word, 7), token_probability(word, 7, by_word=True)
+    (0.25, 1.0)
     """
-    neuron, weight = candidates.neuron, candidates.value
-    place = int(np.searchsorted(neuron, target))
-    if place == len(neuron) or neuron[place] != target:
-        return 0.0
-    value = np.maximum(weight.astype(np.float64), 0.0)
-    # A sum of exact terms, so that it does not depend on how an array is summed.
+    neuron, value = candidates.neuron, np.maximum(candidates.value.astype(np.float64), 0.0)
+    feature = feature_of(target)
+    right = neuron & FEATURE_MASK == feature if by_word and feature else neuron == target
+    # Sums of exact terms, so that they do not depend on how an array is summed.
     total = math.fsum(value)
-    return float(value[place] / total) if total else 0.0
+    return math.fsum(value[right]) / total if total else 0.0
 
 
 def token_bytes(names: Sequence[str], subwords: bool) -> int:

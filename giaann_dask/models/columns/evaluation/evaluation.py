@@ -38,7 +38,7 @@ from giaann_dask.models.columns.flags import changed_flags
 from giaann_dask.models.columns.predictor import CommitHandle
 from giaann_dask.models.columns.rules import InferenceRules, fitting_rules
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
-from giaann_dask.models.generation_options import EvaluationOptions
+from giaann_dask.models.generation_options import EvaluationOptions, EvaluationProtocol
 from giaann_dask.models.results import EvaluationReport
 from giaann_dask.representations import Summary
 from giaann_dask.rows.regions import open_regions
@@ -84,6 +84,8 @@ class AccuracyReport(EvaluationReport):
         Time, without the start of the cluster.
     commit : str
         The commit that was evaluated.
+    protocol : {"left-to-right", "published"}
+        What the columns of a token depended on (see `EvaluationOptions`).
     accuracy : Accuracy
         Top-k accuracy, and steps without candidates, in all, by position and by part of speech. These
         counts are the same for any number of workers.
@@ -109,6 +111,7 @@ class AccuracyReport(EvaluationReport):
     stopped: int
     seconds: float
     commit: str
+    protocol: EvaluationProtocol
     accuracy: Accuracy
     unreached: int = 0
     rows: RowStatistics | None = None
@@ -130,6 +133,7 @@ class AccuracyReport(EvaluationReport):
         overall = self.accuracy.overall
         asked = () if self.rows is None else (("rows asked for", self.rows.line()),)
         rows = (
+            ("protocol", self.protocol),
             *((f"top-{k}", f"{overall.share(k):.4f}") for k in self.accuracy.top_k),
             ("right", f"{self.prediction_matches:,} of {self.prediction_tokens:,}"),
             ("sequences", f"{self.inferred:,} of {self.sequences:,}"),
@@ -144,7 +148,7 @@ class AccuracyReport(EvaluationReport):
         """Return the figures that a command prints; when verbose, also the seconds of processors in each stage."""
         names = ["sequences", "inferred", "skipped", "prediction_tokens", "prediction_matches", "top1"]
         names += ["top_k"] if len(self.accuracy.top_k) > 1 else []
-        names += ["share_without_candidates", *(["rows"] if self.rows else []), "seconds"]
+        names += ["share_without_candidates", "protocol", *(["rows"] if self.rows else []), "seconds"]
         values = self.as_dict()
         return {name: values[name] for name in names} | dict(time_rows(self.stages, PLACES if verbose else ["device"]))
 
@@ -153,8 +157,8 @@ class AccuracyReport(EvaluationReport):
         return self.accuracy
 
     def rules(self) -> Mapping[str, Any]:
-        """Return the rules of inference."""
-        return vars(self.options)
+        """Return the protocol and the rules of inference."""
+        return {"protocol": self.protocol, **vars(self.options)}
 
     def omitted(self) -> Mapping[str, int]:
         """Return how many sequences were skipped, by reason."""
@@ -195,6 +199,7 @@ def evaluate_network(text: EvaluatedText, options: EvaluationOptions) -> Accurac
     rule = PredictionRule(
         specification=specification,
         options=inference,
+        protocol=options.protocol,
         ranks=options.top_k[-1],
         probability=options.bits_per_byte,
     )
@@ -205,7 +210,9 @@ def evaluate_network(text: EvaluatedText, options: EvaluationOptions) -> Accurac
         # Of these alone predictions are made.
         text.observer(BlockEncoded(statistics.by_status[CANDIDATE], block.characters, block.read))
         key = task_key("flags", (block.encoded.key, flags.key, *astuple(change)))
-        block_flags = handle.submit(changed_flags, flags, change, key=key)
+        # Of a prompt the flags are those of the commit and of its own words.
+        kept = options.protocol == "left-to-right" and specification.flags != "canonical"
+        block_flags = flags if kept else handle.submit(changed_flags, flags, change, key=key)
         for future in _submit_block(handle, block, block_flags, rule, (roles, predicting)):
             pending.append(future)
             if len(pending) > limit:
@@ -219,7 +226,7 @@ def evaluate_network(text: EvaluatedText, options: EvaluationOptions) -> Accurac
             "check the text and first_sequence",
         )
     accuracy = tally.counts.accuracy(options.top_k, specification.seed_tokens)
-    report = tally.report(time.perf_counter() - started, reader.commit, inference, accuracy)
+    report = tally.report(time.perf_counter() - started, reader.commit, rule, accuracy)
     reached = specification.seed_tokens * report.inferred + report.prediction_tokens
     return replace(report, unreached=report.tokens - reached, stages=clock.times())
 
@@ -284,7 +291,7 @@ class _Tally:
         sequences = len(np.unique(predictions.sequence))
         self._observer(SequencesEvaluated(sequences, int((rank == 1).sum()), len(rank)))
 
-    def report(self, seconds: float, commit: str, options: InferenceRules, accuracy: Accuracy) -> AccuracyReport:
+    def report(self, seconds: float, commit: str, rule: PredictionRule, accuracy: Accuracy) -> AccuracyReport:
         counts = dict(zip(STATUS_NAMES, self._by_status.tolist(), strict=True))
         inferred = counts.pop(STATUS_NAMES[CANDIDATE])
         return AccuracyReport(
@@ -299,9 +306,10 @@ class _Tally:
             stopped=self._stopped,
             seconds=seconds,
             commit=commit,
+            protocol=rule.protocol,
             accuracy=accuracy,
             rows=self._rows,
-            options=options,
+            options=rule.options,
             code_length=None if self._probabilities is None else self._code_length(),
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,17 +21,18 @@ from giaann_dask.device import DeviceName
 from giaann_dask.keys import Integers, pack_neuron
 from giaann_dask.models.columns.batch import Prompt
 from giaann_dask.models.columns.evaluation.accuracy import NO_PREDICTION, Predictions, token_probability
+from giaann_dask.models.columns.evaluation.prefixes import PrefixRules, unpredicted
 from giaann_dask.models.columns.flags import FlagChange, changed_flags
 from giaann_dask.models.columns.predictor import CommitHandle
 from giaann_dask.models.columns.rules import InferenceRules, fitting_rules, prompt_device, require_cpu
 from giaann_dask.models.columns.state.activation import Candidates
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
-from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepResult, StepTrace
+from giaann_dask.models.columns.state.session import FlagTable, Observer, PreparedSequence, StepResult, StepTrace
 from giaann_dask.models.columns.v1.pull_batch import PullBatch, StepTable
 from giaann_dask.models.columns.v1.tables import GOES_ON, NONE
 from giaann_dask.models.columns.v2.session import V2Session
-from giaann_dask.models.generation_options import BatchOptions
+from giaann_dask.models.generation_options import BatchOptions, EvaluationProtocol
 from giaann_dask.rows.protocol import RowOptions, RowProjection
 from giaann_dask.rows.regions import open_regions
 from giaann_dask.rows.remote import RegionKeys, row_source
@@ -62,10 +64,13 @@ class StepRecords:
         How many of the best candidates of each step are kept, 1 or more.
     probability : bool
         Whether the probabilities of tokens are kept, too.
+    by_word : bool
+        Whether the probability of a token is that of its word in any column, instead of in its own, which is not known
+        from left to right.
     """
 
-    def __init__(self, block: EncodedBlock, ranks: int, *, probability: bool = False) -> None:
-        self._block = block
+    def __init__(self, block: EncodedBlock, ranks: int, *, probability: bool = False, by_word: bool = False) -> None:
+        self._block, self._by_word = block, by_word
         self._ranks = ranks
         self._shares: list[float] | None = [] if probability else None
         # Of each step: sequence, position, predicted neuron, candidates, token.
@@ -129,6 +134,18 @@ class StepRecords:
                     Candidates(table.neuron[here], table.found[here], order) if some else None, its, int(number)
                 )
 
+    def add_unpredicted(self, place: int, tokens: Sequence[int]) -> None:
+        """Add steps of a sequence that predict nothing, for lack of columns."""
+        index = np.array(tokens, np.int64)
+        none = np.full(len(index), NO_PREDICTION)
+        self._keep(np.full(len(index), place), index, none, np.zeros(len(index), np.int64))
+        for token in (int(self._block.offsets[place]) + index).tolist() if self.observing else ():
+            self._observe(None, NO_PREDICTION, token)
+
+    def stop(self) -> None:
+        """Count a sequence that ended before its first prediction."""
+        self._stopped += 1
+
     def _keep(self, place: Integers, index: Integers, predicted: Integers, candidates: npt.ArrayLike) -> None:
         sequence, token = self._block.first_sequence + place, self._block.offsets[place] + index
         self._steps.append(np.stack([sequence, index, predicted, np.asarray(candidates, np.int64), token], axis=1))
@@ -146,7 +163,8 @@ class StepRecords:
                 others[: len(rest)] = rest
             self._runners_up.append(others)
         if self._shares is not None:
-            self._shares.append(token_probability(found, _neuron(self._block, token)) if found is not None else 0.0)
+            target = _neuron(self._block, token)
+            self._shares.append(0.0 if found is None else token_probability(found, target, by_word=self._by_word))
 
     def predictions(self, rows: RowStatistics | None = None) -> Predictions:
         """Return the collected predictions, with the figures of the rows read."""
@@ -186,6 +204,8 @@ class PredictionRule:
         Of the network.
     options : InferenceOptions or V2Options
         Rules of inference.
+    protocol : {"left-to-right", "published"}
+        What the columns of a token depend on.
     device : {"cpu", "cuda"}
         Where steps are computed.
     ranks : int
@@ -196,6 +216,7 @@ class PredictionRule:
 
     specification: Specification
     options: InferenceRules
+    protocol: EvaluationProtocol = "published"
     device: DeviceName = "cpu"
     ranks: int = 1
     probability: bool = False
@@ -218,31 +239,88 @@ def predict_span(
     block: EncodedBlock, span: tuple[int, int], flags: FlagTable, rows: RowSource, rule: PredictionRule
 ) -> Predictions:
     """Return the predictions of some sequences of a block; the parameters are those of `infer`, with rows."""
-    records = StepRecords(block, rule.ranks, probability=rule.probability)
+    by_word = rule.protocol == "left-to-right"
+    records = StepRecords(block, rule.ranks, probability=rule.probability, by_word=by_word)
     device = prompt_device(rule.device)
     if isinstance(rule.options, InferenceOptions):
         asked = rule.options.feed == "target" and device is None
+        # From left to right a sequence takes several rounds, so that more of them advance in each.
+        few = asked and rule.protocol == "published"
         batch = PullBatch(
             rule.specification,
             rows,
             options=rule.options,
-            batch=BatchOptions(slots=SEQUENCES_AHEAD if asked else max(1, span[1] - span[0])),
+            batch=BatchOptions(slots=SEQUENCES_AHEAD if few else max(1, span[1] - span[0])),
             device=device,
             traced=records.observing,
         )
-        predict_together(
-            batch, _asking_ahead(rows, block, span) if asked else prepared_sequences(block, span), flags, records
-        )
+        prompts = _prompts(block, span, flags, rows if asked else None, rule, records)
+        predict_together(batch, prompts, flags.order, records)
     else:
         require_cpu(device)
         session = V2Session(rule.specification, rows, flags, options=rule.options)
-        asking = rule.options.feed == "target"
-        for place, sequence in _asking_ahead(rows, block, span) if asking else prepared_sequences(block, span):
+        asking = rows if rule.options.feed == "target" else None
+        for place, prompt in _prompts(block, span, flags, asking, rule, records):
             found: dict[int, Candidates] = {}
-            outcome = session.run_sequence(sequence, observer=partial(_note, found) if records.observing else None)
-            records.begin(place)
-            records.add(place, outcome.steps, found)
+            observer = partial(_note, found) if records.observing else None
+            records.add(place, _steps(session, prompt, observer), found)
     return records.predictions(rows.own_figures)
+
+
+def _steps(session: V2Session, prompt: Prompt, observer: Observer | None) -> Sequence[StepResult]:
+    """Return the steps of a sequence in a session."""
+    if prompt.prefixes:
+        return session.predict_prefixes(prompt.prefixes, observer=observer)
+    if prompt.tokens is None:
+        return session.run_sequence(prompt.sequence, observer=observer).steps
+    steps = []
+    for trace in session.with_flags(prompt.flags).stream(prompt.sequence, prompt.tokens):
+        steps.append(trace.result)
+        if observer is not None:
+            observer(trace)
+    return steps
+
+
+def _prompts(
+    block: EncodedBlock,
+    span: tuple[int, int],
+    flags: FlagTable,
+    rows: RowSource | None,
+    rule: PredictionRule,
+    records: StepRecords,
+) -> Iterator[tuple[int, Prompt]]:
+    """Yield sequences of a block as a protocol divides them, with their places in it; count their tokens.
+
+    Where `rows` are given, those of the next sequences are requested.
+    """
+    if rule.protocol == "published":
+        for place, sequence in prepared_sequences(block, span) if rows is None else _asking_ahead(rows, block, span):
+            records.begin(place)
+            yield place, Prompt(sequence=sequence, flags=flags)
+        return
+    rules = PrefixRules(block, rule.specification, flags)
+    for place in np.flatnonzero(block.status[slice(*span)] == CANDIDATE).tolist():
+        at = span[0] + place
+        records.begin(at)
+        prompt = _from_left(rules, at, rule, records)
+        if prompt is not None:
+            if rows is not None:
+                rows.prefetch({*chain.from_iterable(each.sequence.neuron.tolist() for each in prompt.prefixes)})
+            yield at, prompt
+
+
+def _from_left(rules: PrefixRules, place: int, rule: PredictionRule, records: StepRecords) -> Prompt | None:
+    """Return a sequence as it is divided from left to right, None where it cannot be; record what it predicts not."""
+    seed, tokens = rule.specification.seed_tokens, int(np.diff(rules.block.offsets[place : place + 2])[0])
+    if rule.options.feed == "prediction":
+        start = rules.seed(place)
+        if start is None:
+            records.stop()
+            return None
+        return Prompt(sequence=start.sequence, flags=start.flags, tokens=tokens - seed)
+    prefixes = rules.prefixes(place)
+    records.add_unpredicted(place, unpredicted(prefixes, seed, tokens))
+    return Prompt.from_left(prefixes) if prefixes else None
 
 
 def _note(found: dict[int, Candidates], trace: StepTrace) -> None:
@@ -265,21 +343,20 @@ def prepared_sequences(block: EncodedBlock, span: tuple[int, int]) -> Iterator[t
 
 
 def predict_together(
-    batch: PullBatch, sequences: Iterator[tuple[int, PreparedSequence]], flags: FlagTable, records: StepRecords
+    batch: PullBatch, prompts: Iterator[tuple[int, Prompt]], order: NameOrder, records: StepRecords
 ) -> None:
     """Predict sequences in a batch; keep the records that they would leave one by one, in the same order."""
     places, more = list[int](), True
     while more or len(batch):
         while more and batch.free_slots:
-            place, sequence = next(sequences, (0, None))
-            more = sequence is not None
-            if sequence is not None:
-                records.begin(place)
+            place, prompt = next(prompts, (0, None))
+            more = prompt is not None
+            if prompt is not None:
                 places.append(place)
-                batch.enter(Prompt(sequence=sequence, flags=flags))
+                batch.enter(prompt)
         table = batch.step_together()
         if table is not None:
-            records.add_together(table, np.array(places, np.int64), flags.order)
+            records.add_together(table, np.array(places, np.int64), order)
 
 
 def _asking_ahead(

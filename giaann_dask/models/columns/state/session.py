@@ -121,6 +121,28 @@ class FlagTable:
         return flagged | ((since >= 0) & (since <= number))
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PrefixColumns:
+    """Columns of the first tokens of a sequence, as they are from one concept up to the next.
+
+    Attributes
+    ----------
+    sequence : PreparedSequence
+        The tokens up to the next concept, that included, which is in its own column, or up to the last token.
+    begin : int
+        First token whose neuron differs from that of the columns before; 0 for the first columns.
+    first : int
+        First token that these columns predict, of those after the concept and the seed.
+    flags : FlagTable
+        Stored flags that hold here.
+    """
+
+    sequence: PreparedSequence
+    begin: int
+    first: int
+    flags: FlagTable
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
     """Record of one step.

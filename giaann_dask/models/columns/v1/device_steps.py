@@ -52,7 +52,7 @@ _SHARE = 0.5
 # What a launch reads and writes of every step, and of every sequence.
 _SOURCE, _BURST, _PREDICTED, _ROW = range(4)
 _NOUNS, _ACTIVITY, _MODE, _CANDIDATES, _TIES, _STOP = range(6)
-_DONE, _UNTIL, _SEEDS, _GIVEN, _FEEDS = range(5)
+_DONE, _UNTIL, _SEEDS, _GIVEN, _FEEDS, _BURSTS = range(6)
 
 
 @gpu.jit(device=True)  # type: ignore[untyped-decorator]
@@ -358,6 +358,8 @@ def _end_step(w: int, chosen: Any, given: Any, some: bool, sequence: Any, larges
         wide[_SOURCE, i, w + 1], narrow[_ACTIVITY, i, w + 1] = best, active
         if not is_given:
             narrow[_NOUNS, i, w] = nouns + (1 if best & FEATURE_MASK == 0 else 0)
+    if line[_BURSTS, i] != 0:
+        wide[_BURST, i, w] = wide[_SOURCE, i, w + 1]
     if not feeds or stop == GOES_ON:
         line[_DONE, i] = w + 1
 
@@ -644,7 +646,8 @@ class DeviceSteps:
         narrow[_MODE] = slots.mode[which, :width]
         wide[_BURST, :, :-1], narrow[_NOUNS, :, :-1] = slots.burst[which, : width - 1], slots.nouns[which, : width - 1]
         begin = slots.done[which]
-        line = np.stack([begin, until, slots.seeds[which], slots.given[which], slots.feeds[which]]).astype(np.int64)
+        fixed = slots.seeds, slots.given, slots.feeds, slots.bursts
+        line = np.stack([begin, until, *(each[which] for each in fixed)]).astype(np.int64)
         at, step = step_pairs(np.arange(number), begin, until)
         begins, total = np.full((number, width), NONE, np.int64), int(ends.sum())
         if self._traced:
@@ -652,8 +655,8 @@ class DeviceSteps:
         there = [gpu.to_device(each) for each in (wide, narrow, np.zeros((number, width), np.float32), line)]
         found = gpu.device_array(max(total, 1), np.int64), gpu.device_array(max(total, 1), np.float32)
         rules = self._rules
-        kinds = (rules.columns, rules.timing, rules.boolean_from, bool(rules.sequential))
-        kernel = step_kernel((rules.segments, rules.branches), kinds, BLOCK_THREADS)
+        shape, kinds = (rules.segments, rules.branches), (rules.columns, rules.timing, rules.boolean_from)
+        kernel = step_kernel(shape, (*kinds, bool(rules.sequential)), BLOCK_THREADS)
         kernel[number, BLOCK_THREADS](
             *self.held.tables, *there, self._drives, *self._ranks(order), gpu.to_device(begins), *found
         )

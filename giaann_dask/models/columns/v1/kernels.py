@@ -144,6 +144,8 @@ def _step(slots: Slots, slot: int, w: int, table: RowTable, rules: KernelRules) 
         slots.source[slot, w + 1], slots.activity[slot, w + 1] = following, active
         if w >= slots.given[slot]:
             slots.nouns[slot, w] = slots.nouns[slot, w - 1] + (1 if following & FEATURE_MASK == 0 else 0)
+    if slots.bursts[slot]:
+        slots.burst[slot, w] = slots.source[slot, w + 1]
     slots.done[slot] = w + 1
     return found, worth
 

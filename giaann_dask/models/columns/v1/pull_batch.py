@@ -10,7 +10,7 @@ Sequences share nothing but the fetch of rows, so that the steps of each do not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
@@ -26,6 +26,7 @@ from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.session import (
     FlagTable,
     Mode,
+    PrefixColumns,
     StepResult,
     StopReason,
 )
@@ -142,10 +143,12 @@ class _Results(Sequence[StepResult]):
 
 @dataclass(eq=False)
 class _PulledSequence:
-    """A sequence in progress."""
+    """A sequence in progress: its stored flags, and the columns that are yet to come."""
 
     number: int
     prompt: Prompt
+    flags: FlagTable
+    later: Iterator[PrefixColumns]
 
 
 class PullBatch:
@@ -223,7 +226,7 @@ class PullBatch:
         if not self._free:
             raise OptionError("a sequence enters a full batch", "a free slot", "step until one has finished")
         slot = self._free.pop()
-        self._active[slot] = _PulledSequence(self._entered, prompt)
+        self._active[slot] = _PulledSequence(self._entered, prompt, prompt.flags, iter(prompt.prefixes))
         self._number[slot], self._sequence[slot] = self._entered, prompt.sequence.number
         self._entering.append(slot)
         if prompt.flags.order is not self._order:
@@ -284,7 +287,8 @@ class PullBatch:
         # A step at which a sequence ends for lack of a prediction is recorded and not done.
         stopped = slots.done[which] < until
         end = slots.done[which] + stopped
-        finished = stopped | (end == last)
+        redivided = self._redivisions(which[end == last])
+        finished = stopped | ((end == last) & ~np.isin(which, list(redivided)))
         # Steps that were asked for and not done have no candidates.
         asked = np.cumsum(until - done) - (until - done)
         candidates = np.append(pointer[join_ranges(asked, end - done)], pointer[-1])
@@ -292,6 +296,8 @@ class PullBatch:
         going = which[~finished & slots.feeds[which]]
         source = slots.source[going, slots.done[going]]
         self._set_modes(going, source)
+        for slot, prefix in redivided.items():
+            self._redivide(slot, prefix)
         for slot in which[finished].tolist():
             self._release(slot)
         # They are under way while the caller looks at what was predicted.
@@ -324,9 +330,9 @@ class PullBatch:
         """Return the modes of sources, one or a line of them for each of some slots."""
         found, kinds = np.zeros(source.shape, np.int8), dict[int, list[int]]()
         for at, slot in enumerate(which.tolist()):
-            kinds.setdefault(id(self._active[slot].prompt.flags), []).append(at)
+            kinds.setdefault(id(self._active[slot].flags), []).append(at)
         for places in kinds.values():
-            flags = self._active[int(which[places[0]])].prompt.flags
+            flags = self._active[int(which[places[0]])].flags
             number = self._sequence[which[places]].reshape(-1, *[1] * (source.ndim - 1))
             found[places] = _modes(flags, source[places] & FEATURE_MASK, number)
         return found
@@ -340,8 +346,9 @@ class PullBatch:
         length = np.array([len(prompt.sequence) for prompt in prompts])
         more = np.array([-1 if prompt.tokens is None else prompt.tokens for prompt in prompts])
         end, generates = length + np.maximum(more, 0), more >= 0
-        if end.max() > self._slots.nouns.shape[1]:
-            self._slots = widened(self._slots, max(int(end.max()), 2 * self._slots.nouns.shape[1]))
+        longest = max(int(end.max()), *(len(prompt.prefixes[-1].sequence) for prompt in prompts if prompt.prefixes), 0)
+        if longest > self._slots.nouns.shape[1]:
+            self._slots = widened(self._slots, max(longest, 2 * self._slots.nouns.shape[1]))
         slots = self._slots
         feeds = generates | (self.options.feed == "prediction")
         seeds = np.where(generates, length, np.minimum(self._specification.seed_tokens, length))
@@ -357,9 +364,38 @@ class PullBatch:
         mode = self._modes(which, source)
         _stay_in_column(source, mode, known)
         slots.source[which, : source.shape[1]], slots.mode[which, : source.shape[1]] = source, mode
+        slots.activity[which], slots.bursts[which] = NONE, False
+        self._clear(which)
+        for slot, prefix in self._redivisions(which).items():
+            # What is predicted is not known to be a concept, though it is given.
+            slots.given[slot], slots.bursts[slot] = 0, True
+            self._redivide(slot, prefix)
+
+    def _redivisions(self, which: Integers) -> dict[int, PrefixColumns]:
+        """Return the next columns of some slots, those of the slots that have none left out."""
+        following = ((slot, next(self._active[slot].later, None)) for slot in which.tolist())
+        return {slot: prefix for slot, prefix in following if prefix is not None}
+
+    def _redivide(self, slot: int, prefix: PrefixColumns) -> None:
+        """Give a slot its next columns: steps from the first token in another column on are done again."""
+        slots, begin, length = self._slots, prefix.begin, len(prefix.sequence)
+        self._active[slot].flags = prefix.flags
+        slots.done[slot], slots.seeds[slot], self._end[slot] = begin, prefix.first, length
+        source, noun = slots.source[slot], prefix.sequence.noun
+        source[begin + 1 : length + 1] = prefix.sequence.neuron[begin:]
+        source[0] = source[1]
+        slots.nouns[slot, :length] = np.cumsum(noun)
+        line = source[None, : length + 1]
+        slots.mode[slot, : length + 1] = self._modes(np.array([slot]), line)[0]
+        slots.activity[slot, begin + 1 :] = NONE
+        self._clear(slot, begin)
+
+    def _clear(self, slot: int | Integers, begin: int = 0) -> None:
+        """Forget what the steps of slots have predicted, from one on."""
+        slots = self._slots
         for array in (slots.candidates, slots.ties, slots.stop):
-            array[which] = 0
-        slots.predicted[which] = slots.activity[which] = NONE
+            array[slot, begin:] = 0
+        slots.predicted[slot, begin:] = NONE
 
     def _find_rows(self, which: Integers, until: Integers) -> None:
         """Fetch the rows of the steps to do."""

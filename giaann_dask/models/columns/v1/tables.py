@@ -117,6 +117,8 @@ class Slots(NamedTuple):
         Steps of the seed phase, and tokens that are known.
     feeds : ndarray
         Whether predictions are fed, bool, shape ``(slots,)``.
+    bursts : ndarray
+        Whether given sources are burst after the seed, too, as those of a prompt are; bool, the same shape.
     """
 
     source: Integers
@@ -135,6 +137,7 @@ class Slots(NamedTuple):
     seeds: Integers
     given: Integers
     feeds: npt.NDArray[np.bool_]
+    bursts: npt.NDArray[np.bool_]
 
 
 def step_pairs(slot: Integers, begin: Integers, end: Integers) -> tuple[Integers, Integers]:
@@ -163,6 +166,7 @@ def empty_slots(slots: int, steps: int) -> Slots:
         seeds=np.zeros(slots, np.int64),
         given=np.zeros(slots, np.int64),
         feeds=np.zeros(slots, np.bool_),
+        bursts=np.zeros(slots, np.bool_),
     )
 
 

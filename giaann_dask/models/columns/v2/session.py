@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, feature_of, pack_target, unpack_neuron, unpack_target
-from giaann_dask.models.columns.state.activation import Candidates, StateEntries, pivot_of
+from giaann_dask.models.columns.state.activation import Candidates, StateEntries, TokenTimes, pivot_of
 from giaann_dask.models.columns.state.inference_options import CandidateSelection, LegacyOptions, LifOptions, V2Options
 from giaann_dask.models.columns.state.keyed_arrays import KeyedArrays
 from giaann_dask.models.columns.state.name_order import NameOrder
@@ -29,8 +29,11 @@ from giaann_dask.models.columns.state.session import (
     DecodingStrategy,
     FlagTable,
     Mode,
+    Observer,
+    PrefixColumns,
     SequenceSession,
     StepResult,
+    StepTrace,
     Token,
 )
 from giaann_dask.models.columns.v2 import dynamics
@@ -587,9 +590,60 @@ class V2Session(SequenceSession[AdvancingState, V2Options]):
         return explain_legacy(done, neuron, self._whole_row, layout=self._layout, options=dynamics)
 
     @property
-    def new_state(self) -> Callable[[], AdvancingState]:
+    def new_state(self) -> Callable[[], SequenceState]:
         """See `SequenceSession.new_state`."""
         return partial(new_state, self._layout, self.options.dynamics)
+
+    def predict_prefixes(
+        self, prefixes: Sequence[PrefixColumns], *, observer: Observer | None = None
+    ) -> tuple[StepResult, ...]:
+        """Predict the tokens of a sequence from left to right, each as the first one after those before it as a prompt.
+
+        Parameters
+        ----------
+        prefixes : sequence of PrefixColumns
+            Columns of the sequence as its concepts come.
+        observer : callable, optional
+            Called with the `StepTrace` of every prediction, without its state.
+
+        Returns
+        -------
+        tuple of StepResult
+            Of the tokens that are predicted.
+        """
+        decoding, results = DecodingStrategy(feed="target", traced=observer is not None), list[StepResult]()
+        state = kept = self.new_state()
+        # Where the columns that follow differ, the state of the step before is continued with them.
+        for prefix, changed in zip(prefixes, [*(each.begin for each in prefixes[1:]), None], strict=True):
+            session, state, sequence = self.with_flags(prefix.flags), kept, prefix.sequence
+            columns = [0, *np.cumsum(sequence.noun).tolist()]
+            for index in range(prefix.begin, len(sequence)):
+                if index == changed:
+                    kept = state.copy()
+                seed = index < prefix.first
+                token = Token(
+                    times=TokenTimes(feature_time=index, column_time=columns[index + seed], open_noun=not seed),
+                    source_column=columns[index],
+                    seed=seed,
+                    target=int(sequence.neuron[index]),
+                    number=sequence.number,
+                )
+                source = int(sequence.neuron[max(index - 1, 0)])
+                result, found = session._advance(state, source, token, decoding)
+                if not seed:
+                    results.append(result)
+                    if observer is not None:
+                        observer(StepTrace(result, found))
+            kept = state if changed == len(sequence) else kept
+        return tuple(results)
+
+    def with_flags(self, flags: FlagTable) -> Self:
+        """Return a session with other stored flags."""
+        if flags is self.flags:
+            return self
+        session = copy(self)
+        session.flags = flags
+        return session
 
     def _can_send(self, target: Integers) -> bool:
         """Return whether a source with these target keys can lead to a prediction at all."""
