@@ -29,7 +29,7 @@ from giaann_dask.store.corpus import FORMAT, OFFSET, SEQUENCE_ARRAYS, TOKEN_ARRA
 from giaann_dask.store.icechunk_library import icechunk
 from giaann_dask.store.locking import WriteLock, locked, require_text
 from giaann_dask.store.places import StorePlace
-from giaann_dask.store.run_io import fork_session, merge_packed, open_fork, pack_written
+from giaann_dask.store.run_io import fork_session, merge_packed, open_fork, pack_written, require_one_writer
 from giaann_dask.store.unfinished import BRANCH, is_blank, is_vacant, made_apart
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.ledger import LedgerEntry, write_entries
@@ -170,6 +170,7 @@ class CorpusWriter:
     def _finish(self, written: Sequence[WrittenChunks], content: CorpusContent) -> None:
         store = RecordingStore(self._session.store)
         for each in written:
+            require_one_writer(store.digests, each.digests)
             merge_packed(self._session, each.fork)
             store.digests.update(each.digests)
         root = zarr.open_group(store, mode="a")

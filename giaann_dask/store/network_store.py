@@ -597,11 +597,9 @@ class NetworkStore:
         with writing(f"network {self.path}"):
             root = zarr.open_group(session.store, mode="a")
             remove_replaced(root, before, manifest)
-            objects = self.written
             # Icechunk warns of a session that was forked when nothing was merged, which is so where all runs are empty.
             session.merge()
-            for fork in written:
-                objects = objects.plus(merge_written(session, fork))
+            objects = self.written.plus(merge_written(session, written))
             write_manifest(root, before, manifest, repeats, joined=objects.joined_runs, sums=self._sums)
             message = f"{manifest.sequences} sequences, {manifest.connections} connections"
             message += f"; {note}" if note else ""

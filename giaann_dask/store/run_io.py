@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import pickle
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from zarr.abc.buffer import Buffer as AnyBuffer
@@ -43,16 +43,19 @@ class WrittenObjects(NamedTuple):
         How many, and their bytes as far as they are known.
     joined_runs : frozenset of str
         Identities of the runs among them whose tables are one array (`giaann_dask.runs.joined_tables`).
+    groups : frozenset of str
+        Paths of the groups that they are in; each has one writer.
     """
 
     requests: int = 0
     nbytes: int = 0
     joined_runs: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
 
     def plus(self, other: WrittenObjects) -> WrittenObjects:
         """Return the objects of both."""
-        joined = self.joined_runs | other.joined_runs
-        return WrittenObjects(self.requests + other.requests, self.nbytes + other.nbytes, joined)
+        joined, groups = self.joined_runs | other.joined_runs, self.groups | other.groups
+        return WrittenObjects(self.requests + other.requests, self.nbytes + other.nbytes, joined, groups)
 
 
 def is_object(key: str, nbytes: int) -> bool:
@@ -317,7 +320,7 @@ def write_runs_into(store: Any, runs: Mapping[str, PackedRegionRun]) -> WrittenO
         write_entries(store, "", joined)
     chunks = [len(value) for name, value in joined.items() if is_object(name, len(value))]
     large = {identity: run for identity, run in runs.items() if identity not in small}
-    written = WrittenObjects(len(chunks), sum(chunks), frozenset(small))
+    written = WrittenObjects(len(chunks), sum(chunks), frozenset(small), frozenset(f"runs/{each}" for each in small))
     return written.plus(_write_groups(store, _groups_of(large)))
 
 
@@ -331,7 +334,7 @@ def _write_groups(store: Any, groups: Mapping[str, Mapping[str, PackedRun]]) -> 
             sync(store.set(f"{path}/zarr.json", Buffer.from_bytes(_GROUP)))
             write_entries(store, f"{path}/", entries)
         chunks += [len(value) for name, value in entries.items() if is_object(name, len(value))]
-    return WrittenObjects(len(chunks), sum(chunks))
+    return WrittenObjects(len(chunks), sum(chunks), groups=frozenset(groups))
 
 
 def write_entries(store: Any, prefix: str, entries: Mapping[str, bytes]) -> None:
@@ -344,8 +347,35 @@ def write_entries(store: Any, prefix: str, entries: Mapping[str, bytes]) -> None
         sync(_each(write, [name for name in entries if name.endswith("zarr.json") == metadata]))
 
 
-def merge_written(session: icechunk.Session, written: bytes) -> WrittenObjects:
-    """Merge the changes of a fork, as `write_tables` returned them, into its session; return the objects."""
-    packed, objects = pickle.loads(written)
-    merge_packed(session, packed)
-    return cast(WrittenObjects, objects)
+def merge_written(session: icechunk.Session, written: Iterable[bytes]) -> WrittenObjects:
+    """Merge the changes of forks, as `write_tables` returned them, into their session; return the objects.
+
+    Raises
+    ------
+    RuntimeError
+        If two of them have written one group.
+    """
+    objects = WrittenObjects()
+    for each in written:
+        packed, own = pickle.loads(each)
+        require_one_writer(objects.groups, own.groups)
+        merge_packed(session, packed)
+        objects = objects.plus(own)
+    return objects
+
+
+def require_one_writer(merged: Collection[str], more: Iterable[str]) -> None:
+    """Check that a task has written nothing that is merged: Icechunk keeps the last of two forks without an error.
+
+    Parameters
+    ----------
+    merged, more : paths of groups or keys of chunks
+        Those of the tasks before, and those of the next one.
+
+    Raises
+    ------
+    RuntimeError
+        If both have one of them.
+    """
+    if twice := sorted(set(more).intersection(merged)):
+        raise RuntimeError(f"two tasks have written {twice[0]}; nothing is committed")

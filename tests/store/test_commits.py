@@ -28,6 +28,7 @@ from giaann_dask.errors import (
     StoreRefusedError,
     StoreUnsharedError,
 )
+from giaann_dask.runs.joined_tables import is_joined
 from giaann_dask.runs.placement import FIRST_REGIONS, Split
 from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.spec import Specification
@@ -249,3 +250,19 @@ def test_a_run_that_does_not_fit_on_the_disk(tmp_path: Path) -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
             signal.signal(signal.SIGXFSZ, signals)
+
+
+@pytest.mark.parametrize("size", [2, 200_000])
+def test_two_tasks_that_have_written_one_run_are_refused_before_they_are_merged(tmp_path: Path, size: int) -> None:
+    """Icechunk keeps the last of two forks that have written one chunk (`findings/icechunk_merge_one_chunk.sh`)."""
+    store = create_network(tmp_path / "net")
+    first = commit_runs(store, RUNS[:1])
+    before, numbers = store.open(first), np.random.default_rng(1).permutation(size).astype(np.int32) + 1
+    run = pack_run(RegionRun(Run(np.array([5]), np.array([0, size]), np.arange(size), numbers), Run.empty()))
+    assert is_joined(run) == (size == 2), "small runs are one array"
+    with store.lock():
+        session = store.begin()
+        forks = [write_run(store.fork(session), RUNS[1], run) for _ in range(2)]
+        with pytest.raises(RuntimeError, match=f"two tasks have written runs/{RUNS[1]}"):
+            store.commit(session, forks, before, before.manifest())
+    assert store.head() == first

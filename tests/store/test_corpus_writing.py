@@ -121,6 +121,15 @@ def test_a_failure_leaves_no_corpus_and_a_killed_process_does_not_block_another(
         pass
 
 
+def test_two_tasks_that_have_written_one_chunk_are_refused(corpus: EncodedCorpus, tmp_path: Path) -> None:
+    """Icechunk keeps the last of two forks that have written one chunk (`findings/icechunk_merge_one_chunk.sh`)."""
+    block = sequence_arrays(corpus.encoded(0, 50), 0)
+    with pytest.raises(RuntimeError, match="two tasks have written "), new_corpus(tmp_path / "new") as writer:  # noqa: PT012
+        written = [write_sequences(writer.fork(), 0, [block], [part], None) for part in ((0, 25), (25, 50))]
+        writer.finish(written, content(corpus))
+    assert not is_corpus(tmp_path / "new")
+
+
 def test_a_network_is_no_corpus(tmp_path: Path) -> None:
     with gd.connect(workers=0) as client:
         network = gd.train(sample_text(), tmp_path / "net", client=client)
