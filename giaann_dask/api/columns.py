@@ -320,7 +320,8 @@ class Column(Summarised):
         networkx.MultiDiGraph
             Nodes are (column, feature) with their names ``concept`` and ``feature``, in which characters that XML
             does not have are escaped. Edges have the attributes ``branch``, ``segment`` and ``strength``, and the key
-            ``branch * segments + segment``, an integer, so that networkx writes them in all its formats.
+            ``branch * segments + segment``, an integer, so that networkx writes and reads them as GEXF, GraphML, GML
+            and JSON. Its Pajek files have no strengths, and cannot be read where a name has an apostrophe.
         """
         import networkx as nx
 
