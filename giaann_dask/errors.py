@@ -232,6 +232,10 @@ class InputFormatError(GiaannError, ValueError):
     """An input whose bytes do not have the format of its type."""
 
 
+class UnreadFormatError(InputFormatError):
+    """An input in a format that is not read, or without the field of the text."""
+
+
 class InputEncodingError(GiaannError, ValueError):
     """An input that is not UTF-8 text, or holds NUL bytes."""
 

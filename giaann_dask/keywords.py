@@ -274,6 +274,7 @@ def arguments_of(function: Callable[..., Any], named: Mapping[str, Any]) -> dict
 def _with_options(function: FunctionType, named: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments of a call, with the fields of options that it names in these options."""
     own, known = _parameters(function), option_fields(function)
+    named = _without_aliases(named, known)
     found, chosen = {name: named[name] for name in named if name in own}, _Chosen(())
     for name in [each for each in named if each not in own]:
         ways = [way for way in known.get(name, ()) if way[0].kind is not object]
@@ -287,6 +288,21 @@ def _with_options(function: FunctionType, named: Mapping[str, Any]) -> dict[str,
             options.values |= {each: found.pop(each) for each in direct}
         found[name] = options.options(found.get(name))
     return found
+
+
+def _without_aliases(named: Mapping[str, Any], known: Mapping[str, list[_Way]]) -> dict[str, Any]:
+    """Return keywords with the names of fields in place of other names, which metadata of fields has as ``"alias"``."""
+    found: dict[str, Any] = {}
+    for given, value in named.items():
+        name = given if given in known else next((each for each in known if _alias(each, known[each]) == given), given)
+        if name in found or (name != given and name in named):
+            raise OptionError(f"{name} and {given}, which are one option", "one of them", "leave one out", (given,))
+        found[name] = value
+    return found
+
+
+def _alias(name: str, ways: Sequence[_Way]) -> object:
+    return next((each.metadata.get("alias") for each in fields(ways[0][-1].kind) if each.name == name), None)
 
 
 def _common(ways: Sequence[_Way]) -> _Way:

@@ -188,7 +188,7 @@ def forget(
     store = NetworkStore(os.fspath(network), branch or BRANCH)
     reader = store.open(store.head())
     sources = commit_sources(reader, chosen)
-    with observe_work(client, Workload(read, chosen.reading.text_field, None), progress, observer) as (used, reporting):
+    with observe_work(client, Workload(read, chosen.reading, None), progress, observer) as (used, reporting):
         return forget_documents(
             used,
             store,
@@ -260,7 +260,7 @@ def index(
     store = NetworkStore(os.fspath(network), branch or BRANCH)
     reader = store.open(store.head())
     sources = commit_sources(reader, chosen)
-    with observe_work(client, Workload(read, chosen.reading.text_field, None), progress, observer) as (used, reporting):
+    with observe_work(client, Workload(read, chosen.reading, None), progress, observer) as (used, reporting):
         return Network(os.fspath(network), index_network(used, store, read, sources, reporting))
 
 

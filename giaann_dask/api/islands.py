@@ -272,7 +272,7 @@ def pack_bundle(
     store = NetworkStore(os.fspath(network))
     reader = store.open(_commit_of(network, store))
     reading = sources_of(read.specification, chosen, read.ever_pos)
-    workload, wanted = Workload(sources, chosen.reading.text_field, None), options or PackOptions()
+    workload, wanted = Workload(sources, chosen.reading, None), options or PackOptions()
     with observe_work(client, workload, progress, observer) as (used, reporting):
         return pack_file(used, reader, read, sources, reading, secret, path, options=wanted, observer=reporting)
 

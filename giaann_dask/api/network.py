@@ -374,7 +374,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         tagged = self.specification.traits.columns and all(corpus.attributes["parts_of_speech"] for corpus in corpora)
         sources = commit_sources(self._reader, tagging, drop_short=True)
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=tagged))
-        workload = Workload(read, tagging.reading.text_field, chosen.max_sequences)
+        workload = Workload(read, tagging.reading, chosen.max_sequences)
         with observe_work(client, workload, progress, observer) as (used, reporting):
             calibrate(used, chosen.device)
             model = model_of(self.specification)
@@ -415,7 +415,7 @@ class Network(Summarised, Mapping[str, "Column"]):
 
         chosen, (read, tagging) = options or ScoringOptions(), read_inputs(inputs, text)
         sources = sources_of(self.specification, tagging, EverPos())
-        workload = Workload(read, tagging.reading.text_field, chosen.max_sequences)
+        workload = Workload(read, tagging.reading, chosen.max_sequences)
         with observe_work(client, workload, progress, observer) as (used, reporting):
             model = model_of(self.specification)
             return model.score(EvaluatedText(used, self._reader, read, sources, reporting), chosen)

@@ -186,7 +186,7 @@ def plan(
             found = _calibrate(used, sample, growth, found, read, chosen)
     # Without a link between hosts, those of the description count.
     described = described or found
-    characters = None if sample.whole else estimate_characters(read, chosen.reading.text_field)
+    characters = None if sample.whole else estimate_characters(read, chosen.reading)
     trained = growth.trained * max((characters or 0) / sample.characters, 1.0)
     costs = wanted.costs(growth, described, trained)
     return search(costs, columns=wanted.columns, command=command)

@@ -131,7 +131,7 @@ def encode(
     out = absolute_place(with_storage_options(out, storage_options))
     require_encodable(wanted, out)
     read, chosen = read_inputs(inputs, text, storage_options)
-    workload = Workload(read, chosen.reading.text_field, max_sequences)
+    workload = Workload(read, chosen.reading, max_sequences)
     with observe_work(client, workload, progress, observer) as (used, reporting):
         _, lexicon = decide_text(used, None, read, wanted, chosen)
         sources = sources_of(wanted, chosen, lexicon)
@@ -302,7 +302,7 @@ class _Request:
 
     @property
     def workload(self) -> Workload:
-        return Workload(self.inputs, self.text.reading.text_field, self.options.max_sequences)
+        return Workload(self.inputs, self.text.reading, self.options.max_sequences)
 
     def run(self, client: Client, observer: Observer, stop: threading.Event) -> Network:
         """Train, holding the lock of the network, and return it.

@@ -147,7 +147,7 @@ def forget(
         # Before workers are started.
         require_writable(certificate)
     text = values["text"]
-    workload = Workload(documents, text.reading.text_field, None)
+    workload = Workload(documents, text.reading, None)
     with connect(options=where) as client, progress(workload) as observer:
         report = forget_inputs(
             network,
@@ -187,7 +187,7 @@ def index(network: Path, texts: tuple[str, ...], branch: str | None, **values: A
     from giaann_dask.cluster import connect
 
     before, text = Network(network, branch), values["text"]
-    with connect(options=where) as client, progress(Workload(texts, text.reading.text_field)) as observer:
+    with connect(options=where) as client, progress(Workload(texts, text.reading)) as observer:
         made = index_texts(network, texts, client=client, text=text, branch=branch, observer=observer)
     index_bytes = int(made.manifest.index_size()["bytes"])
     counts = {"sequences": made.manifest.sequences, "index_bytes": index_bytes, "commit": made.commit}

@@ -14,7 +14,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial
@@ -119,6 +119,8 @@ class Option(click.Option):
         Whether ``--help`` shows it; ``--help-all`` shows every option.
     parameter : str, optional
         The parameter or field of Python that it sets; by default its own name.
+    aliases : sequence of str
+        Flags that are taken for this one where the command has no such option.
     """
 
     def __init__(
@@ -128,9 +130,11 @@ class Option(click.Option):
         section: str,
         first: bool = False,
         parameter: str | None = None,
+        aliases: Sequence[str] = (),
         **settings: Any,
     ) -> None:
         super().__init__(declarations, **settings)
+        self.aliases = aliases
         self.section, self.first, self.parameter = section, first or section == PLAIN, parameter or str(self.name)
 
 
@@ -239,7 +243,8 @@ class OptionGroup:
 
     def _option(self, field_name: str, default: Any, settings: Mapping[str, Any], text: str) -> Option:
         name = self._name(field_name)
-        flag = "--" + name.replace("_", "-")
+        written = metadata_of(self.kind, field_name)
+        flag = written.get("flag", "--" + name.replace("_", "-"))
         # Flags have a default of their own, and no type.
         declaration = f"{flag}/--no-{flag[2:]}" if "default" in settings else flag
         shown = shown_default(self.defaults.get(field_name, default), field_name)
@@ -248,6 +253,7 @@ class OptionGroup:
             section=self.section,
             first=field_name in self.first,
             parameter=field_name,
+            aliases=written.get("flags", ()),
             help=f"{text}  [default: {shown}]" if shown else text,
             **settings,
             **self.settings.get(field_name, {}),
@@ -334,6 +340,14 @@ def defaults_of(kind: Callable[..., Any]) -> dict[str, Any]:
     return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
+def metadata_of(kind: Callable[..., Any], name: str) -> Mapping[str, Any]:
+    """Return how the option of a field is written where that differs from its name.
+
+    That is its flag as ``"flag"``, and others that are taken for it as ``"flags"``.
+    """
+    return next((each.metadata for each in fields(kind) if each.name == name), {}) if is_dataclass(kind) else {}
+
+
 def value_type(kind: Callable[..., Any], name: str) -> Any:
     """Return the type of a field or parameter, without that of a missing value; modules import what it names."""
     owners = kind.__mro__ if isinstance(kind, type) else (inspect.unwrap(kind),)
@@ -413,6 +427,7 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options; errors name them as they were given."""
+        args = self._without_aliases(args)
         try:
             with _naming_options(ctx):
                 return super().parse_args(ctx, args)
@@ -424,6 +439,18 @@ class Command(click.Command):
             # Click does not say of all where they occurred.
             error.ctx = error.ctx or ctx
             raise
+
+    def _without_aliases(self, args: list[str]) -> list[str]:
+        """Return arguments with the names of options in place of their aliases, up to ``--``."""
+        known = [each for each in self.params if isinstance(each, click.Option)]
+        taken = {flag for each in known for flag in each.opts}
+        named = {alias: _flag(each) for each in known if isinstance(each, Option) for alias in each.aliases}
+        end = args.index("--") if "--" in args else len(args)
+        found = []
+        for each in args[:end]:
+            flag, equals, value = each.partition("=")
+            found.append(f"{named[flag]}{equals}{value}" if flag in named and flag not in taken else each)
+        return [*found, *args[end:]]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; errors of this package that it raises name options."""

@@ -119,7 +119,7 @@ def encode(
     specification = Specification(**read_fields(values))
     require_encodable(specification, out)
     text.require_fit(specification)
-    workload = Workload(inputs, text.reading.text_field, max_sequences)
+    workload = Workload(inputs, text.reading, max_sequences)
     with connect(options=where) as client, progress(workload) as observer:
         corpus = encode_text(
             inputs,
@@ -173,7 +173,7 @@ def train(
 
     specification = read_specification(network, values)
     text.require_fit(specification or Specification())
-    workload = Workload(inputs, text.reading.text_field, training.max_sequences)
+    workload = Workload(inputs, text.reading, training.max_sequences)
     with connect(options=where) as client, progress(workload) as observer, stop_on_signals() as stop:
         if values["planned"] is not None:
             from giaann_dask.api.planning import choose_options
@@ -296,7 +296,7 @@ def evaluate(
         return
     options = replace(evaluation, inference=inference_rules(values, values["rules"].feed))
     opened.require_fit(options)
-    workload = Workload(inputs, text.reading.text_field, options.max_sequences)
+    workload = Workload(inputs, text.reading, options.max_sequences)
     with connect(options=where) as client, progress(workload) as observer:
         logged = event_log(values["events"], observer)
         report = opened.evaluate(inputs, client=client, options=options, text=text, observer=logged)
@@ -325,7 +325,7 @@ def _score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], wh
     evaluation, text = values["evaluation"], values["text"]
     limits = {name: getattr(evaluation, name) for name in ("max_sequences", "first_sequence", "top_k")}
     options = ScoringOptions(**limits, baseline=values["baseline"])
-    workload = Workload(inputs, text.reading.text_field, options.max_sequences)
+    workload = Workload(inputs, text.reading, options.max_sequences)
     with connect(options=where) as client, progress(workload) as observer:
         logged = event_log(values["events"], observer)
         report = network.score(inputs, client=client, options=options, text=text, observer=logged)

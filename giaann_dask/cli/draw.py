@@ -207,7 +207,7 @@ def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> 
     if inputs and opened.specification.traits.columns:
         opened.require_fit(options)
     asked: dict[str, Any] = {"options": options, "text": text}
-    workload = Workload(inputs, text.reading.text_field, options.max_sequences)
+    workload = Workload(inputs, text.reading, options.max_sequences)
     if where.workers == LOCAL:
         with progress(workload) as observer:
             made = opened.report(inputs, observer=observer, **asked)

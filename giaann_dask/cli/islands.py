@@ -147,7 +147,7 @@ def pack(
     from giaann_dask.cluster import connect
 
     text = values["text"]
-    workload = Workload(inputs, text.reading.text_field, None)
+    workload = Workload(inputs, text.reading, None)
     packed = Network(network, ref)
     with connect(options=where) as client, progress(workload) as observer:
         report = pack_bundle(

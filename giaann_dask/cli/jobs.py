@@ -219,7 +219,7 @@ def nightly(network: Path, inputs: tuple[str, ...], evaluate: tuple[str, ...], *
         answer(found)
         return
     history = history_of(network, values["history"])
-    workload = Workload(inputs, text.reading.text_field)
+    workload = Workload(inputs, text.reading)
     with (
         recorded("nightly", network, history, **values["waits"]) as entry,
         connect(options=where) as client,
@@ -269,7 +269,7 @@ def weekly(network: Path, evaluate: tuple[str, ...], **values: Any) -> None:
         found = {"network": str(network), "dry_run": True, "commit": commit, "compared_with": compared}
         answer(found)
         return
-    workload = Workload(evaluate, text.reading.text_field)
+    workload = Workload(evaluate, text.reading)
     with (
         recorded(WEEKLY, network, history, **values["waits"]) as entry,
         connect(options=where) as client,

@@ -166,9 +166,8 @@ def dense_options(command: Command) -> Command:
 
 
 # Options of how files are read.
-reading_options = options_of(
-    "reading", "giaann_dask.text.read_options.ReadOptions", "Text", only=("text_field", "split")
-)
+_READING = ("text_field", "read_as", "markup", "window_log", "split")
+reading_options = options_of("reading", "giaann_dask.text.read_options.ReadOptions", "Text", only=_READING)
 
 
 def _text_options(*names: str) -> Callable[[Command], Command]:

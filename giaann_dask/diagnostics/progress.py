@@ -29,6 +29,7 @@ from giaann_dask.events import (
 from giaann_dask.lazy import count_compiled
 from giaann_dask.representations import bar, format_bytes
 from giaann_dask.text.memory_inputs import Source
+from giaann_dask.text.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,14 +50,14 @@ class Workload:
     ----------
     inputs : sequence of str or MemoryInput
         Text or corpora.
-    text_field : str
-        Field of JSON lines.
+    reading : ReadOptions, optional
+        How files are read.
     max_sequences : int, optional
         Sequences at which it stops.
     """
 
     inputs: Sequence[Source] = ()
-    text_field: str = "text"
+    reading: ReadOptions | None = None
     max_sequences: int | None = None
 
     def estimate(self) -> SequenceEstimate:
@@ -64,7 +65,7 @@ class Workload:
         from giaann_dask.encoding.sources import estimate_characters
 
         try:
-            characters = estimate_characters(self.inputs, self.text_field) if self.inputs else None
+            characters = estimate_characters(self.inputs, self.reading) if self.inputs else None
         except (GiaannError, OSError):
             # What reads the input reports the problem.
             characters = None

@@ -16,6 +16,7 @@ import logging
 import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,12 +37,13 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.input_files import is_pipe, names_url, open_bytes, suffix_of
-from giaann_dask.text.inputs import DATASET_PREFIX, JSON_SUFFIXES, resolve_inputs
+from giaann_dask.text.input_files import is_pipe, names_url, read_head
+from giaann_dask.text.inputs import DATASET_PREFIX, format_of, resolve_inputs
 from giaann_dask.text.ledger import LedgerEntry, identify
 from giaann_dask.text.memory_inputs import MemoryInput, Source
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import PartRange, locate_part, read_parts, read_range
+from giaann_dask.text.records import RECORD_FORMATS, read_records, record_text
 from giaann_dask.text.tagging import tag_block
 from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.tokens import Part
@@ -397,7 +399,7 @@ def describe_place(content: Part | CorpusRange, options: SourceOptions) -> str:
 
 
 # What decides how text is divided into parts and which field of records it is; the rest follows from the network.
-_READING = ("part_characters", "line_characters", "text_field", "split")
+_READING = ("part_characters", "line_characters", "text_field", "read_as", "markup", "window_log", "split")
 
 
 @functools.lru_cache(maxsize=64)
@@ -513,18 +515,19 @@ class UnitGroup:
         return tuple(updates)
 
 
-_SAMPLE_BYTES = 65_536
+# Records of a file whose text is compared with their bytes.
+_SAMPLE_RECORDS = 100
 
 
-def estimate_characters(inputs: Sequence[Source], text_field: str = "text") -> int | None:
+def estimate_characters(inputs: Sequence[Source], reading: ReadOptions | None = None) -> int | None:
     """Return an estimate of the characters of text in inputs.
 
     Parameters
     ----------
     inputs : sequence of str or MemoryInput
         Files, folders, globs, datasets or encoded corpora.
-    text_field : str
-        Field of JSON lines with their text.
+    reading : ReadOptions, optional
+        How files are read.
 
     Returns
     -------
@@ -537,19 +540,20 @@ def estimate_characters(inputs: Sequence[Source], text_field: str = "text") -> i
     GiaannError
         If an input does not exist.
     """
+    reading = ReadOptions() if reading is None else reading
     total = 0.0
     for name in inputs:
         if is_corpus(name):
             total += CORPUS_CHARACTERS * sum(entry.sequences for entry in EncodedCorpus(name).ledger())
             continue
-        for each in resolve_inputs([name]):
+        for each in resolve_inputs([name], reading):
             if isinstance(each, MemoryInput) and each.characters is not None:
                 total += each.characters
                 continue
             # Reading a sample of a pipe would consume it.
             if not isinstance(each, Path) or is_pipe(each):
                 return None
-            total += _bytes_of(each) * _characters_per_byte(each, text_field)
+            total += _bytes_of(each) * _characters_per_byte(each, reading)
     return round(total)
 
 
@@ -564,20 +568,19 @@ def _bytes_of(path: Path) -> int:
         return max(int.from_bytes(file.read(4), "little"), size)
 
 
-def _characters_per_byte(path: Path, text_field: str) -> float:
+def _characters_per_byte(path: Path, reading: ReadOptions) -> float:
     """Return the characters of text per byte in a sample of a file; 1 if the sample has no text."""
-    with open_bytes(path) as file:
-        sample = file.read(_SAMPLE_BYTES)
-    if suffix_of(path.name) not in JSON_SUFFIXES:
+    form = format_of(path, reading)
+    if form not in RECORD_FORMATS:
+        sample = read_head(path, reading.window_log)
         return len(sample.decode("utf-8", "ignore")) / max(len(sample), 1) or 1.0
-    *whole, _ = sample.split(b"\n")
-    characters = 0
-    for line in whole:
-        try:
-            characters += len(json.loads(line)[text_field])
-        except (ValueError, KeyError, TypeError):
-            continue
-    return characters / max(sum(len(line) + 1 for line in whole), 1) or 1.0
+    records = islice(read_records(path, form, reading), _SAMPLE_RECORDS)
+    texts, last = [], 0
+    for record in records:
+        texts.append(record_text(record, reading.text_field))
+        last = record.offset or 0
+    # The text of the last record is behind its first byte.
+    return sum(map(len, texts[:-1])) / last if last else 1.0
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ decompressing and decoding name the file and the line. URLs are those of web ser
 whatever else fsspec has a file system for; credentials and endpoints of object stores are those that the URL carries
 (`giaann_dask.object_urls`), or come from the environment, as those of networks do.
 
-Does not cover: finding files on this machine (`inputs`), and parsing lines (`reading`).
+Does not cover: finding files on this machine (`inputs`), their formats (`formats`), and parsing lines (`reading`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from threading import Event
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, TypeAlias, TypeVar, cast
 
 from giaann_dask.errors import (
     GiaannError,
@@ -37,10 +37,9 @@ from giaann_dask.errors import (
 )
 from giaann_dask.local_files import BYTE_ORDER_MARK, UTF16_MARKS, local_name
 from giaann_dask.object_urls import ObjectUrl, options_of
+from giaann_dask.text.formats import COMPRESSED, MOST_WINDOW_LOG, WINDOW_LOG
 
 STANDARD_INPUT = "-"
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-"""Suffixes of files that are decompressed while they are read."""
 
 _Read = TypeVar("_Read", bytes, int)
 # Timeout of one poll, after which the event is checked.
@@ -48,18 +47,10 @@ _WAIT_MS = 100
 _MARK = BYTE_ORDER_MARK.encode()
 # Carriage returns before a newline belong to it; others end lines of their own (old Macintosh files).
 _LINE_END = re.compile(rb"\r*\n|\r")
-# What files of other formats begin with, some of which are text by their bytes.
-_FORMATS = {
-    b"%PDF-": "a PDF document",
-    b"{\\rtf": "a document in RTF",
-    b"PK\x03\x04": "a ZIP archive, as documents in .docx, .odt and .epub are",
-    b"\xd0\xcf\x11\xe0": "a document of an office program",
-    b"\x89PNG": "a picture",
-    b"\xff\xd8\xff": "a picture",
-    b"\x1f\x8b": "compressed by gzip, without .gz in its name",
-}
 _BYTES_PER_CHARACTER = 4
 _BLOCK_BYTES = 65_536
+# Longest header of a zstd frame, in bytes.
+_FRAME_HEADER = 18
 # Protocols of object stores, which one client serves.
 _OBJECT_STORES = ("s3", "gs", "az")
 _SEPARATOR = "://"
@@ -126,6 +117,38 @@ class RemoteInput:
             yield cast(BinaryIO, buffered)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BegunInput:
+    """Stream that can be read only once, with the beginning that was read to find its format.
+
+    Attributes
+    ----------
+    source : Path, StandardInput or RemoteInput
+        Where it is from.
+    head : bytes
+        What was read.
+    stream : BinaryIO
+        The rest, decompressed.
+    """
+
+    source: Path | StandardInput | RemoteInput
+    head: bytes
+    stream: BinaryIO
+
+    @property
+    def name(self) -> str:
+        """Name of the source."""
+        return self.source.name
+
+    def __str__(self) -> str:
+        """Return the description of the source for messages."""
+        return str(self.source)
+
+
+Opened: TypeAlias = Path | StandardInput | RemoteInput | BegunInput
+"""What bytes are read from."""
+
+
 class ReadingStopped(KeyboardInterrupt):
     """Raised when the stop event is set while waiting for a pipe; unhandled, it interrupts the run like Ctrl-C."""
 
@@ -186,6 +209,25 @@ class _PipeBytes(io.RawIOBase):
         super().close()
 
 
+class _JoinedBytes(io.RawIOBase):
+    """Raw stream of bytes that were read, and of the stream that they are from."""
+
+    def __init__(self, head: bytes, stream: BinaryIO) -> None:
+        self._head, self._stream = head, cast(io.BufferedIOBase, stream)
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read at least one byte; return the number of bytes read, 0 at the end."""
+        size = len(buffer)
+        found, self._head = self._head[:size], self._head[size:]
+        found = found or self._stream.read1(size)
+        buffer[: len(found)] = found
+        return len(found)
+
+
 class LineReader:
     """Iterate over the lines of a file, without line ends, and without byte order marks at their beginning.
 
@@ -195,7 +237,7 @@ class LineReader:
 
     Parameters
     ----------
-    path : Path, StandardInput or RemoteInput
+    path : Path, StandardInput, RemoteInput or BegunInput
         File; decompressed when its name ends in ``.gz``, ``.bz2``, ``.xz`` or ``.zst``.
     line_characters : int
         Maximum length of a line.
@@ -203,12 +245,14 @@ class LineReader:
         When it is set, waiting for a pipe or standard input ends with `ReadingStopped`.
     start : int
         First byte to read, that of a line; other than 0 only for files that are not compressed.
+    window_log : int
+        See `open_bytes`.
     block_bytes : int
         Bytes that are read at a time at most.
 
     Attributes
     ----------
-    path : Path or StandardInput
+    path : Path, StandardInput, RemoteInput or BegunInput
         The file.
     number : int
         Number of the current line, from 1 for the first one that is read.
@@ -227,15 +271,16 @@ class LineReader:
 
     def __init__(
         self,
-        path: Path | StandardInput | RemoteInput,
+        path: Opened,
         line_characters: int,
         stop: Event | None = None,
         start: int = 0,
         *,
+        window_log: int = WINDOW_LOG,
         block_bytes: int = _BLOCK_BYTES,
     ) -> None:
         self.path = path
-        self._block_bytes = block_bytes
+        self._block_bytes, self._window_log = block_bytes, window_log
         self._stop = stop
         self._start = start
         self.number = 0
@@ -252,7 +297,7 @@ class LineReader:
     def __iter__(self) -> Iterator[str]:
         """Yield the lines."""
         following = self._start
-        with open_bytes(self.path, self._stop) as stream:
+        with open_bytes(self.path, self._stop, self._window_log) as stream:
             if following:
                 _read_bytes(stream.seek, following, self.place)
             for block in self._whole_lines(stream):
@@ -302,10 +347,6 @@ class LineReader:
 
     def _decode(self, raw: bytes, offset: int) -> str:
         """Decode a line without its newline; `offset` is the position of its first byte in the file."""
-        if offset == 0:
-            for begin, kind in _FORMATS.items():
-                if raw.startswith(begin):
-                    raise InputFormatError(f"{str(self.path)!r} is {kind}", "text", "convert it to plain text first")
         if b"\0" in raw and not raw.startswith(UTF16_MARKS):
             raise InputEncodingError(
                 f"{self.place} holds a NUL byte, at byte {offset + raw.index(0)}", "text", "remove it"
@@ -348,45 +389,70 @@ def _divide(block: bytes) -> tuple[list[bytes], list[int]]:
     return [block[begin:end] for begin, (end, _) in zip(begins, ends, strict=True)], [end for _, end in ends]
 
 
-def holds_text(path: Path) -> bool:
-    """Return whether a file contains anything but white space; stop at the first such block.
+def read_head(path: Path | RemoteInput, window_log: int = WINDOW_LOG) -> bytes:
+    """Return the first bytes of a file, decompressed, from the first block on that is not white space.
+
+    Returns
+    -------
+    bytes
+        Nothing where the file holds white space alone.
 
     Raises
     ------
     InputMissingError
         If the file cannot be opened.
     InputFormatError
-        If the name ends in ``.gz`` and the content is not gzip.
+        If it is not compressed as its name says.
     """
-    with open_bytes(path) as stream:
-        block = _read_bytes(stream.read, _BLOCK_BYTES, repr(str(path))).replace(_MARK, b"")
-        while block and not block.strip():
-            block = _read_bytes(stream.read, _BLOCK_BYTES, repr(str(path)))
-    return bool(block)
-
-
-def first_bytes(path: Path) -> bytes:
-    """Return the first bytes of a file, decompressed, of which the errors are those of `holds_text`."""
-    with open_bytes(path) as stream:
-        return _read_bytes(stream.read, _BLOCK_BYTES, repr(str(path)))
+    with open_bytes(path, None, window_log) as stream:
+        while block := _read_bytes(stream.read, _BLOCK_BYTES, repr(str(path))):
+            if block.replace(_MARK, b"").strip():
+                return block
+    return b""
 
 
 @contextmanager
-def open_bytes(path: Path | StandardInput | RemoteInput, stop: Event | None = None) -> Iterator[BinaryIO]:
+def begin_stream(
+    path: Path | StandardInput, stop: Event | None = None, window_log: int = WINDOW_LOG
+) -> Iterator[BegunInput]:
+    """Open a pipe or standard input and read its beginning: a line that is not blank, or a block of 64 KiB.
+
+    Raises
+    ------
+    InputMissingError, InputFormatError
+        As of `read_head`.
+    """
+    with open_bytes(path, stop, window_log) as stream:
+        head, read = b"", cast(io.BufferedIOBase, stream).read1
+        while block := _read_bytes(read, _BLOCK_BYTES, f"line 1 of {str(path)!r}"):
+            head += block
+            if len(head) >= _BLOCK_BYTES or b"\n" in head.replace(_MARK, b"").lstrip():
+                break
+        yield BegunInput(path, head, stream)
+
+
+@contextmanager
+def open_bytes(path: Opened, stop: Event | None = None, window_log: int = WINDOW_LOG) -> Iterator[BinaryIO]:
     """Open a file or standard input for reading bytes; decompress a file by the suffix of its name.
 
     Parameters
     ----------
-    path : Path, StandardInput or RemoteInput
+    path : Path, StandardInput, RemoteInput or BegunInput
         Input to open; a pipe is opened without waiting for a writer.
     stop : threading.Event, optional
         When it is set, waiting for a pipe or standard input ends with `ReadingStopped`.
+    window_log : int
+        Base-two logarithm of the bytes that decompressing zstd may look back, which it keeps in memory.
 
     Raises
     ------
     InputMissingError
         If it cannot be opened.
     """
+    if isinstance(path, BegunInput):
+        with io.BufferedReader(_JoinedBytes(path.head, path.stream)) as joined:
+            yield cast(BinaryIO, joined)
+        return
     if isinstance(path, StandardInput):
         with _open_standard_input(stop) as stream:
             yield stream
@@ -396,7 +462,7 @@ def open_bytes(path: Path | StandardInput | RemoteInput, stop: Event | None = No
         if decompress is None:
             yield raw
             return
-        with decompress(raw) as unpacked:
+        with decompress(raw, window_log) as unpacked:
             yield cast(BinaryIO, unpacked)
 
 
@@ -419,14 +485,18 @@ def _opened(path: Path | RemoteInput, stop: Event | None) -> Iterator[BinaryIO]:
         yield raw
 
 
+class _LongWindowError(Exception):
+    """A zstd frame looks back more bytes than is allowed; its argument is their base-two logarithm."""
+
+
 class _ZstdBytes(io.RawIOBase):
     """Raw stream of what a zstd stream of one or more frames holds; its end inside a frame is an error."""
 
-    def __init__(self, raw: BinaryIO) -> None:
+    def __init__(self, raw: BinaryIO, window_log: int) -> None:
         from zstandard import ZstdDecompressor
 
-        self._raw = raw
-        self._decompressor = ZstdDecompressor()
+        self._raw, self._window = raw, 1 << window_log
+        self._decompressor = ZstdDecompressor(max_window_size=self._window)
         self._frame: Any = None
         self._packed = self._unpacked = b""
 
@@ -442,7 +512,7 @@ class _ZstdBytes(io.RawIOBase):
                 if self._frame is not None:
                     raise EOFError("the last frame has no end")
                 return 0
-            self._frame = self._frame or self._decompressor.decompressobj()
+            self._frame = self._frame or self._begin()
             self._unpacked = self._frame.decompress(self._packed)
             self._packed = self._frame.unused_data
             if self._frame.eof:
@@ -451,12 +521,24 @@ class _ZstdBytes(io.RawIOBase):
         buffer[:count], self._unpacked = self._unpacked[:count], self._unpacked[count:]
         return count
 
+    def _begin(self) -> Any:
+        """Return what decompresses the frame that begins here."""
+        import zstandard
 
-_DECOMPRESSORS: dict[str, Callable[[BinaryIO], Any]] = {
-    ".gz": lambda raw: gzip.GzipFile(fileobj=raw, mode="rb"),
-    ".bz2": bz2.BZ2File,
-    ".xz": lzma.LZMAFile,
-    ".zst": lambda raw: io.BufferedReader(_ZstdBytes(raw)),
+        if len(self._packed) < _FRAME_HEADER:
+            self._packed += self._raw.read(_FRAME_HEADER)
+        with suppress(zstandard.ZstdError):
+            window = zstandard.get_frame_parameters(self._packed).window_size
+            if window > self._window:
+                raise _LongWindowError((window - 1).bit_length())
+        return self._decompressor.decompressobj()
+
+
+_DECOMPRESSORS: dict[str, Callable[[BinaryIO, int], Any]] = {
+    ".gz": lambda raw, _: gzip.GzipFile(fileobj=raw, mode="rb"),
+    ".bz2": lambda raw, _: bz2.BZ2File(raw),
+    ".xz": lambda raw, _: lzma.LZMAFile(raw),  # noqa: SIM115
+    ".zst": lambda raw, window_log: io.BufferedReader(_ZstdBytes(raw, window_log)),
 }
 
 
@@ -475,6 +557,13 @@ def _read_bytes(read: Callable[[int], _Read], size: int, place: str) -> _Read:
         return read(size)
     except (GiaannError, MemoryError):
         raise
+    except _LongWindowError as error:
+        (needed,) = error.args
+        raise InputFormatError(
+            f"{place}: the data is compressed by zstd with a window of {1 << (needed - 20)} MiB",
+            "one of at most 128 MiB, or the one that window_log allows",
+            f"set window_log to {needed}" if needed <= MOST_WINDOW_LOG else "compress it with a smaller window",
+        ) from error
     except Exception as error:
         # bz2 raises an OSError without a number, and zstandard an error of its own.
         numbered = isinstance(error, OSError) and error.errno is not None
@@ -506,15 +595,15 @@ def names_url(text: str) -> bool:
     return _SEPARATOR in text and not any(map(str.isspace, text))
 
 
-def find_files(url: str, suffixes: tuple[str, ...]) -> list[RemoteInput]:
-    """Return the files at a URL, sorted: the file itself, those that a pattern matches, or those below a folder.
+def find_files(url: str) -> tuple[list[RemoteInput], bool]:
+    """Return the files at a URL, sorted, and whether it names one: else it is a pattern or a folder.
+
+    Files that are hidden, as those of folders on this machine are, are left out.
 
     Parameters
     ----------
     url : str
         URL of a file or folder, or with a pattern (``*``, ``?``, ``[a-z]``, ``**``) in its first part.
-    suffixes : tuple of str
-        Suffixes of the files that are taken from a folder, as `suffix_of` returns them.
 
     Raises
     ------
@@ -528,23 +617,31 @@ def find_files(url: str, suffixes: tuple[str, ...]) -> list[RemoteInput]:
         protocol, _, rest = url.partition(_SEPARATOR)
         # A query of a web address is no pattern, and a page is no folder.
         lists = protocol not in ("http", "https")
+        named = False
         if lists and any(mark in rest.partition(_CHAIN)[0] for mark in "*?["):
-            found = sorted(each for each in files.glob(path) if not files.isdir(each))
+            found = sorted(each for each in files.glob(path) if not (files.isdir(each) or _is_hidden(each)))
         elif lists and files.isdir(path):
-            found = sorted(each for each in files.find(path) if suffix_of(each) in suffixes)
-        elif not lists:
-            # Whether it exists would be no for any answer but a good one.
-            files.info(path)
-            found = [path]
+            below = len(str(path).strip("/"))
+            found = sorted(each for each in files.find(path) if not _is_hidden(each.strip("/")[below:]))
         else:
-            found = [path] if files.exists(path) else []
+            named = True
+            if not lists:
+                # Whether it exists would be no for any answer but a good one.
+                files.info(path)
+            found = [path] if not lists or files.exists(path) else []
     if not found:
         raise InputMissingError(f"there is no file at {url!r}", "a file, a folder of text or a pattern", "correct it")
     chain = _CHAIN + url.partition(_CHAIN)[2] if _CHAIN in url else ""
-    return [
+    inputs = [
         RemoteInput(url if each == path else _named(f"{protocol}{_SEPARATOR}{each}{chain}", url), (files, each))
         for each in found
     ]
+    return inputs, named
+
+
+def _is_hidden(path: str) -> bool:
+    """Return whether a file, or a folder that it is in, is hidden."""
+    return any(part.startswith(".") and part not in (".", "..") for part in path.split("/"))
 
 
 def open_url(url: str) -> RemoteInput:
@@ -557,18 +654,6 @@ def open_url(url: str) -> RemoteInput:
     """
     with _answering(url):
         return RemoteInput(url, _file_system(url))
-
-
-def suffix_of(name: str) -> str:
-    """Return the suffix of a file name in lower case, without that of a compression.
-
-    Examples
-    --------
-    >>> suffix_of("Dev.conllu.GZ"), suffix_of("books/a.txt.zst")
-    ('.conllu', '.txt')
-    """
-    path = PurePosixPath(name.lower())
-    return PurePosixPath(path.stem).suffix if path.suffix in COMPRESSED else path.suffix
 
 
 def _named(url: str, found_at: str) -> str:

@@ -8,60 +8,56 @@ from __future__ import annotations
 import errno
 import functools
 import glob
-import json
 import logging
 import os
+import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from giaann_dask.errors import (
     EmptyInputError,
+    GiaannError,
     InputEncodingError,
     InputFormatError,
     InputMissingError,
+    MissingDependencyError,
     OptionError,
+    UnreadFormatError,
 )
 from giaann_dask.lazy import import_optional
-from giaann_dask.local_files import BYTE_ORDER_MARK, UTF16_MARKS, local_name, read_utf8
+from giaann_dask.local_files import local_name, read_utf8
+from giaann_dask.text.formats import SUFFIXES, Format, find_format, is_utf8, names_text, suffix_of
 from giaann_dask.text.input_files import (
-    COMPRESSED,
     STANDARD_INPUT,
+    BegunInput,
     RemoteInput,
     StandardInput,
     find_files,
-    first_bytes,
-    holds_text,
     is_pipe,
     names_url,
-    suffix_of,
+    read_head,
     unreadable,
 )
 from giaann_dask.text.memory_inputs import MemoryInput, Source
+from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.records import RECORD_FORMATS, read_records, record_text
 
 _LOG = logging.getLogger(__name__)
-TEXT_SUFFIXES = (".txt", ".text", ".md", ".markdown", ".rst")
-CONLLU_SUFFIXES = (".conllu",)
-_JSON_LINES = (".jsonl", ".ndjson")
-_JSON = ".json"
-JSON_SUFFIXES = (*_JSON_LINES, _JSON)
-"""Suffixes of files that are read as JSON lines."""
 DATASET_PREFIX = "hf:"
 # Files of the hub, which fsspec opens.
 _HUB_FILES = "hf://"
 # Before the name of a file that names inputs.
 _LIST = "@"
 _SHOWN_CHARACTERS = 60
+_NUMBER = re.compile(r"\d+")
 _ABSENT = "does not exist"
 # Linux allows no path of more bytes.
 _LONGEST_NAME = 4096
-
-# Of text in a folder.
-_KNOWN_SUFFIXES = TEXT_SUFFIXES + CONLLU_SUFFIXES + _JSON_LINES
-# Of tables, which the package datasets reads, as it does JSON of other forms than lines.
-_TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".arrow")
-_DATA_SUFFIXES = (_JSON, *_TABLE_SUFFIXES)
+# Suffixes of text at a URL, which is not opened before it is read.
+_PLAIN = (".txt", ".text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,23 +136,32 @@ def names_text_file(name: str) -> bool:
     >>> names_text_file("s3://bucket/books/emma.txt.gz"), names_text_file("s3://bucket/corpus")
     (True, False)
     """
-    return suffix_of(name) in _KNOWN_SUFFIXES + _DATA_SUFFIXES
+    return suffix_of(name) in SUFFIXES
 
 
-def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]], passed: set[Hashable] | None = None) -> list[Input]:
+def resolve_inputs(
+    inputs: Sequence[Source | os.PathLike[str]],
+    options: ReadOptions | None = None,
+    passed: set[Hashable] | None = None,
+) -> list[Input]:
     """Return the files and datasets that inputs name, in order, each once.
 
     Parameters
     ----------
     inputs : sequence of str, path or MemoryInput
-        A file is read with any suffix (an unknown one as plain text), but for tables and JSON that is not one object a
-        line. A folder expands to the files below it with a known suffix, without hidden ones; links to folders are
-        followed. A pattern (``*``, ``?``, ``[a-z]``, ``**``) expands to its matches. Both are sorted. ``-`` is standard
-        input, ``./-`` a file of that name. A URL is a file, or with a pattern or the URL of a folder several, which
-        fsspec opens (``https://...``, ``s3://...``, ``zip://*.txt::books.zip``); ``file://`` names a path. ``@FILE``
-        stands for the inputs that a file names, one a line. ``hf:NAME[:CONFIG]`` is a dataset,
-        ``hf://datasets/NAME/FILE`` a file of one. Broken links and pipes found by a folder or pattern, and tables in a
-        folder, are left out with a warning. A file with several names (links, two ways to it) is read once.
+        A file is read as its content says, and as its name says where that leaves it open (`find_format`). A folder
+        expands to the files below it, without hidden ones; links to folders are followed. A pattern (``*``, ``?``,
+        ``[a-z]``, ``**``) expands to its matches, and to the files below matching folders. Both are sorted, and what
+        they find is read as if it were named, but for files in another format or without the field of the text, and
+        text with the suffix of other files, such as ``.py``, that the pattern does not end with: a warning says how
+        many were left out, and why. ``-`` is standard input, ``./-`` a file of that name. A URL is a file, or with a
+        pattern or the URL of a folder several, which fsspec opens (``https://...``, ``s3://...``,
+        ``zip://*.txt::books.zip``); ``file://`` names a path. ``@FILE`` stands for the inputs that a file names, one a
+        line. ``hf:NAME[:CONFIG]`` is a dataset, ``hf://datasets/NAME/FILE`` a file of one. Broken links and pipes found
+        by a folder or pattern are left out with a warning. A file with several names (links, two ways to it) is read
+        once.
+    options : ReadOptions, optional
+        How files are read.
     passed : set, optional
         Files of earlier calls, which are left out; those of this call are added.
 
@@ -167,18 +172,18 @@ def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]], passed: set[Hash
     Raises
     ------
     InputMissingError
-        If no input is given, or one does not exist, matches nothing, or is not readable.
+        If no input is given, or one does not exist, is not readable, or finds no file to read.
     EmptyInputError
         If a file that is named directly (not by folder or pattern) contains only white space.
     InputFormatError
-        If the name of such a file ends in ``.gz`` and the file is not gzip, or if a file that is named or matched is a
-        table, or JSON of another form.
+        If such a file is not compressed as its name says, is in a format that is not read, or has no field of the text.
     MissingDependencyError
-        If a dataset is named and the package ``datasets`` is not installed, or the package for a URL is not.
+        If a dataset is named and the package ``datasets`` is not installed, or the package for a URL or format is not.
     """
+    options = ReadOptions() if options is None else options
     # A string is itself a sequence of strings, but means one input here.
     given = [inputs] if isinstance(inputs, str) else inputs
-    found = [each for source in given for each in _resolve(source)]
+    found = [each for source in given for each in _resolve(source, options)]
     if not found:
         raise InputMissingError("no input was given", "at least one file, folder, pattern or dataset")
     if found.count(StandardInput()) > 1:
@@ -186,7 +191,7 @@ def resolve_inputs(inputs: Sequence[Source | os.PathLike[str]], passed: set[Hash
     return _without_repeats(found, set() if passed is None else passed)
 
 
-def _resolve(source: Source | os.PathLike[str]) -> Sequence[Input]:
+def _resolve(source: Source | os.PathLike[str], options: ReadOptions) -> Sequence[Input]:
     """Return the files and datasets that an input names."""
     if isinstance(source, MemoryInput):
         return [source]
@@ -196,13 +201,14 @@ def _resolve(source: Source | os.PathLike[str]) -> Sequence[Input]:
     if name.startswith(DATASET_PREFIX) and not name.startswith(_HUB_FILES):
         return [_parse_dataset(name)]
     if name and os.path.exists(name):
-        return _expand(Path(name))
+        return _expand(Path(name), options)
     if _names_list(name):
-        return [each for listed in expand_lists([name]) for each in _resolve(listed)]
+        return [each for listed in expand_lists([name]) for each in _resolve(listed, options)]
     if names_url(name):
-        return _require_text(find_files(name, _KNOWN_SUFFIXES))
+        files, named = find_files(name)
+        return _named(files[0], options) if named else _choose(files, f"the URL {name!r}", suffix_of(name), options)
     if glob.has_magic(name):
-        return _match(name)
+        return _match(name, options)
     raise _missing(name)
 
 
@@ -359,16 +365,14 @@ def _parse_dataset(given: str) -> DatasetInput:
     return DatasetInput(name, config or None)
 
 
-def _match(pattern: str) -> Sequence[Path]:
+def _match(pattern: str, options: ReadOptions) -> Sequence[Path]:
     """Return the files that a pattern matches, sorted, including those of matching folders."""
     matches = [Path(match) for match in _glob(pattern)]
     files = [match for match in matches if not match.is_dir() and not _is_skipped(match)]
-    for file in files:
-        _require_readable(file)
-    files = _nearest([*files, *_text_below(match for match in matches if match.is_dir())])
+    files = _nearest([*files, *_files_below(match for match in matches if match.is_dir())])
     if not files:
         raise InputMissingError(f"the pattern {pattern!r} matches no file", "at least one", "correct it")
-    return _require_text(files)
+    return _choose(files, f"the pattern {pattern!r}", suffix_of(pattern), options)
 
 
 def _glob(pattern: str) -> Iterator[str]:
@@ -392,85 +396,163 @@ def _nearest(files: Iterable[Path]) -> list[Path]:
     return sorted(found.values(), key=lambda file: file.parts)
 
 
-def _expand(path: Path) -> Sequence[Path]:
+def _expand(path: Path, options: ReadOptions) -> Sequence[Path]:
     """Return a file that is named itself, or the files below a folder, sorted."""
     if path.is_dir():
-        return _text_below([path], named=path)
-    _require_readable(path)
-    # A pipe can be read only once, so its content is not checked.
-    if path.is_file() and not holds_text(path):
-        raise EmptyInputError(f"the file {str(path)!r} is empty", "text", "leave it out")
-    return _require_text([path])
-
-
-def _text_below(folders: Iterable[Path], named: Path | None = None) -> list[Path]:
-    """Return the files of text below folders, sorted; a folder that is named has to hold some."""
-    files = _nearest(_files_below(folders))
-    found = [file for file in files if suffix_of(file.name) in _KNOWN_SUFFIXES]
-    data = [file for file in files if suffix_of(file.name) in _DATA_SUFFIXES]
-    if named is not None and not found:
-        raise InputMissingError(
-            f"the folder {str(named)!r} holds no file to read" + (f", and {data[0].name}" if data else ""),
-            f"files that end in {' '.join(_KNOWN_SUFFIXES)}, compressed ({' '.join(COMPRESSED)}) or not",
-            f"{_READ_DATA}, with text_field as the name of a column" if data else "",
-        )
-    if data:
-        _warn_once(f"left out {len(data):,} files of folders that are no text, such as {data[0]}; {_READ_DATA}")
-    return found
+        files = _nearest(_files_below([path]))
+        if not files:
+            raise InputMissingError(f"the folder {str(path)!r} holds no file to read", "at least one", "correct it")
+        return _choose(files, f"the folder {str(path)!r}", "", options)
+    return _named(path, options)
 
 
 _Found = TypeVar("_Found", Path, RemoteInput)
-_READ_DATA = "hf:FOLDER reads a folder of tables or JSON (extra hub)"
 
 
-def _require_text(files: list[_Found]) -> list[_Found]:
-    """Return files; raise an error that says what reads them if one is a table, or JSON of another form than lines."""
+def _named(file: _Found, options: ReadOptions) -> list[_Found]:
+    """Return a file that is named itself; raise an error if it is empty or is not read."""
+    if isinstance(file, Path):
+        _require_readable(file)
+        if not file.is_file():
+            # A pipe can be read only once, so its content is not looked at.
+            return [file]
+        if _look_at(file, options).blank:
+            raise EmptyInputError(f"the file {str(file)!r} is empty", "text", "leave it out")
+    if isinstance(file, Path) or suffix_of(file.name) not in _PLAIN:
+        _require_text(file, options)
+    return [file]
+
+
+def _require_text(file: Path | RemoteInput, options: ReadOptions) -> Format:
+    """Return the format of a file; raise an error if it is not read, or its first record has no text."""
+    form = format_of(file, options)
+    if form in RECORD_FORMATS:
+        for record in islice(read_records(file, form, replace(options, stop=None)), 1):
+            record_text(record, options.text_field)
+    return form
+
+
+def _choose(files: Iterable[_Found], where: str, ending: str, options: ReadOptions) -> list[_Found]:
+    """Return those of the files of a folder or pattern that are read; a warning says which are not, and why.
+
+    Parameters
+    ----------
+    files : iterable of Path or RemoteInput
+        What was found.
+    where : str
+        What found them, for messages.
+    ending : str
+        Suffix that names have to be found: files with it count as named.
+    options : ReadOptions
+        How files are read.
+
+    Raises
+    ------
+    InputMissingError
+        If none of them is read.
+    """
+    kept: list[_Found] = []
+    left: dict[str, list[GiaannError]] = {}
     for file in files:
-        suffix = suffix_of(file.name)
-        if suffix in _TABLE_SUFFIXES:
-            raise _refused(file, "is a table")
-        if suffix == _JSON and isinstance(file, Path) and file.is_file() and not _begins_json_lines(file):
-            raise _refused(file, "is JSON, but not one object a line")
-    return files
+        refusal = _refusal(file, ending, options)
+        if refusal is None:
+            kept.append(file)
+        else:
+            # Of one kind are those that differ by the name of the file alone.
+            kind = _NUMBER.sub("", refusal.received.replace(str(file), "")) if refusal.expected else refusal.remedy
+            left.setdefault(kind, []).append(refusal)
+    for refusals in left.values():
+        message = f"left out {len(refusals):,} of {where}: {refusals[0]}"
+        if not kept:
+            raise InputMissingError(f"{where} finds no file to read: {message}")
+        _warn_once(message)
+    return kept
 
 
-def _refused(file: Path | RemoteInput, problem: str) -> InputFormatError:
-    """Return the error for a file of data that is no text."""
-    return InputFormatError(
-        f"{str(file)!r} {problem}",
-        "text, CoNLL-U or JSON lines",
-        f"convert it to JSON lines; or {_READ_DATA}, with text_field as the name of a column",
-    )
-
-
-def _begins_json_lines(path: Path) -> bool:
-    """Return whether the first line of a file, as far as it is read here, may be an object."""
-    block = first_bytes(path).removeprefix(BYTE_ORDER_MARK.encode()).lstrip()
-    if block.startswith(UTF16_MARKS):
-        # Reading it says so.
-        return True
-    line, *following = block.splitlines() or [b""]
-    if not following:
-        return block.startswith(b"{")
+def _refusal(file: Path | RemoteInput, ending: str, options: ReadOptions) -> GiaannError | None:
+    """Return why a file that was found is not read; None if it is."""
+    suffix = suffix_of(file.name)
+    if isinstance(file, RemoteInput) and suffix in _PLAIN:
+        return None
+    if isinstance(file, Path):
+        _require_readable(file)
+        if _look_at(file, options).blank:
+            return None
     try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
+        form = _require_text(file, options)
+    except (UnreadFormatError, MissingDependencyError) as error:
+        return error
+    if form != "text" or options.read_as is not None or suffix in SUFFIXES:
+        return None
+    if not _look_at(file, options).is_utf8:
+        return UnreadFormatError(f"{str(file)!r} is not text in UTF-8")
+    if not names_text(suffix) and suffix != ending:
+        return UnreadFormatError(f"{str(file)!r} is text with the suffix of other files", "", "name it to read it")
+    return None
+
+
+class _Beginning(NamedTuple):
+    """Format that the first bytes of a file show; `error` is set where it is not read."""
+
+    form: Format
+    error: UnreadFormatError | None
+    blank: bool
+    is_utf8: bool
+
+
+def format_of(file: Path | RemoteInput | BegunInput, options: ReadOptions) -> Format:
+    """Return the format in which a file is read.
+
+    Raises
+    ------
+    UnreadFormatError
+        If it has one that is not read.
+    InputMissingError, InputFormatError
+        If it cannot be read, or is not compressed as its name says.
+    """
+    if options.read_as is not None:
+        return options.read_as
+    look = (
+        _looked_at(repr(str(file)), file.name, file.head) if isinstance(file, BegunInput) else _look_at(file, options)
+    )
+    if look.error is not None:
+        raise look.error
+    return look.form
+
+
+def _look_at(file: Path | RemoteInput, options: ReadOptions) -> _Beginning:
+    if not isinstance(file, Path):
+        return _looked_at(repr(str(file)), file.name, read_head(file, options.window_log))
+    try:
+        status = file.stat()
+    except OSError as error:
+        raise unreadable(file, error) from error
+    return _look_at_version(file, status.st_size, status.st_mtime_ns, options.window_log)
+
+
+@functools.lru_cache(maxsize=65536)
+def _look_at_version(file: Path, size: int, changed_ns: int, window_log: int) -> _Beginning:
+    """Look at a file once while it is unchanged: a run resolves its inputs several times."""
+    return _looked_at(repr(str(file)), file.name, read_head(file, window_log))
+
+
+def _looked_at(place: str, name: str, head: bytes) -> _Beginning:
+    form: Format = "text"
+    error = None
+    try:
+        form = find_format(place, name, head)
+    except UnreadFormatError as found:
+        error = found
+    return _Beginning(form, error, not head, is_utf8(head))
 
 
 def _files_below(folders: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files below folders that are not hidden and have the suffix of text or of data."""
+    """Yield the files below folders that are not hidden."""
     for parent, names in _walk(folders):
         for name in names:
-            file, suffix = parent / name, suffix_of(name)
-            known = suffix in _KNOWN_SUFFIXES
             # A broken link may have led to a folder.
-            if (known or file.is_symlink()) and _is_skipped(file):
-                continue
-            if known:
-                _require_readable(file)
-            if known or suffix in _DATA_SUFFIXES:
-                yield file
+            if not _is_skipped(parent / name):
+                yield parent / name
 
 
 def _walk(folders: Iterable[Path]) -> Iterator[tuple[Path, list[str]]]:

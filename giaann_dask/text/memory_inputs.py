@@ -129,6 +129,28 @@ def is_missing(value: object) -> bool:
     return is_scalar and bool(value != value)
 
 
+def find_field(record: Mapping[Any, Any], field: str) -> Any:
+    """Return a field of a record; ``content.text`` is the field ``text`` of its field ``content``.
+
+    Raises
+    ------
+    KeyError
+        If there is none.
+
+    Examples
+    --------
+    >>> find_field({"content": {"text": "A miller sings."}}, "content.text")
+    'A miller sings.'
+    """
+    if field in record:
+        return record[field]
+    outer, _, inner = field.partition(".")
+    within = record[outer] if inner else None
+    if not isinstance(within, Mapping):
+        raise KeyError(field)
+    return find_field(within, inner)
+
+
 def require_text(value: object, place: str, remedy: str = "leave out what has no text") -> str:
     """Return a value if it is a string.
 
@@ -218,6 +240,9 @@ def _column(frame: Any, column: str) -> Iterator[Any]:
     """Yield the values of a column, or of a data frame's text field."""
     if frame.ndim == 1:
         return iter(frame)
+    outer = column.partition(".")[0]
+    if column not in frame and outer in frame and outer != column:
+        return ({outer: value} for value in frame[outer])
     if column not in frame:
         raise InputFormatError(
             f"the data frame has no column {column!r}",

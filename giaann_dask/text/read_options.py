@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from threading import Event
+from typing import Literal, get_args
 
-from giaann_dask.errors import OptionError, require_at_least
+from giaann_dask.errors import OptionError, require_at_least, require_option
 from giaann_dask.keywords import names_keywords
 from giaann_dask.representations import text_fault
+from giaann_dask.text.formats import FORMATS, MOST_WINDOW_LOG, WINDOW_LOG, Format
 
+Markup = Literal["strip", "keep"]
 GOLD, LEXICON, SPACY = "gold", "lexicon", "spacy:"
 """Names of taggers, the last one before the name of a pipeline."""
 
@@ -27,7 +30,16 @@ class ReadOptions:
     line_characters : int
         Maximum length of a line.
     text_field : str
-        Field of a JSON or dataset record with its text.
+        Column of a table, or field of a JSON or dataset record, with its text; ``content.text`` is a field of the
+        field ``content``.
+    read_as : str, optional
+        Format of files, standard input and pipes; by default the one that their first kilobytes and names show.
+        ``text`` takes them as they are.
+    markup : {"strip", "keep"}
+        Whether Markdown and reStructuredText are read without their markup or as they are.
+    window_log : int
+        Base-two logarithm of the bytes that decompressing zstd may look back, up to 31 (2 GiB), as of its option
+        ``--long``; it keeps them in memory.
     split : str
         Split of a dataset.
     newdoc : bool
@@ -45,14 +57,21 @@ class ReadOptions:
 
     part_characters: int = 262_144
     line_characters: int = 1_000_000
-    text_field: str = "text"
+    text_field: str = field(default="text", metadata={"alias": "text_column", "flags": ("--text", "--text-column")})
+    read_as: Format | None = field(default=None, metadata={"flag": "--as"})
+    markup: Markup = "strip"
+    window_log: int = field(default=WINDOW_LOG, metadata={"flag": "--long"})
     split: str = "train"
     newdoc: bool = False
     group: int = 1
     stop: Event | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        require_at_least(1, self, "part_characters", "line_characters", "group")
+        require_at_least(1, self, "part_characters", "line_characters", "group", "window_log")
+        require_option(self.window_log <= MOST_WINDOW_LOG, "window_log", self.window_log, f"at most {MOST_WINDOW_LOG}")
+        for name, choices in (("read_as", (None, *FORMATS)), ("markup", get_args(Markup))):
+            value = getattr(self, name)
+            require_option(value in choices, name, value, " or ".join(filter(None, choices)))
         for name in ("text_field", "split"):
             if not getattr(self, name):
                 raise OptionError(f"{name} is empty", "a name", "name one or leave it out", names=(name,))

@@ -1,17 +1,16 @@
 """Read inputs of every kind as a stream of parts of bounded size.
 
-Inputs are plain text, CoNLL-U and JSON lines, each also gzipped, standard input, datasets of the Hugging Face hub, and
-texts in memory. The boundaries of parts depend only on the content of their file and on
+Inputs are files, pipes and standard input in the formats of `formats`, datasets of the Hugging Face hub, and texts in
+memory. The boundaries of parts depend only on the content of their file and on
 `ReadOptions.part_characters`, so reading again gives the same fingerprints. One part and one line are in memory at a
 time. Lines of CoNLL-U are checked where they are read and parsed when they are tagged; only syntactic words are kept.
 
-Does not cover: finding files (`inputs`), decoding (`input_files`), sentences and tokens of text (`splitting`),
-skipping parts that are in a network already (`ledger`), and encoded corpora (`corpus`).
+Does not cover: finding files (`inputs`), decoding (`input_files`), records of files (`records`), sentences and tokens
+of text (`splitting`), skipping parts that are in a network already (`ledger`), and encoded corpora (`corpus`).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -20,34 +19,25 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from giaann_dask.errors import (
-    EmptyInputError,
-    GiaannError,
-    InputEncodingError,
-    InputFormatError,
-    InputMissingError,
-)
+from giaann_dask.errors import EmptyInputError, GiaannError, InputFormatError, InputMissingError
 from giaann_dask.lazy import import_optional
 from giaann_dask.local_files import BYTE_ORDER_MARK
-from giaann_dask.representations import text_fault
+from giaann_dask.text.formats import COMPRESSED, Format
 from giaann_dask.text.input_files import (
-    COMPRESSED,
     LineReader,
+    Opened,
     RemoteInput,
     StandardInput,
+    begin_stream,
+    is_pipe,
     names_url,
     open_url,
-    suffix_of,
+    unreadable,
 )
-from giaann_dask.text.inputs import (
-    CONLLU_SUFFIXES,
-    JSON_SUFFIXES,
-    DatasetInput,
-    Input,
-    resolve_inputs,
-)
+from giaann_dask.text.inputs import DatasetInput, Input, format_of, resolve_inputs
 from giaann_dask.text.memory_inputs import MemoryInput, Source, conllu_sentences, require_text
 from giaann_dask.text.read_options import ReadOptions
+from giaann_dask.text.records import RECORD_FORMATS, Record, open_lines, read_records, record_text
 from giaann_dask.text.tokens import Part, PartKind, TaggedSentence, TextPlace
 
 __all__ = ["DatasetInput", "read_parts", "resolve_inputs"]
@@ -62,14 +52,6 @@ class _Passage(NamedTuple):
     text: str
     document: int
     place: TextPlace | None = None
-
-
-class _Record(NamedTuple):
-    """Record of JSON lines or of a dataset, its position for error messages, and its first byte in its file."""
-
-    value: object
-    place: str
-    offset: int | None = None
 
 
 class _Sentence(NamedTuple):
@@ -114,7 +96,7 @@ def locate_part(part: Part, options: ReadOptions) -> PartRange | None:
     if part.place is None:
         return None
     name = part.source if names_url(part.source) and not os.path.exists(part.source) else os.path.abspath(part.source)
-    plain = replace(options, stop=None)
+    plain = replace(options, stop=None, read_as=part.form)
     return PartRange(name, part.source, part.place, len(part.passages), part.documents[0], plain, part.fingerprint())
 
 
@@ -130,10 +112,12 @@ def read_range(located: PartRange) -> Part:
     path = Path(located.name)
     try:
         opened = path if path.exists() else open_url(located.name) if names_url(located.name) else path
-        kind, passages = _file_passages(opened, count(located.document), options, place)
+        form = options.read_as or "text"
+        passages = _file_passages(opened, form, count(located.document), options, place)
         found = list(islice(passages, located.passages))
     except GiaannError as error:
         raise _unseen(located, error.received) from error
+    kind: PartKind = "conllu" if form == "conllu" else "text"
     part = Part(located.source, kind, tuple(each.text for each in found), tuple(each.document for each in found))
     if part.fingerprint() != located.fingerprint:
         raise _unseen(located, f"{located.name} has another text there")
@@ -182,10 +166,11 @@ def read_parts(
     InputEncodingError
         While reading, if text is not UTF-8 or contains a NUL byte.
     InputFormatError
-        While reading, if a line is too long or malformed, or compressed data is damaged.
+        Immediately, if a file is in a format that is not read; while reading, if a line is too long or malformed, or
+        compressed data is damaged.
     """
     options = ReadOptions() if options is None else options
-    resolved = resolve_inputs(inputs, passed)
+    resolved = resolve_inputs(inputs, options, passed)
     datasets = {each: _open_dataset(each, options) for each in resolved if isinstance(each, DatasetInput)}
     return _read(resolved, datasets, options)
 
@@ -194,39 +179,57 @@ def _read(resolved: Sequence[Input], datasets: Mapping[DatasetInput, Any], optio
     """Yield the parts of resolved inputs."""
     documents = count()
     empty = True
+    forms: Iterator[tuple[Format, Iterator[_Passage]]]
     for each in resolved:
-        kind: PartKind = "text"
         if isinstance(each, DatasetInput):
-            passages = _record_passages(_dataset_records(each, datasets[each]), documents, options)
+            forms = iter([("json", _record_passages(_dataset_records(each, datasets[each]), documents, options))])
         elif isinstance(each, MemoryInput) and each.tokenized:
-            kind, passages = "conllu", _conllu_passages(_document_sentences(each, options), documents, options)
+            forms = iter([("conllu", _conllu_passages(_document_sentences(each, options), documents, options))])
         elif isinstance(each, MemoryInput):
-            passages = _record_passages(_memory_records(each, options), documents, options)
-        elif isinstance(each, StandardInput):
-            passages = _text_passages(each, next(documents), options)
+            forms = iter([("json", _record_passages(_memory_records(each, options), documents, options))])
         else:
-            kind, passages = _file_passages(each, documents, options)
-        for part in _group_passages(
-            passages, options.part_characters, Part(str(each), kind, (), ()), _has_ranges(each)
-        ):
-            empty = False
-            yield part
+            forms = _opened_passages(each, documents, options)
+        for form, passages in forms:
+            kind: PartKind = "conllu" if form == "conllu" else "text"
+            like = Part(str(each), kind, (), (), form=form)
+            for part in _group_passages(passages, options.part_characters, like, _has_ranges(each)):
+                empty = False
+                yield part
     # There is none where all was read before.
     if empty and resolved:
         raise EmptyInputError("the input holds no text", "at least one sentence", "check the files")
 
 
 def _file_passages(
-    file: Path | RemoteInput, documents: Iterator[int], options: ReadOptions, begin: TextPlace = _BEGINNING
-) -> tuple[PartKind, Iterator[_Passage]]:
-    """Return the kind of a file, and its passages from a place on."""
-    suffix = suffix_of(file.name)
-    if suffix in JSON_SUFFIXES:
-        records = _record_passages(_json_records(file, options, begin.offset), documents, options)
-        return "text", islice(records, begin.before, None)
-    if suffix in CONLLU_SUFFIXES:
-        return "conllu", _conllu_passages(_conllu_sentences(file, options, begin.offset), documents, options)
-    return "text", _text_passages(file, next(documents), options, begin)
+    file: Opened, form: Format, documents: Iterator[int], options: ReadOptions, begin: TextPlace = _BEGINNING
+) -> Iterator[_Passage]:
+    """Yield the passages of a file in a format from a place on."""
+    if form in RECORD_FORMATS:
+        records = _record_passages(read_records(file, form, options, begin.offset), documents, options)
+        return islice(records, begin.before, None)
+    if form == "conllu":
+        return _conllu_passages(_conllu_sentences(file, options, begin.offset), documents, options)
+    return _text_passages(file, next(documents), options, begin)
+
+
+def _opened_passages(
+    opened: Path | StandardInput | RemoteInput, documents: Iterator[int], options: ReadOptions
+) -> Iterator[tuple[Format, Iterator[_Passage]]]:
+    """Yield the format and the passages of a file, pipe or standard input, once; the latter two are open meanwhile."""
+    if isinstance(opened, RemoteInput) or (isinstance(opened, Path) and not _is_stream(opened)):
+        form = format_of(opened, options)
+        yield form, _file_passages(opened, form, documents, options)
+        return
+    with begin_stream(opened, options.stop, options.window_log) as begun:
+        form = format_of(begun, options)
+        yield form, _file_passages(begun, form, documents, options)
+
+
+def _is_stream(path: Path) -> bool:
+    try:
+        return is_pipe(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def _has_ranges(file: Input) -> bool:
@@ -259,10 +262,10 @@ def _group_passages(passages: Iterable[_Passage], limit: int, empty: Part, range
 
 
 def _text_passages(
-    path: Path | StandardInput | RemoteInput, document: int, options: ReadOptions, begin: TextPlace = _BEGINNING
+    path: Opened, document: int, options: ReadOptions, begin: TextPlace = _BEGINNING
 ) -> Iterator[_Passage]:
     """Yield the paragraphs of a plain text file from a place on."""
-    lines = _placed_lines(LineReader(path, options.line_characters, options.stop, begin.offset), begin.before)
+    lines = _placed_lines(open_lines(path, options, begin.offset), begin.before)
     for paragraph, place in _placed_paragraphs(lines, options.part_characters):
         yield _Passage(paragraph, document, place)
 
@@ -363,9 +366,9 @@ def _conllu_passages(
         yield _Passage("\n".join(group), document, place)
 
 
-def _conllu_sentences(path: Path | RemoteInput, options: ReadOptions, start: int = 0) -> Iterator[_Sentence]:
+def _conllu_sentences(path: Opened, options: ReadOptions, start: int = 0) -> Iterator[_Sentence]:
     """Yield each sentence with words, including comments, from a byte on."""
-    reader = LineReader(path, options.line_characters, options.stop, start)
+    reader = open_lines(path, options, start)
     first = start
     lines: list[str] = []
     size = 0
@@ -392,36 +395,22 @@ def _conllu_sentences(path: Path | RemoteInput, options: ReadOptions, start: int
             )
 
 
-def _record_passages(records: Iterable[_Record], documents: Iterator[int], options: ReadOptions) -> Iterator[_Passage]:
+def _record_passages(records: Iterable[Record], documents: Iterator[int], options: ReadOptions) -> Iterator[_Passage]:
     """Yield the paragraphs of the text field of records, each record a document."""
     for record in records:
         document = next(documents)
-        text, offset = _record_text(record, options.text_field), record.offset
+        text, offset = record_text(record, options.text_field), record.offset
         for number, paragraph in enumerate(text_paragraphs(text, options.part_characters)):
             yield _Passage(paragraph, document, None if offset is None else TextPlace(offset, number))
 
 
-def _record_text(record: _Record, field: str) -> str:
-    """Return the text field of a record."""
-    value, place, _ = record
-    if not isinstance(value, dict):
-        raise InputFormatError(f"{place} is not an object", f"an object with a field {field!r}")
-    if field not in value:
-        names = ", ".join(map(repr, list(value)[:10])) or "none"
-        raise InputFormatError(f"{place} has no field {field!r}", f"one of its fields: {names}", "choose text_field")
-    text = require_text(value[field], f"{place}: the field {field!r}", "leave out records without text")
-    if (fault := text_fault(text)) is not None:
-        raise InputEncodingError(f"{place}: the field {field!r} holds {fault}", "text", "remove it")
-    return text
-
-
-def _memory_records(texts: MemoryInput, options: ReadOptions) -> Iterator[_Record]:
+def _memory_records(texts: MemoryInput, options: ReadOptions) -> Iterator[Record]:
     """Yield the records of texts in memory, each a text or a mapping with a text field."""
     for number, value in enumerate(texts.records(options.text_field), start=1):
         place = f"record {number} of the {texts}"
         if not isinstance(value, Mapping):
             require_text(value, place)
-        yield _Record({options.text_field: value} if isinstance(value, str) else dict(value), place)
+        yield Record({options.text_field: value} if isinstance(value, str) else dict(value), place)
 
 
 def _document_sentences(texts: MemoryInput, options: ReadOptions) -> Iterator[_Sentence]:
@@ -429,21 +418,6 @@ def _document_sentences(texts: MemoryInput, options: ReadOptions) -> Iterator[_S
     for document in texts.records(options.text_field):
         for number, sentence in enumerate(conllu_sentences(document)):
             yield _Sentence(sentence, number == 0)
-
-
-def _json_records(path: Path | RemoteInput, options: ReadOptions, start: int = 0) -> Iterator[_Record]:
-    """Yield the records of a file of JSON lines from a byte on; skip blank lines."""
-    reader = LineReader(path, options.line_characters, options.stop, start)
-    for line in reader:
-        if not line or line.isspace():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputFormatError(
-                f"{reader.place} is not JSON ({error})", "one JSON object a line", "correct the line"
-            ) from error
-        yield _Record(value, reader.place, reader.offset)
 
 
 def _open_dataset(dataset: DatasetInput, options: ReadOptions) -> Any:
@@ -461,7 +435,7 @@ def _open_dataset(dataset: DatasetInput, options: ReadOptions) -> Any:
         ) from error
 
 
-def _dataset_records(dataset: DatasetInput, stream: Any) -> Iterator[_Record]:
+def _dataset_records(dataset: DatasetInput, stream: Any) -> Iterator[Record]:
     """Yield the records of an opened dataset."""
     records = iter(stream)
     for number in count(1):
@@ -476,7 +450,7 @@ def _dataset_records(dataset: DatasetInput, stream: Any) -> Iterator[_Record]:
                 "",
                 "check the data and the network",
             ) from error
-        yield _Record(value, place)
+        yield Record(value, place)
 
 
 _COLUMNS = 10

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.text.formats import Format
 from giaann_dask.text.lexicon import TaggedWord as TaggedWord
 from giaann_dask.text.lexicon.tables import ValueTable
 
@@ -229,6 +230,8 @@ class Part:
         input; same length as `passages`.
     place : TextPlace or None
         Where it begins, in a file that can be read from any byte on.
+    form : str
+        Format of the file.
     """
 
     source: str
@@ -236,6 +239,7 @@ class Part:
     passages: tuple[str, ...]
     documents: tuple[int, ...]
     place: TextPlace | None = field(default=None, compare=False)
+    form: Format = field(default="text", compare=False)
 
     @property
     def characters(self) -> int:

@@ -227,7 +227,7 @@ class Trainer:
         started, clock = time.perf_counter(), StageClock(self._client)
         # Errors of inputs are those of reading them.
         with suppress(GiaannError, OSError):
-            self._characters = estimate_characters(inputs, sources.reading.text_field) or 0
+            self._characters = estimate_characters(inputs, sources.reading) or 0
         self._regions.single_block = 0 < self._characters <= self._options.block_characters
         sources = replace(sources, reading=replace(sources.reading, stop=self._stop))
         stream = EncodingStream(

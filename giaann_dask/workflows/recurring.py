@@ -30,6 +30,7 @@ from giaann_dask.storage import read_json_lines
 from giaann_dask.store.corpus import is_corpus
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.inputs import Files, require_rereadable, resolve_inputs
+from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.workflows.exits import DONE, CheckFailedError, TryAgainError
 from giaann_dask.workflows.job_options import Measure, NightlyOptions, WeeklyOptions
 
@@ -81,8 +82,9 @@ def plan(options: NightlyOptions) -> Plan:
     TryAgainError
         If there is nothing but files that may still be being written.
     """
-    found, unsettled = settled(options.inputs, options.settle_s)
-    held_out = [] if options.evaluation is None else settled(options.evaluation.inputs, 0.0)[0]
+    reading = options.text.reading
+    found, unsettled = settled(options.inputs, options.settle_s, reading)
+    held_out = [] if options.evaluation is None else settled(options.evaluation.inputs, 0.0, reading)[0]
     news = new_inputs(
         Files([*found, *held_out]), options.network, specification=options.specification, text=options.text
     )
@@ -108,7 +110,7 @@ def plan(options: NightlyOptions) -> Plan:
     return Plan(new, known, tuple(unsettled), unreadable)
 
 
-def settled(inputs: Sequence[str], settle_s: float) -> tuple[list[str], list[str]]:
+def settled(inputs: Sequence[str], settle_s: float, reading: ReadOptions) -> tuple[list[str], list[str]]:
     """Return the files, datasets and corpora of inputs, and the files that were changed recently."""
     require_rereadable(inputs, "a scheduled training")
     found: list[str] = []
@@ -117,7 +119,7 @@ def settled(inputs: Sequence[str], settle_s: float) -> tuple[list[str], list[str
         if is_corpus(name):
             found.append(str(name))
             continue
-        for each in resolve_inputs([name]):
+        for each in resolve_inputs([name], reading):
             young = isinstance(each, Path) and time.time() - each.stat().st_mtime < settle_s
             (unsettled if young else found).append(str(each))
     return list(dict.fromkeys(found)), list(dict.fromkeys(unsettled))

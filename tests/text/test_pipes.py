@@ -239,9 +239,13 @@ def test_standard_input_of_the_tokenizer(
     assert "subwords" in capsys.readouterr().out
 
 
-def test_standard_input_is_plain_text(standard_input: Callable[[bytes], None]) -> None:
+def test_the_content_of_standard_input_decides_how_it_is_read(standard_input: Callable[[bytes], None]) -> None:
     standard_input(b'{"text": "A mill."}\n')
-    assert passages("-") == ['{"text": "A mill."}']
+    assert passages("-") == ["A mill."]
+    standard_input(b'{"text": "A mill."}\n')
+    assert [part.passages for part in read_parts(["-"], ReadOptions(read_as="text"))] == [('{"text": "A mill."}',)]
+    standard_input(b"id;text\n1;A mill.\n")
+    assert [part.passages for part in read_parts(["-"], ReadOptions(read_as="csv"))] == [("A mill.",)]
 
 
 def test_a_file_named_like_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
