@@ -41,6 +41,7 @@ from giaann_dask.text.input_files import (
     read_head,
     unreadable,
 )
+from giaann_dask.text.markup import require_markup
 from giaann_dask.text.memory_inputs import MemoryInput, Source
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.records import RECORD_FORMATS, read_records, record_text
@@ -426,6 +427,8 @@ def _named(file: _Found, options: ReadOptions) -> list[_Found]:
 def _require_text(file: Path | RemoteInput, options: ReadOptions) -> Format:
     """Return the format of a file; raise an error if it is not read, or its first record has no text."""
     form = format_of(file, options)
+    if options.markup == "strip":
+        require_markup(form)
     if form in RECORD_FORMATS:
         for record in islice(read_records(file, form, replace(options, stop=None)), 1):
             record_text(record, options.text_field)

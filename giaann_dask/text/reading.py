@@ -35,6 +35,7 @@ from giaann_dask.text.input_files import (
     unreadable,
 )
 from giaann_dask.text.inputs import DatasetInput, Input, format_of, resolve_inputs
+from giaann_dask.text.markup import MARKED_FORMATS, unmarked_blocks
 from giaann_dask.text.memory_inputs import MemoryInput, Source, conllu_sentences, require_text
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.records import RECORD_FORMATS, Record, open_lines, read_records, record_text
@@ -209,7 +210,16 @@ def _file_passages(
         return islice(records, begin.before, None)
     if form == "conllu":
         return _conllu_passages(_conllu_sentences(file, options, begin.offset), documents, options)
+    if form in MARKED_FORMATS and options.markup == "strip":
+        return _unmarked_passages(file, form, next(documents), options)
     return _text_passages(file, next(documents), options, begin)
+
+
+def _unmarked_passages(file: Opened, form: Format, document: int, options: ReadOptions) -> Iterator[_Passage]:
+    """Yield the paragraphs of a marked up file, which have no place in it."""
+    for block in unmarked_blocks(open_lines(file, options), form):
+        for paragraph in text_paragraphs(block, options.part_characters):
+            yield _Passage(paragraph, document)
 
 
 def _opened_passages(
