@@ -21,7 +21,7 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
-from giaann_dask.text.inputs import Files, expand_lists, names_input
+from giaann_dask.text.inputs import Files, expand_lists, names_input, require_there
 from giaann_dask.text.memory_inputs import MemoryInput, Source, memory_input
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training.target import require_tokenizer
@@ -84,10 +84,16 @@ def read_inputs(
     """Convert what a caller gives as text, and choose the tagger that fits it where none is named.
 
     URLs among the names get the storage options.
+
+    Raises
+    ------
+    InputMissingError
+        If a name leads to nothing; that is known before workers are started.
     """
     read = as_sources(inputs)
     if isinstance(read, Files):
         read = Files(with_storage_options(name, storage_options) for name in expand_lists(map(os.fspath, read)))
+        require_there(read)
     return read, (text or TextOptions()).fitting(read)
 
 

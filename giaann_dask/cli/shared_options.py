@@ -47,11 +47,16 @@ _cluster = partial(
 
 
 def as_files(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> Files:
-    """Convert the inputs of a command, which are names, for functions that take texts, too."""
-    from giaann_dask.text.input_files import names_url
-    from giaann_dask.text.inputs import Files, expand_lists
+    """Convert the inputs of a command, which are names, for functions that take texts, too.
 
-    return Files(reached(name) if names_url(name) else name for name in expand_lists(value))
+    Names that lead to nothing are refused, before workers are started.
+    """
+    from giaann_dask.text.input_files import names_url
+    from giaann_dask.text.inputs import Files, expand_lists, require_there
+
+    found = Files(reached(name) if names_url(name) else name for name in expand_lists(value))
+    require_there(found)
+    return found
 
 
 def reached(url: str) -> ObjectUrl:

@@ -33,7 +33,7 @@ _PAGE = {"/": "index.html", **{f"/{name}": name for name in ("page.css", "page.j
 _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 # Paths without authentication; they show nothing of the network.
 _OPEN = {"/healthz", *_PAGE}
-_DOCUMENTS = "/v1/documents"
+_COMPLETIONS, _CHAT, _DOCUMENTS = "/v1/completions", "/v1/chat/completions", "/v1/documents"
 _LOCAL_NAMES = {"localhost", "127.0.0.1", "[::1]"}
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -236,8 +236,8 @@ def build_app(models: Models, options: ServingOptions | None = None, writer: Doc
     chosen = options or ServingOptions()
     handlers = Handlers(models, chosen)
     routes = [
-        Route("/v1/completions", handlers.completions, methods=["POST"]),
-        Route("/v1/chat/completions", handlers.chat_completions, methods=["POST"]),
+        Route(_COMPLETIONS, handlers.completions, methods=["POST"]),
+        Route(_CHAT, handlers.chat_completions, methods=["POST"]),
         Route("/v1/trace", handlers.completions),
         Route("/v1/sentences", handlers.sentences, methods=["POST"]),
         *([] if writer is None else _document_routes(DocumentHandlers(writer, chosen.limits, handlers.describe))),
@@ -282,6 +282,9 @@ def _page(name: str) -> Callable[[Request], Awaitable[Response]]:
 async def _refuse(http: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         message = f"{http.method} {http.scope['path'][:200]}: {error.detail}"
+        if error.status_code == 404:
+            # Such as /v1/responses, or a base address without /v1.
+            message += f"; completions are POST {_COMPLETIONS} and {_CHAT}"
         return HttpError(error.status_code, message, headers=dict(error.headers or {})).response()
     return http_error_of(error).response()
 
@@ -299,7 +302,7 @@ def _host(http: Request) -> str:
 
 def _known(path: str) -> str:
     """Return the path as a label; paths that are not ours share one, so that labels stay few."""
-    known = {*("/v1/completions", "/v1/chat/completions", "/v1/trace", "/v1/sentences", "/v1/models"), *_PAGE}
+    known = {*(_COMPLETIONS, _CHAT, "/v1/trace", "/v1/sentences", "/v1/models"), *_PAGE}
     known |= {"/healthz", "/metrics"}
     if path.startswith(_DOCUMENTS):
         return _DOCUMENTS

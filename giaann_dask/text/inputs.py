@@ -192,6 +192,21 @@ def resolve_inputs(
     return _without_repeats(found, set() if passed is None else passed)
 
 
+def require_there(names: Iterable[str | os.PathLike[str]]) -> None:
+    """Check that names of local inputs lead to something, without reading it.
+
+    Raises
+    ------
+    InputMissingError
+        If one is neither a file nor a folder, and cannot be a pattern, a list, a URL, a dataset or standard input.
+    """
+    for each in names:
+        name = local_name(each)
+        known = name == STANDARD_INPUT or name.startswith(DATASET_PREFIX) or names_url(name) or glob.has_magic(name)
+        if not (known or _names_list(name) or (name and os.path.exists(name))):
+            raise _missing(name)
+
+
 def _resolve(source: Source | os.PathLike[str], options: ReadOptions) -> Sequence[Input]:
     """Return the files and datasets that an input names."""
     if isinstance(source, MemoryInput):

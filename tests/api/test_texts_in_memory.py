@@ -16,8 +16,8 @@ from distributed import Client
 
 import giaann_dask as gd
 from giaann_dask.api.texts import as_sources
-from giaann_dask.data import sample_test_text
-from giaann_dask.errors import EmptyInputError, InputFormatError, OptionError
+from giaann_dask.data import sample_test_text, sample_text
+from giaann_dask.errors import EmptyInputError, InputFormatError, InputMissingError, OptionError
 from giaann_dask.text.memory_inputs import conllu_sentences
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import parse_conllu, read_parts
@@ -375,3 +375,17 @@ def test_documents_without_annotations(tmp_path: Path, client: Client) -> None:
         conllu_sentences(bare)
     with pytest.raises(InputFormatError, match="only spaCy Docs"):
         conllu_sentences("The miller sings.")
+
+
+@pytest.mark.parametrize("given", ["Hello", "The miller sings."])
+def test_a_sentence_is_no_file_which_is_said_before_workers_are_started(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from giaann_dask.api import cluster
+
+    with gd.connect(workers=0) as client:
+        network = gd.train(sample_text(), tmp_path / "net", profile="contexts", max_sequences=5, client=client)
+    monkeypatch.setattr(cluster, "connect", lambda: pytest.fail("workers were started"))
+    for call in (network.score, network.evaluate, lambda text: gd.train(text, tmp_path / "other")):
+        with pytest.raises(InputMissingError, match=r"is not a file; .* texts are a list|does not exist"):
+            call(given)

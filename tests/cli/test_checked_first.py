@@ -140,6 +140,9 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--out out.txt", "out.txt"),
         ("--ref nonsense", "nonsense"),
     ),
+    "train --network OUT": (("none.txt", "the input 'none.txt' does not exist"),),
+    "evaluate NET": (("Hello", "the input 'Hello' does not exist"),),
+    "encode --out OUT": (("TEXT none/a.txt", "the input 'none/a.txt' does not exist"),),
     "compact NET": (*WHERE, ("--keep-commits 0", "keep-commits is 0")),
     "cluster": (
         *WHERE[:4],

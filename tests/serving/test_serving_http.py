@@ -119,7 +119,9 @@ def test_invalid_requests_have_their_status(client: TestClient) -> None:
     assert "scripted" in error(client.post(PATH, json={"prompt": "a", "model": "gpt"}), 404, "model")
     error(client.post(PATH, content=b"{}", headers={"Content-Type": "text/plain"}), 415)
     error(client.get(PATH), 405)
-    error(client.get("/nowhere"), 404)
+    # What clients call where they are set up for another interface, or without /v1.
+    for path in ("/nowhere", "/v1/responses", "/chat/completions"):
+        assert "completions are POST /v1/completions and /v1/chat" in error(client.post(path, json={}), 404)
     error(client.get("/../../etc/passwd"), 404)
     error(client.get("/v1/models/other"), 404, "model")
 
