@@ -78,6 +78,9 @@ class SamplingOptions:
         0 takes the most probable word, 1 samples by the probabilities; values between favour probable words.
     seed : int, optional
         Seed of the sampling, for reproducible words; by default a random one, which the continuation reports.
+    block_ngrams : int
+        Words of the shortest sequence that a continuation does not repeat (n-gram blocking; Paulus et al. 2018), with a
+        temperature below 1; 0 allows repetition.
 
     Raises
     ------
@@ -92,9 +95,11 @@ class SamplingOptions:
 
     temperature: float = 0.0
     seed: int | None = None
+    block_ngrams: int = 4
 
     def __post_init__(self) -> None:
         require_between(0, 10, self, "temperature")
+        require_at_least(0, self, "block_ngrams")
         require_option(self.seed is None or 0 <= self.seed <= MOST_SEED, "seed", self.seed, f"0 to {MOST_SEED}")
 
     def seeded(self) -> SamplingOptions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from giaann_dask.errors import OptionError, PromptError
 from giaann_dask.models.base import TokenEvent
 from giaann_dask.models.contexts.predictor import ContextsPredictor, ContextsText
 from giaann_dask.models.results import GeneratedToken
+from giaann_dask.models.words.predictor import RepeatedWords
 from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.predict.generation import Continuation
 from giaann_dask.serving.app import build_app
@@ -50,7 +52,7 @@ def opened(network: gd.Network) -> ContextsPredictor:
 
 
 def drawn(temperature: float, seed: int, **options: int) -> gd.GenerationOptions:
-    sampling = gd.SamplingOptions(temperature=temperature, seed=seed)
+    sampling = gd.SamplingOptions(temperature=temperature, seed=seed, block_ngrams=options.pop("block_ngrams", 4))
     return gd.GenerationOptions(sampling=sampling, **{"max_tokens": 12, "reasons": 0, **options})
 
 
@@ -72,7 +74,7 @@ def sentences(continuation: Continuation) -> list[list[str]]:
 
 @pytest.mark.parametrize("prompt", [PROMPT, f"{PROMPT} boat."])
 def test_takes_what_scoring_finds_most_probable(network: gd.Network, opened: ContextsPredictor, prompt: str) -> None:
-    found = network.generate(prompt, options=gd.GenerationOptions(max_tokens=30, reasons=0))
+    found = network.generate(prompt, options=drawn(0, 1, max_tokens=30, block_ngrams=0))
     assert found.stop is None
     assert len(found.tokens) == 30
     divided = sentences(found)
@@ -82,6 +84,43 @@ def test_takes_what_scoring_finds_most_probable(network: gd.Network, opened: Con
     assert not scores.matches[: len(found.prompt)].all()
     told = [math.log(token.candidates[0].value) for token in found.tokens]
     assert np.allclose(told, scores.log_probability[len(found.prompt) :], rtol=0, atol=1e-9)
+
+
+def ngrams(words: Sequence[str], length: int) -> list[tuple[str, ...]]:
+    return list(zip(*(words[at:] for at in range(length)), strict=False))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
+def test_a_continuation_does_not_repeat_itself(network: gd.Network, temperature: float) -> None:
+    def words(length: int) -> list[str]:
+        options = drawn(temperature, 1, max_tokens=120, block_ngrams=length)
+        return [token.word for token in network.generate(PROMPT, options=options).tokens]
+
+    free, four, two = (words(length) for length in (0, 4, 2))
+    assert len(set(ngrams(free, 4))) < len(free) - 3
+    assert len(set(ngrams(four, 4))) == len(four) - 3
+    assert len(set(ngrams(two, 2))) == len(two) - 1
+    # Until then nothing changes, and the default is four.
+    first = next(at for at, words in enumerate(ngrams(free, 4)) if words in ngrams(free, 4)[:at])
+    assert four[: first + 3] == free[: first + 3] != four
+    default = replace(
+        drawn(temperature, 1, max_tokens=120), sampling=gd.SamplingOptions(temperature=temperature, seed=1)
+    )
+    assert [token.word for token in network.generate(PROMPT, options=default).tokens] == four
+
+
+def test_words_are_drawn_by_probability_alone_from_temperature_1_on(network: gd.Network) -> None:
+    one, other = (network.generate(PROMPT, options=drawn(1, 3, max_tokens=200, block_ngrams=n)) for n in (0, 2))
+    assert one.tokens == other.tokens
+
+
+def test_a_word_is_repeated_where_no_other_is_left() -> None:
+    repeats = RepeatedWords(gd.SamplingOptions(block_ngrams=1))
+    repeats.add(0)
+    chance = np.array([0.75, 0.25])
+    assert repeats.without(chance).tolist() == [0.0, 0.25]
+    repeats.add(1)
+    assert repeats.without(chance).tolist() == chance.tolist()
 
 
 def test_draws_by_probability(opened: ContextsPredictor) -> None:
@@ -154,12 +193,15 @@ def test_command_and_refusals(network: gd.Network, capsys: pytest.CaptureFixture
     capsys.readouterr()
     assert run(["generate", str(network.path), "The old \udcff", "--workers", "0"]) == 2
     assert "not UTF-8, at character 8" in capsys.readouterr().err
-    with pytest.raises(OptionError, match="temperature"):
-        gd.SamplingOptions(temperature=-1.0)
+    for wrong in ({"temperature": -1.0}, {"block_ngrams": -1}):
+        with pytest.raises(OptionError, match=next(iter(wrong))):
+            gd.SamplingOptions(**wrong)
     with gd.connect(workers=0) as client:
         columns = gd.train(write_village(tmp_path / "t.txt", 20), tmp_path / "v1", client=client)
         with pytest.raises(OptionError, match="temperature"):
             columns.generate("The old miller", client=client, options=drawn(1.0, 0))
+        with pytest.raises(OptionError, match="block_ngrams"):
+            columns.generate("The old miller", client=client, options=drawn(0.0, 0, block_ngrams=3))
 
 
 def test_without_a_seed_every_text_is_another_and_its_seed_is_told(

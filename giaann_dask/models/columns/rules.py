@@ -26,6 +26,7 @@ from giaann_dask.models.generation_options import (
     BeamOptions,
     GenerationOptions,
     PredictionRules,
+    SamplingOptions,
     StateOptions,
 )
 from giaann_dask.rows.source import RowSource
@@ -101,10 +102,10 @@ def require_fit(specification: Specification, options: GenerationOptions) -> Inf
     OptionError
         If it cannot.
     """
-    if options.sampling.temperature:
-        found = f"temperature {options.sampling.temperature} for a network of profile"
-        expected = "profile contexts, which has probabilities"
-        raise OptionError(f"{found} {specification.profile}", expected, "leave it out", names=("temperature",))
+    for name in ("temperature", "block_ngrams"):
+        if getattr(options.sampling, name) != getattr(SamplingOptions, name):
+            found = f"{name} {getattr(options.sampling, name)} for a network of profile {specification.profile}"
+            raise OptionError(found, "profile contexts, which has probabilities", "leave it out", names=(name,))
     return fitting_rules(specification, options.inference)
 
 

@@ -21,7 +21,7 @@ from giaann_dask.events import Observer, PromptsAdvanced
 from giaann_dask.keys import source_key, word_key
 from giaann_dask.models import model_of
 from giaann_dask.models.base import PreparedText, TokenEvent
-from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, require_prompt
+from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, SamplingOptions, require_prompt
 from giaann_dask.models.results import (
     BEGINNING,
     Candidate,
@@ -143,6 +143,7 @@ class WordText(ABC):
         self._options, self._contexts, self._left = options, contexts, options.max_tokens
         # The words so far of the present sentence, and the place of the next one in the whole text.
         self._sentence, self._now = [word.lower() for word in self._sentences[-1]], len(self.prompt)
+        self._repeats = RepeatedWords(options.sampling)
 
     @cached_property
     def _draws(self) -> np.random.Generator:
@@ -157,7 +158,9 @@ class WordText(ABC):
             self._sentence = []
         (names, chance), options = self.predict(), self._options
         temperature = options.sampling.temperature
-        chosen = choose_word(chance, temperature, self._draws if temperature else None)
+        allowed = self._repeats.without(chance)
+        chosen = choose_word(allowed, temperature, self._draws if temperature else None)
+        self._repeats.add(chosen)
         reasons = self.reasons(chosen) if options.reasons else ()
         likely = most_probable(chance, options.runners_up)
         others = [int(word) for word in likely if word != chosen][: options.runners_up - 1]
@@ -202,6 +205,40 @@ class WordText(ABC):
     def _nearest(self, segment: int) -> int:
         """Return the place of the nearest word of a kind of context in the whole text."""
         return self._now - min((distance for _, distance in self._contexts[segment].parts), default=0)
+
+
+class RepeatedWords:
+    """Find the words that would repeat a sequence of a continuation (n-gram blocking; Paulus et al. 2018).
+
+    Parameters
+    ----------
+    options : SamplingOptions
+        Its `block_ngrams` is the length of a sequence; nothing is found from temperature 1 on.
+    """
+
+    def __init__(self, options: SamplingOptions) -> None:
+        self._length = options.block_ngrams if options.temperature < 1 else 0
+        self._words: list[int] = []
+        self._followed: dict[tuple[int, ...], list[int]] = {}
+
+    def without(self, chance: Floats) -> Floats:
+        """Return probabilities with 0 for the words that would repeat a sequence, unless no other word is left."""
+        repeated = self._followed.get(self._last, [])
+        if not repeated:
+            return chance
+        allowed = chance.copy()
+        allowed[repeated] = 0.0
+        return allowed if allowed.any() else chance
+
+    def add(self, word: int) -> None:
+        """Add the number of the next word of the continuation."""
+        if self._length and len(self._words) >= self._length - 1:
+            self._followed.setdefault(self._last, []).append(word)
+        self._words.append(word)
+
+    @property
+    def _last(self) -> tuple[int, ...]:
+        return tuple(self._words[len(self._words) - self._length + 1 :])
 
 
 class WordBatch:
