@@ -7,7 +7,6 @@ import gc
 import logging
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from support.examples import QUICK, THOROUGH
+from support.signals import handle_ignored_signals
 from support.village import SENTENCES, SMALL_PARTS, Undisturbed, write_village
 
 # Kernels of a device run in numba's simulator, which it chooses before it is imported.
@@ -34,8 +34,7 @@ Report = TypeVar("Report", pytest.CollectReport, pytest.TestReport)
 # As `giaann_dask.cli.main` does: most objects are those of modules.
 gc.set_threshold(10_000)
 
-# A shell starts what is in the background with this signal ignored, and processes inherit that.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+handle_ignored_signals()
 
 # Examples take as long as the machine and its other users let them: what is tested is what they give.
 # Few of them in the ordinary tests, the same in every run, so that a change is judged by what it changes; many, and

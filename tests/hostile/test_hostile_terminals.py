@@ -150,6 +150,19 @@ def test_a_signal_that_is_ignored_stays_ignored(handlers: None) -> None:
     signal.raise_signal(signal.SIGHUP)
 
 
+def test_the_tests_hear_signals_that_were_ignored_when_they_began() -> None:
+    """As under ``nohup``, or in the background of a shell; a process that a test starts hears them, too."""
+    said = "import signal; print([signal.getsignal(each) == signal.SIG_IGN for each in (1, 2, 15)])"
+    script = "import subprocess, sys; from support.signals import handle_ignored_signals; handle_ignored_signals(); "
+    script += f"{said}; sys.stdout.flush(); subprocess.run([sys.executable, '-c', {said!r}])"
+    ignoring = ["sh", "-c", 'trap "" HUP INT TERM; exec "$@"', "sh", sys.executable]
+    where = {"env": os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}, "capture_output": True, "text": True}
+    before = subprocess.run([*ignoring, "-c", said], check=True, **where)
+    assert before.stdout == "[True, True, True]\n"
+    found = subprocess.run([*ignoring, "-c", script], check=True, **where)
+    assert found.stdout.splitlines() == ["[False, False, False]"] * 2
+
+
 def test_a_signal_ends_a_server_that_opens_its_first_network(
     folder: Path, monkeypatch: pytest.MonkeyPatch, handlers: None
 ) -> None:
