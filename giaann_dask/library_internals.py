@@ -68,7 +68,7 @@ _MAIN_MODULE = ("init_main_from_name", "init_main_from_path")
 # Whether this thread is starting a process that does not import the main module.
 _thread = threading.local()
 
-ClientMethod = Literal["get_dataset", "get_versions", "publish_dataset", "run", "run_on_scheduler", "unpublish_dataset"]
+ClientMethod = Literal["get_versions", "publish_dataset", "run", "run_on_scheduler", "unpublish_dataset"]
 
 
 def call_within(limit_s: float, client: Any, method: ClientMethod, *arguments: Any, **named: Any) -> Any:

@@ -4,6 +4,8 @@ An `ObjectUrl` is a string and an `ObjectPath` a path, so that they are given wh
 travel with them into tasks and to workers, and are shown nowhere: messages, logs, events, keys of tasks and stored
 names have the URL alone.
 
+Whatever names a network or a corpus is made a path by `absolute_place`, once.
+
 Does not cover: reading and writing these places (`giaann_dask.store.places`), and text at URLs
 (`giaann_dask.text.input_files`).
 """
@@ -13,8 +15,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
-from pathlib import PosixPath
+from pathlib import Path, PosixPath
 from typing import Any, Self
 
 from giaann_dask.errors import OptionError
@@ -291,6 +294,41 @@ def is_in_memory(path: str | os.PathLike[str]) -> bool:
     (True, False)
     """
     return str(path).startswith(f"{MEMORY}:/")
+
+
+def absolute_place(path: str | os.PathLike[str]) -> Path:
+    """Return where a store is for processes in any working directory: absolute, with links followed.
+
+    To be called once, where a path is given. What names an object store becomes an `ObjectPath`; ``~`` and ``file://``
+    are resolved (`giaann_dask.local_files`).
+
+    Raises
+    ------
+    OptionError
+        If the path is relative to a working directory that does not exist any more, holds a NUL character or a name
+        that is too long, or links lead in a circle.
+
+    Examples
+    --------
+    >>> absolute_place("/tmp/../networks/village")
+    PosixPath('/networks/village')
+    >>> print(absolute_place(Path("s3://bucket/village")))
+    s3://bucket/village
+    """
+    if is_object_store(path):
+        return path if isinstance(path, ObjectPath) else object_path(str(path))
+    if path == "":
+        raise OptionError("the path is ''", "a folder", "give another path")
+    try:
+        found = os.path.realpath(local_name(path))
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            os.stat(found)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(
+            f"the path {str(path)!r} leads nowhere ({reason})", "a folder", "give another path"
+        ) from error
+    return Path(found)
 
 
 @names_keywords

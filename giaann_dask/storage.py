@@ -33,8 +33,8 @@ from giaann_dask.errors import (
 from giaann_dask.growing_arrays import StoredArray
 from giaann_dask.library_internals import sync
 from giaann_dask.limits import causes_of, matches, resource_limit
-from giaann_dask.local_files import BYTE_ORDER_MARK, local_name
-from giaann_dask.object_urls import ObjectPath, is_object_store, object_path
+from giaann_dask.local_files import BYTE_ORDER_MARK
+from giaann_dask.object_urls import is_object_store, object_path
 
 CHUNK = 262_144
 # The attribute of a group with the checksums of the values of its arrays, where there is one.
@@ -294,41 +294,6 @@ def bytes_on_disk(folder: Path) -> int:
                 elif entry.is_file():
                     found += entry.stat().st_size
     return found
-
-
-def absolute_place(path: str | os.PathLike[str]) -> Path:
-    """Return where a store is for processes in any working directory: absolute, with links followed.
-
-    To be called once, where a path is given. What names an object store becomes an `ObjectPath`; ``~`` and ``file://``
-    are resolved (`giaann_dask.local_files`).
-
-    Raises
-    ------
-    OptionError
-        If the path is relative to a working directory that does not exist any more, holds a NUL character or a name
-        that is too long, or links lead in a circle.
-
-    Examples
-    --------
-    >>> absolute_place("/tmp/../networks/village")
-    PosixPath('/networks/village')
-    >>> print(absolute_place(Path("s3://bucket/village")))
-    s3://bucket/village
-    """
-    if is_object_store(path):
-        return path if isinstance(path, ObjectPath) else object_path(str(path))
-    if path == "":
-        raise OptionError("the path is ''", "a folder", "give another path")
-    try:
-        found = os.path.realpath(local_name(path))
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            os.stat(found)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise OptionError(
-            f"the path {str(path)!r} leads nowhere ({reason})", "a folder", "give another path"
-        ) from error
-    return Path(found)
 
 
 def require_local(path: Path) -> None:

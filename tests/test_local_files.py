@@ -18,7 +18,8 @@ import giaann_dask as gd
 from giaann_dask.cli import giaann_dask as commands
 from giaann_dask.cli import run
 from giaann_dask.cli.algebra import open_at_ref, read_prompts
-from giaann_dask.cli.shared_options import FILE_PATH, NETWORK_PATH, read_toml
+from giaann_dask.cli.serving import NamedNetwork
+from giaann_dask.cli.shared_options import FILE_PATH, NETWORK_PATH, WRITTEN_PATH, read_toml
 from giaann_dask.cluster.connecting import connect
 from giaann_dask.diagnostics.evaluation_report import save_report
 from giaann_dask.encoding.lexicon import save_tokenizer
@@ -124,6 +125,41 @@ def test_every_path_of_every_command_is_resolved() -> None:
             metavar = option.metavar or ""
             if option.type is click.STRING and any(word in metavar for word in ("FILE", "PATH", "FOLDER", "PUBLIC")):
                 assert option.name in texts, (name, option.name)
+
+
+def spellings(network: Path) -> list[str]:
+    """Return names of a network in the working directory, one of them by a link; the first one is absolute."""
+    link = network.with_name("link")
+    link.unlink(missing_ok=True)
+    link.symlink_to(network.name)
+    relative = os.path.relpath(network)
+    names = [str(network), relative, f"./{relative}", f"{relative}/", f"{relative}//.", f"../{Path.cwd().name}/link"]
+    return [*names, f"~/../{Path.cwd().name}/{relative}", network.as_uri(), f"{network.as_uri()}/"]
+
+
+def test_every_command_resolves_the_name_of_a_network_in_one_place(home: Path) -> None:
+    network = Path.cwd() / "my net"
+    network.mkdir()
+    resolved = []
+    for command, option in ((name, option) for name, each in every_command(commands) for option in each.params):
+        if option.type in (NETWORK_PATH, WRITTEN_PATH) or isinstance(option.type, NamedNetwork):
+            assert {str(option.type.convert(name, option, None)) for name in spellings(network)} <= {
+                str(network),
+                str((None, network)),
+            }, (command, option.name)
+            resolved.append((command, option.name))
+        elif "network" in f"{option.name} {option.metavar}".lower() and option.type is not FILE_PATH:
+            # The former may have @REF, the latter are sizes.
+            assert command in ("add", "diff") or option.name.endswith("bytes"), (command, option.name)
+    assert len(resolved) > 30
+    for name in spellings(network):
+        assert history_of(Path(name)) == Path.cwd() / "my net.history.jsonl"
+        assert lock_of(Path(name)) == Path.cwd() / "my net.lock"
+    write_village(home / ODD, 10)
+    assert run(["train", str(home / ODD), "--network", "new net", "--workers=0"]) == 0
+    new = Path.cwd() / "new net"
+    for name in spellings(new):
+        assert open_at_ref(f"{name}@main").path == open_at_ref(name).path == gd.open(name).path == new
 
 
 def test_the_python_interface(home: Path) -> None:

@@ -26,7 +26,8 @@ from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keywords import names_keywords
-from giaann_dask.storage import absolute_place, require_writable
+from giaann_dask.object_urls import absolute_place
+from giaann_dask.storage import require_writable
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.unfinished import BRANCH

@@ -40,8 +40,9 @@ from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_path
 from giaann_dask.models import model_of
 from giaann_dask.models.exporting import digest_of
+from giaann_dask.object_urls import absolute_place
 from giaann_dask.spec import Specification
-from giaann_dask.storage import absolute_place, require_writable
+from giaann_dask.storage import require_writable
 from giaann_dask.store.commits import CommitContent
 from giaann_dask.store.locking import locked
 from giaann_dask.store.manifest import Manifest

@@ -32,10 +32,9 @@ from giaann_dask.errors import OptionError, SpecificationError, StoreConflictErr
 from giaann_dask.events import Committed, Event, Observer, RoundIntegrated, ignore, notify_all
 from giaann_dask.keywords import names_keywords
 from giaann_dask.library_internals import before_thread_pools_end
-from giaann_dask.object_urls import with_storage_options
+from giaann_dask.object_urls import absolute_place, with_storage_options
 from giaann_dask.representations import Summarised, Summary
 from giaann_dask.spec import Specification
-from giaann_dask.storage import absolute_place
 from giaann_dask.store.corpus import EncodedCorpus
 from giaann_dask.store.corpus_writing import require_absent
 from giaann_dask.store.locking import locked

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from giaann_dask.cli.click_ext import PLAIN, Command, options_of
-from giaann_dask.cli.output import answer, figures
+from giaann_dask.cli.output import answer, figures, place_name
 from giaann_dask.cli.progress import progress
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
@@ -87,7 +87,7 @@ def add(networks: tuple[str, ...], out: Path, shared: dict[str, Any], texts: tup
     with connect(options=prepared(values["cluster"], LOCAL)) as client, progress() as observer:
         made = add_networks(opened, out, client=client, texts=again, text=text, observer=observer, **shared)
     counts = {"sequences": made.manifest.sequences, "connections": made.manifest.connections, "commit": made.commit}
-    answer({"network": str(out), **counts}, [f"network {out}", *figures(counts, *counts)])
+    answer({"network": str(out), **counts}, [f"network {place_name(out)}", *figures(counts, *counts)])
 
 
 @click.command(cls=Command)
@@ -163,7 +163,7 @@ def forget(
         )
     counts = report.as_dict()
     shown = ("sequences", "tokens", "connections_before", "connections", "purged_commits", "commit", "digest")
-    lines = [f"network {network}", *figures(counts, *shown)]
+    lines = [f"network {place_name(network)}", *figures(counts, *shown)]
     lines += [f"may hold the text still: {place}" for place in report.elsewhere]
     lines += ["may hold the text still: other machines and processes that opened the network, exports and copies"]
     answer(counts, lines if values["purge"] else lines[: 1 + len(shown)])
@@ -192,7 +192,7 @@ def index(network: Path, texts: tuple[str, ...], branch: str | None, **values: A
     index_bytes = int(made.manifest.index_size()["bytes"])
     counts = {"sequences": made.manifest.sequences, "index_bytes": index_bytes, "commit": made.commit}
     there = made.commit == before.commit
-    title = f"network {network} has an index already" if there else f"network {network}"
+    title = f"network {place_name(network)}" + (" has an index already" if there else "")
     answer({"network": str(network), **counts}, [title, *figures(counts, *counts)])
 
 
@@ -222,7 +222,7 @@ def prune(network: Path, out: Path, kept: PruningOptions, ref: str | None, **val
         counts[f"connections_{name}"] = each.connections
         counts[f"bytes_{name}"] = sum(run.nbytes for run in each.runs)
     counts["commit"] = made.commit
-    answer({"network": str(out), **counts}, [f"network {out}", *figures(counts, *counts)])
+    answer({"network": str(out), **counts}, [f"network {place_name(out)}", *figures(counts, *counts)])
 
 
 @click.command(cls=Command)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from giaann_dask.cli.click_ext import PLAIN, Group, given_options, options_of, section
-from giaann_dask.cli.output import answer, figures, is_json, is_verbose, say
+from giaann_dask.cli.output import answer, figures, is_json, is_verbose, place_name, say
 from giaann_dask.cli.process import stop_on_signals
 from giaann_dask.cli.progress import event_log, events_option, progress, waiting
 from giaann_dask.cli.shared_options import (
@@ -132,7 +132,7 @@ def encode(
         )
     counts = {**corpus.describe(), "corpus": str(corpus.path)}
     shown = figures(counts, "sequences", "trained", "no_concept", "no_delimiter", "tokens", "concepts", "features")
-    answer(counts, [f"corpus {corpus.path}", *shown])
+    answer(counts, [f"corpus {place_name(corpus.path)}", *shown])
 
 
 @giaann_dask.command()
@@ -200,7 +200,7 @@ def train(
     names = (*names, "lock_waits", "lock_seconds") if report.lock_waits else names
     names = (*names, "slow_workers") if report.slow_workers else names
     times = _times(report.stages)
-    title = f"network {network}" if report.sequences else f"network {network} held all of it already"
+    title = f"network {place_name(network)}" + ("" if report.sequences else " held all of it already")
     answer(counts, [title, *figures({**counts, **times}, *names, *times)])
     if not report.stopped:
         return DONE
@@ -304,7 +304,7 @@ def evaluate(
     counts = {**report.as_dict(), **compared, "reports": [str(save_report(report, path)) for path in reports]}
     shown = report.shown(is_verbose())
     lines = [*figures(shown, *shown), *report.lines(), *compared_lines, *counts["reports"]]
-    answer(counts, [f"network {network}", *lines])
+    answer(counts, [f"network {place_name(network)}", *lines])
 
 
 def _score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], where: ClusterOptions) -> None:
@@ -332,7 +332,7 @@ def _score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], wh
     counts = {**report.as_dict(), "reports": [str(save_report(report, path)) for path in values["reports"]]}
     shown = report.shown(is_verbose())
     lines = [*figures(shown, *shown), *report.lines(), *counts["reports"]]
-    answer(counts, [f"network {network.path}", *lines])
+    answer(counts, [f"network {place_name(network.path)}", *lines])
 
 
 def _check_claims(network: Network, values: dict[str, Any], where: ClusterOptions) -> None:
@@ -362,7 +362,7 @@ def _check_claims(network: Network, values: dict[str, Any], where: ClusterOption
     with connect(options=where) as client, waiting("evaluate"):
         found = network.check_claims(claims, client=client, least_value=values["least_value"], options=options)
     shown = found.shown()
-    answer(found.as_dict(), [f"network {network.path}", *figures(shown, *shown), *found.lines()])
+    answer(found.as_dict(), [f"network {place_name(network.path)}", *figures(shown, *shown), *found.lines()])
 
 
 def _check_baseline(network: Network, inputs: tuple[str, ...], values: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from giaann_dask.cli.click_ext import PLAIN, Group, options_of
-from giaann_dask.cli.output import answer, figures
+from giaann_dask.cli.output import answer, figures, place_name
 from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
@@ -114,7 +114,7 @@ def join(island: Path, network: Path) -> None:
 
     joined = join_island(island, network)
     counts = {"network": str(network), "columns": joined.manifest.concepts, "features": joined.manifest.features}
-    answer(counts, [f"network {network}", *figures(counts, "columns", "features")])
+    answer(counts, [f"network {place_name(network)}", *figures(counts, "columns", "features")])
 
 
 @island.command()
@@ -212,7 +212,7 @@ def merge(
     lines = []
     for each in reports:
         if not each.merged:
-            lines.append(f"{each.bundle} of {each.signer}: network {network} holds all of it already")
+            lines.append(f"{each.bundle} of {each.signer}: network {place_name(network)} holds all of it already")
             continue
         line = (
             f"{each.bundle} of {each.signer}: {each.merged:,} of {each.groups:,} groups, {each.sequences:,} sequences"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from giaann_dask.cli.click_ext import PLAIN, Command, options_of
-from giaann_dask.cli.output import answer, figures
+from giaann_dask.cli.output import answer, figures, place_name
 from giaann_dask.cli.progress import progress, waiting
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
@@ -172,7 +172,7 @@ def inspect(network: Path, commit: str | None, parts: bool) -> None:
     for part in texts:
         counted = f"{part.sequences:,} sequences" + ("" if part.complete else ", not all")
         shown.append(f"part {part.identity}  {counted}" + (f"  {part.place}" if part.place else ""))
-    answer(counts, [f"network {network}", *shown])
+    answer(counts, [f"network {place_name(network)}", *shown])
 
 
 @click.command(cls=Command)
@@ -240,7 +240,7 @@ def persist(network: Path | None, cluster: ClusterOptions | None, ref: str | Non
             with waiting("open the regions"):
                 open_network(network, ref).persist(client)
         found = published_commits(client)
-    answer({"persisted": [each.as_dict() for each in found]}, [repr(each) for each in found])
+    answer({"persisted": [each.as_dict() for each in found]}, found)
 
 
 @click.command(cls=Command)
@@ -275,4 +275,4 @@ def compact(network: Path, keep_commits: int | None, **values: Any) -> None:
     with connect(options=prepared(values["cluster"], LOCAL)) as client, progress() as observer:
         report = compact_network(client, store, keep_commits, observer)
     counts = report.as_dict()
-    answer(counts, [f"network {network}", *figures(counts, *counts)])
+    answer(counts, [f"network {place_name(network)}", *figures(counts, *counts)])

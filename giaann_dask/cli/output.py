@@ -13,13 +13,15 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from giaann_dask.cli.click_ext import section
-from giaann_dask.representations import json_text, printable
+from giaann_dask.representations import Summarised, json_text, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,20 +36,21 @@ _JSON = "giaann_dask.json"
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def answer(values: dict[str, Any], lines: Sequence[str] | None = None) -> None:
+def answer(values: dict[str, Any], lines: Sequence[str | Summarised] | None = None) -> None:
     """Print the result of a command on standard output.
 
     Parameters
     ----------
     values : dict
         The result for programs, printed as one object with ``--json``.
-    lines : sequence of str, optional
-        The result for people, a line each; by default the values.
+    lines : sequence of str or Summarised, optional
+        The result for people, a line each, with `Summarised` objects among them; by default the values.
     """
     if is_json():
         show(json_text(values), json.dumps(values))
     else:
-        show("\n".join(map(printable, figures(values, *values) if lines is None else lines)))
+        lines = figures(values, *values) if lines is None else lines
+        show("\n".join(repr(each) if isinstance(each, Summarised) else printable(each) for each in lines))
 
 
 def is_json() -> bool:
@@ -76,6 +79,13 @@ def show(text: str, plain: str | None = None) -> None:
 def say(message: str) -> None:
     """Print a message of the command as one line on standard error."""
     click.echo(f"giaann-dask: {printable(' '.join(message.split()))}", err=True)
+
+
+def place_name(path: Path) -> str:
+    """Return a path as messages name it: relative where it is below the working directory; a URL as it is."""
+    with suppress(ValueError, OSError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)
 
 
 def figures(values: dict[str, Any], *names: str) -> list[str]:

@@ -84,7 +84,7 @@ def plan(
         )
     if write_hardware is not None:
         write_file(write_hardware, found.hardware.toml(), "the description of the hardware")
-    answer(found.as_dict(), found.summary().text().split("\n"))
+    answer(found.as_dict(), [found])
     found.require_fit()
 
 
@@ -161,4 +161,4 @@ def simulate(
         write_file(csv_file, report.csv().encode(), "the figures")
     if picture is not None:
         save_figure(draw_scaling(report), picture)
-    answer(report.as_dict(), report.summary().text().split("\n"))
+    answer(report.as_dict(), [report])

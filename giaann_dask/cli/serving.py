@@ -37,7 +37,7 @@ _limits, _cluster = section("Limits"), section("Cluster")
 _SERVING = "giaann_dask.serving.serving_options."
 
 
-class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
+class NamedNetwork(click.ParamType):  # type: ignore[type-arg]
     """A network, or ``NAME=NETWORK``; converted to the name, or None, and the place."""
 
     name = "network"
@@ -55,7 +55,7 @@ class _NamedNetwork(click.ParamType):  # type: ignore[type-arg]
 
 
 @click.command(cls=Command)
-@click.argument("networks", nargs=-1, required=True, type=_NamedNetwork(), metavar="[NAME=]NETWORK...")
+@click.argument("networks", nargs=-1, required=True, type=NamedNetwork(), metavar="[NAME=]NETWORK...")
 @options_of(
     "serving",
     _SERVING + "ServingOptions",

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 import click
 
 from giaann_dask.cli.click_ext import FILE_FIELDS, PLAIN, options_of, read_items, section
-from giaann_dask.cli.output import json_option, log_options, say
+from giaann_dask.cli.output import json_option, log_options, place_name, say
 from giaann_dask.device import finds_cuda
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, require_one_of, require_option
 from giaann_dask.local_files import local_name, local_path, read_utf8
-from giaann_dask.object_urls import ObjectUrl, StorageOptions, is_in_memory, is_object_store, object_path
+from giaann_dask.object_urls import ObjectUrl, StorageOptions, absolute_place, is_in_memory, is_object_store
 from giaann_dask.registry import FLAGS, name_model
 
 if TYPE_CHECKING:
@@ -66,10 +66,11 @@ def reached(url: str) -> ObjectUrl:
 
 
 def network_path(name: str | Path) -> Path:
-    """Return the path of a network or a corpus; a URL keeps its two slashes, and has the options of the command."""
-    if isinstance(name, Path):
-        return name
-    return object_path(reached(name)) if is_object_store(name) else local_path(name)
+    """Return the place of a network or a corpus, the same for each of its names: absolute, with links followed.
+
+    A URL of an object store has the storage options of the command.
+    """
+    return absolute_place(reached(name) if isinstance(name, str) and is_object_store(name) else name)
 
 
 def _read_storage(context: click.Context, _: click.Parameter, value: tuple[str, ...]) -> None:
@@ -457,7 +458,7 @@ def read_specification(network: Path, values: dict[str, Any]) -> Specification |
     same = fields.get("profile", stored.profile) == stored.profile
     if not same or any(getattr(replace(stored, **asked), name) != getattr(stored, name) for name in fields):
         raise OptionError(
-            f"network {network} has {', '.join(f'{name} {getattr(stored, name)}' for name in fields)}",
+            f"network {place_name(network)} has {', '.join(f'{name} {getattr(stored, name)}' for name in fields)}",
             f"{', '.join(f'{name} {value}' for name, value in fields.items())} as asked for",
             "leave it out to train it further, or name a new network",
             names=tuple(fields),

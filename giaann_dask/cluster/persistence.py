@@ -32,8 +32,9 @@ class PersistedCommit(Summarised):
     ----------
     network, commit : str
         Folder or URL of the network, and the identity of the commit.
-    runs : int
-        Runs of its regions.
+    runs, held : int
+        Runs of its regions, and how many of them workers have in memory or compute again: none after
+        ``client.restart()``, until the network is persisted again. What no worker has is read from the store.
     workers : dict of str to int
         Bytes of these runs that each worker holds, in memory or spilled to its disk, by address.
     """
@@ -41,6 +42,7 @@ class PersistedCommit(Summarised):
     network: str
     commit: str
     runs: int
+    held: int
     workers: Mapping[str, int]
 
     @property
@@ -55,7 +57,9 @@ class PersistedCommit(Summarised):
     def summary(self) -> Summary:
         """Return the lines that represent it."""
         held = tuple((worker, format_bytes(nbytes)) for worker, nbytes in sorted(self.workers.items()))
-        return Summary(f"Persisted {self.network}", (("commit", self.commit), ("runs", str(self.runs)), *held))
+        lost = f"{self.held} of {self.runs} in memory; persist the network again"
+        runs = str(self.runs) if self.held == self.runs else lost
+        return Summary(f"Persisted {self.network}", (("commit", self.commit), ("runs", runs), *held))
 
 
 def dataset_of(path: str) -> str:
@@ -76,10 +80,10 @@ def publish_runs(client: Client, path: str, commit: str, runs: Mapping[int, Sequ
         Runs by region.
     """
     name, limit = dataset_of(path), timeout_s()
-    data = {"commit": commit, "runs": [future for its in runs.values() for future in its]}
-    call_within(limit, client, "publish_dataset", data, name=name, override=True)
-    regions = {future.key: region for region, its in runs.items() for future in its}
-    call_within(limit, client, "run_on_scheduler", _balance, name=name, regions=regions)
+    futures = [future for its in runs.values() for future in its]
+    call_within(limit, client, "publish_dataset", futures, name=name, override=True)
+    published = PublishedRuns(commit, {future.key: region for region, its in runs.items() for future in its})
+    call_within(limit, client, "run_on_scheduler", _balance, name=name, published=published)
 
 
 def unpublish_runs(client: Client, path: str) -> bool:
@@ -103,22 +107,35 @@ def published_commits(client: Client) -> list[PersistedCommit]:
     ClusterError
         If the scheduler does not answer.
     """
-    names = [name for name in query_scheduler(client, "publish_list") if str(name).startswith(_PREFIX)]
-    return [_described(client, name) for name in names]
+    found = call_within(timeout_s(), client, "run_on_scheduler", _describe_published)
+    return [PersistedCommit(**each) for each in found]
 
 
-def _described(client: Client, name: str) -> PersistedCommit:
-    data = call_within(timeout_s(), client, "get_dataset", name)
-    keys = [future.key for future in data["runs"]]
-    sizes, holders = (
-        query_scheduler(client, "nbytes", keys=keys, summary=False),
-        query_scheduler(client, "who_has", keys=keys),
-    )
-    workers: dict[str, int] = {}
-    for key in keys:
-        for worker in holders.get(key) or ():
-            workers[worker] = workers.get(worker, 0) + sizes.get(key, 0)
-    return PersistedCommit(network=name[len(_PREFIX) :], commit=data["commit"], runs=len(keys), workers=workers)
+def _describe_published(dask_scheduler: Scheduler) -> list[dict[str, Any]]:
+    """Return the fields of the `PersistedCommit` of each published commit; called on the scheduler."""
+    datasets, policy = dask_scheduler.extensions["publish"].datasets, _policy_of(dask_scheduler)
+    found = []
+    for name, (commit, regions) in sorted({} if policy is None else policy.published.items()):
+        if name not in datasets:
+            continue
+        # A restart of the workers forgets all tasks, and leaves what is published.
+        tasks = [ts for key in regions if (ts := dask_scheduler.tasks.get(key)) is not None]
+        workers: dict[str, int] = {}
+        for ts in tasks:
+            for ws in ts.who_has or ():
+                workers[ws.address] = workers.get(ws.address, 0) + max(ts.nbytes, 0)
+        network = name.removeprefix(_PREFIX)
+        found.append(
+            {"network": network, "commit": commit, "runs": len(regions), "held": len(tasks), "workers": workers}
+        )
+    return found
+
+
+class PublishedRuns(NamedTuple):
+    """Commit whose runs are published, and the region of each run, by its key."""
+
+    commit: str
+    regions: Mapping[str, int]
 
 
 class _Assigned(NamedTuple):
@@ -136,17 +153,17 @@ class OwnerBalance(ActiveMemoryManagerPolicy):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
-        # Region of each run by name of the dataset and key.
-        self.regions: dict[str, dict[str, int]] = {}
+        # By name of the dataset.
+        self.published: dict[str, PublishedRuns] = {}
         self._assigned: dict[str, _Assigned] = {}
 
     def run(self) -> Iterator[Suggestion]:
         """Suggest copies at new owners, and the removal of those elsewhere; called by Dask every two seconds."""
         scheduler = self.manager.scheduler
-        published = scheduler.extensions["publish"].datasets
-        self.regions = {name: regions for name, regions in self.regions.items() if name in published}
-        self._assigned = {name: assigned for name, assigned in self._assigned.items() if name in self.regions}
-        for name, regions in self.regions.items():
+        datasets = scheduler.extensions["publish"].datasets
+        self.published = {name: published for name, published in self.published.items() if name in datasets}
+        self._assigned = {name: assigned for name, assigned in self._assigned.items() if name in self.published}
+        for name, (_, regions) in self.published.items():
             runs = [(ts, region) for key, region in regions.items() if (ts := scheduler.tasks.get(key)) is not None]
             owners = self._owners(name, runs)
             for ts, region in runs:
@@ -154,7 +171,7 @@ class OwnerBalance(ActiveMemoryManagerPolicy):  # type: ignore[misc]
 
     def _owners(self, name: str, runs: Sequence[tuple[Any, int]]) -> Mapping[int, str]:
         """Return the owners of the regions of a dataset; they are assigned when its runs or the workers change."""
-        scheduler, regions = self.manager.scheduler, self.regions[name]
+        scheduler, regions = self.manager.scheduler, self.published[name].regions
         known = self._assigned.get(name)
         if known is not None and known.regions is regions and known.workers == scheduler.workers.keys():
             return known.owners
@@ -186,11 +203,15 @@ def _suggestions(ts: Any, owner: Any) -> Iterator[Suggestion]:
             yield Suggestion("drop", ts, {other})
 
 
-def _balance(dask_scheduler: Scheduler, name: str, regions: dict[str, int]) -> None:
+def _balance(dask_scheduler: Scheduler, name: str, published: PublishedRuns) -> None:
     """Have the policy keep the runs of a dataset at the owners of their regions; called on the scheduler."""
-    manager = dask_scheduler.extensions["amm"]
-    policy = next((each for each in manager.policies if isinstance(each, OwnerBalance)), None)
+    policy = _policy_of(dask_scheduler)
     if policy is None:
         policy = OwnerBalance()
-        manager.add_policy(policy)
-    policy.regions = {**policy.regions, name: regions}
+        dask_scheduler.extensions["amm"].add_policy(policy)
+    policy.published = {**policy.published, name: published}
+
+
+def _policy_of(scheduler: Scheduler) -> OwnerBalance | None:
+    """Return the policy of a scheduler, None where nothing was published."""
+    return next((each for each in scheduler.extensions["amm"].policies if isinstance(each, OwnerBalance)), None)

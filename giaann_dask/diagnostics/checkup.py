@@ -32,10 +32,9 @@ from giaann_dask.cluster.waiting import ask_workers, lost_cluster
 from giaann_dask.device import select_device
 from giaann_dask.errors import ClusterError, GiaannError
 from giaann_dask.local_files import code_cache, is_temporary
-from giaann_dask.object_urls import is_object_store
+from giaann_dask.object_urls import absolute_place, is_object_store
 from giaann_dask.representations import format_bytes
 from giaann_dask.runs.packing import unpack
-from giaann_dask.storage import absolute_place
 from giaann_dask.store.locking import LockToken, inspect_folder, locked, read_token, unshared
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.unfinished import LOCK_FILE

@@ -24,7 +24,8 @@ from giaann_dask.encoding.sources import SourceOptions
 from giaann_dask.encoding.stream import EncodingStream, StreamedBlock, StreamOptions
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.events import BlockEncoded, Observer, ignore
-from giaann_dask.storage import CHUNK, absolute_place
+from giaann_dask.object_urls import absolute_place
+from giaann_dask.storage import CHUNK
 from giaann_dask.store.corpus import OFFSET, SEQUENCE_ARRAYS, SURFACE, TOKEN_ARRAYS, EncodedCorpus
 from giaann_dask.store.corpus_writing import CorpusContent, CorpusWriter, WrittenChunks, new_corpus, write_chunks
 from giaann_dask.text.ledger import Ledger

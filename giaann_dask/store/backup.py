@@ -18,8 +18,9 @@ import zarr
 
 from giaann_dask.errors import StoreDamagedError, StoreExistsError, StoreMissingError, require_option
 from giaann_dask.library_internals import sync
+from giaann_dask.object_urls import absolute_place
 from giaann_dask.runs.packing import unpack
-from giaann_dask.storage import absolute_place, reading, writing
+from giaann_dask.storage import reading, writing
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.icechunk_library import CONCURRENT, icechunk
 from giaann_dask.store.locking import locked

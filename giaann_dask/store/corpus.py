@@ -41,10 +41,10 @@ from giaann_dask.errors import (
 )
 from giaann_dask.keywords import names_keywords
 from giaann_dask.local_files import local_name
-from giaann_dask.object_urls import is_object_store
+from giaann_dask.object_urls import absolute_place, is_object_store
 from giaann_dask.representations import Summarised, Summary, format_bytes
 from giaann_dask.runs.run import pointer_of
-from giaann_dask.storage import absolute_place, read_array, read_arrays, read_json, reading
+from giaann_dask.storage import read_array, read_arrays, read_json, reading
 from giaann_dask.store.commits import DELIMITER_SINCE, read_vocabulary
 from giaann_dask.store.icechunk_library import icechunk, use_icechunk
 from giaann_dask.store.places import SCHEMES, StorePlace, remembering

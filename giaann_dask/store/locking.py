@@ -38,9 +38,9 @@ from giaann_dask.errors import (
     StoreUnsharedError,
     StoreWriteError,
 )
-from giaann_dask.object_urls import is_in_memory, is_object_store
+from giaann_dask.object_urls import absolute_place, is_in_memory, is_object_store
 from giaann_dask.representations import text_fault
-from giaann_dask.storage import absolute_place, first_line, is_unreachable, unreachable, writing
+from giaann_dask.storage import first_line, is_unreachable, unreachable, writing
 from giaann_dask.store.places import StorePlace, answering
 from giaann_dask.store.unfinished import LOCK_FILE, is_vacant
 

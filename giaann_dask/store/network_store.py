@@ -26,9 +26,9 @@ from giaann_dask.errors import (
     StoreMissingError,
 )
 from giaann_dask.local_files import is_there
-from giaann_dask.object_urls import is_object_store
+from giaann_dask.object_urls import absolute_place, is_object_store
 from giaann_dask.runs.packing import PackedRegionRun
-from giaann_dask.storage import absolute_place, checksum_of, reading, writing
+from giaann_dask.storage import checksum_of, reading, writing
 from giaann_dask.store.commits import (
     CommitContent,
     CommitReader,

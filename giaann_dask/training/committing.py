@@ -629,6 +629,9 @@ def unpersist_network(client: Client, path: str) -> bool:
     ClusterError
         If the scheduler does not answer.
     """
-    remove_service(client, f"{NAME}-{path}")
-    remove_entries(client, path)
-    return unpublish_runs(client, path)
+    kept = unpublish_runs(client, path)
+    # The scheduler logs a traceback where it has no such service.
+    if kept:
+        remove_service(client, f"{NAME}-{path}")
+        remove_entries(client, path)
+    return kept

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from giaann_dask.local_files import local_path
-from giaann_dask.object_urls import is_object_store
+from giaann_dask.object_urls import absolute_place, is_object_store
 from giaann_dask.storage import require_local, writing
 from giaann_dask.store.beside import HISTORY
 from giaann_dask.workflows.exits import DONE, TryAgainError, message_of, status_of
@@ -41,17 +41,17 @@ def lock_of(network: Path) -> Path:
 
 
 def beside(network: Path, suffix: str) -> Path:
-    """Return the path beside a network with a suffix; of one in an object store, in the working directory.
+    """Return the path beside a network with a suffix, one for all its names; of an object store's, where this works.
 
     Examples
     --------
     >>> from giaann_dask.object_urls import ObjectPath
-    >>> beside(Path("nets/village"), ".lock"), beside(ObjectPath("s3://bucket/village"), ".lock")
-    (PosixPath('nets/village.lock'), PosixPath('village.lock'))
+    >>> beside(Path("/nets/village/"), ".lock"), beside(ObjectPath("s3://bucket/village"), ".lock")
+    (PosixPath('/nets/village.lock'), PosixPath('village.lock'))
     """
     if is_object_store(network):
         return Path(network.name + suffix)
-    folder = local_path(network)
+    folder = absolute_place(network)
     return folder.with_name(folder.name + suffix)
 
 

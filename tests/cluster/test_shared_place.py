@@ -22,11 +22,10 @@ from giaann_dask.cli import run
 from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import OptionError, StoreExistsError, StoreUnsharedError, StoreWriteError
 from giaann_dask.events import Event, RoundIntegrated
-from giaann_dask.object_urls import ObjectPath
+from giaann_dask.object_urls import ObjectPath, absolute_place
 from giaann_dask.rows.regions import open_placement
 from giaann_dask.runs.run import RegionRun, Run
 from giaann_dask.spec import Specification
-from giaann_dask.storage import absolute_place
 from giaann_dask.store.locking import WriteLock, inspect_folder, locked, require_place
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore

@@ -14,7 +14,8 @@ import pytest
 from giaann_dask.cli import giaann_dask as commands
 from giaann_dask.cli import run
 from giaann_dask.errors import GiaannError, OptionError, ResourceLimitError, StoreRefusedError
-from giaann_dask.storage import absolute_place, reading, replacing, require_writable, writing
+from giaann_dask.object_urls import absolute_place
+from giaann_dask.storage import reading, replacing, require_writable, writing
 
 
 def one_line(said: str) -> bool:

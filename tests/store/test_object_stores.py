@@ -39,8 +39,7 @@ from giaann_dask.errors import (
     StoreWriteError,
 )
 from giaann_dask.events import Committed, Event
-from giaann_dask.object_urls import ObjectPath
-from giaann_dask.storage import absolute_place
+from giaann_dask.object_urls import ObjectPath, absolute_place
 from giaann_dask.store import network_store
 from giaann_dask.store.corpus import is_corpus
 from giaann_dask.store.corpus_writing import CorpusWriter

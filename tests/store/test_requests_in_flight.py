@@ -17,11 +17,11 @@ from support.stored_networks import RUNS, create_network
 import giaann_dask as gd
 from giaann_dask.data import sample_text
 from giaann_dask.keys import pack_neuron, pack_target
+from giaann_dask.object_urls import absolute_place
 from giaann_dask.runs.packing import PackedRegionRun, pack, unpack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import Specification
-from giaann_dask.storage import absolute_place
 from giaann_dask.store.commits import CommitContent, CommitReader
 from giaann_dask.store.corpus import EncodedCorpus
 from giaann_dask.store.manifest import Manifest, StoredRun

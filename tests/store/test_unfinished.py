@@ -16,8 +16,8 @@ import pytest
 import giaann_dask as gd
 from giaann_dask.api.islands import create_island, join_island
 from giaann_dask.errors import SpecificationError, StoreExistsError, StoreMissingError, StoreWriteError
+from giaann_dask.object_urls import absolute_place
 from giaann_dask.spec import Specification
-from giaann_dask.storage import absolute_place
 from giaann_dask.store import backup
 from giaann_dask.store.backup import copy_commit
 from giaann_dask.store.corpus_writing import new_corpus, require_absent

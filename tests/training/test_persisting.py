@@ -21,7 +21,13 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.cluster import held_runs
 from giaann_dask.cluster.held_runs import EntryService
-from giaann_dask.cluster.persistence import OwnerBalance, PersistedCommit, is_published, published_commits
+from giaann_dask.cluster.persistence import (
+    OwnerBalance,
+    PersistedCommit,
+    PublishedRuns,
+    is_published,
+    published_commits,
+)
 from giaann_dask.cluster.regions import region_holders
 from giaann_dask.models.columns import predictor
 from giaann_dask.predict import generation
@@ -105,6 +111,54 @@ def test_nothing_is_read_of_a_persisted_network(
         assert trained.unpersist(client)
         assert not trained.unpersist(client)
         assert published_commits(client) == []
+
+
+@pytest.mark.cluster
+def test_a_restart_of_the_workers_hides_no_persisted_network(tmp_path: Path) -> None:
+    """Each is listed with the runs that workers have, until it is persisted again."""
+    with gd.connect(workers=0):
+        networks = [gd.train(write_village(tmp_path / name, 60), tmp_path / f"{name}.net") for name in "ab"]
+    # Only workers with a nanny can be restarted.
+    cluster = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, scheduler_port=0)
+    with cluster, Client(cluster) as client:
+        for network in networks:
+            network.persist(client)
+        runs = [each.runs for each in published_commits(client)]
+        client.restart()
+        lost = published_commits(client)
+        assert [(each.network, each.commit) for each in lost] == [(str(net.path), net.commit) for net in networks]
+        assert [(each.runs, each.held, each.nbytes) for each in lost] == [(count, 0, 0) for count in runs]
+        assert f"0 of {runs[0]} in memory; persist the network again" in repr(lost[0])
+        assert networks[0].generate(PROMPT, client=client, max_tokens=1).tokens
+        networks[0].persist(client)
+        assert [each.held for each in published_commits(client)] == [runs[0], 0]
+        assert all(network.unpersist(client) for network in networks)
+        assert published_commits(client) == []
+
+
+def test_a_network_is_unpersisted_by_any_of_its_names(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The scheduler logs no traceback, also where it is not persisted, and what is listed has lines."""
+    with gd.connect(workers=0):
+        network = gd.train(write_village(tmp_path / "text.txt", 60), tmp_path / "net")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("net")
+    with in_process_cluster("tcp") as cluster, Client(cluster) as client:
+        where = ["--scheduler", cluster.scheduler_address]
+        for name in ("net", "./net/", "link", network.path.as_uri()):
+            assert run(["persist", name, *where]) == 0
+            said = capsys.readouterr().out.splitlines()
+            assert said[:2] == [f"Persisted {network.path}", f"  commit{' ' * 17}{network.commit}"]
+            assert run(["unpersist", name, *where]) == 0
+            assert capsys.readouterr().out == "released\n"
+            assert published_commits(client) == []
+            assert run(["unpersist", name, *where]) == 0
+            assert capsys.readouterr().out == "it was not persisted\n"
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 class Kept(NamedTuple):
@@ -301,7 +355,7 @@ def test_owners_are_assigned_when_workers_or_runs_change() -> None:
     )
     balance = OwnerBalance()
     balance.manager = SimpleNamespace(scheduler=scheduler)
-    balance.regions = {"net": {key: number for number, key in enumerate(runs)}}
+    balance.published = {"net": PublishedRuns("commit", {key: number for number, key in enumerate(runs)})}
 
     def moved() -> set[str]:
         return {address for _, _, to in balance.run() for address in (each.address for each in to)}
@@ -311,6 +365,6 @@ def test_owners_are_assigned_when_workers_or_runs_change() -> None:
     workers["c"] = Holder("c")
     assert moved() == {"b", "c"}
     assert len(asked) == 2
-    balance.regions = {"net": dict.fromkeys(runs, 0)}
+    balance.published = {"net": PublishedRuns("commit", dict.fromkeys(runs, 0))}
     list(balance.run())
     assert len(asked) == 3

@@ -184,4 +184,4 @@ def test_a_process_without_a_cluster_says_try_again(tmp_path: Path) -> None:
     done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 75, done.stderr
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("giaann-dask: no scheduler answers")
+    assert done.stderr.startswith("giaann-dask: no scheduler responds")
