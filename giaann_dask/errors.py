@@ -248,6 +248,10 @@ class PromptError(GiaannError, ValueError):
     """A prompt that cannot be divided into concept columns."""
 
 
+class StateTooLargeError(PromptError, MemoryError):
+    """The activation of a prompt exceeds its limit."""
+
+
 class MissingDependencyError(GiaannError, ImportError):
     """An optional package that the chosen feature needs is not installed."""
 

@@ -197,32 +197,28 @@ class BeamOptions:
 @names_keywords
 @dataclass(frozen=True, kw_only=True)
 class StateOptions:
-    """Options of the size of a sequence's state in this process.
+    """Options of the whole activation of a prompt, which profile ``v2`` and requests for concept columns compute.
 
     Parameters
     ----------
     state_bytes : int
-        Bytes of the entries of a part, 16 each in profile ``v1``; what passes that goes to workers, divided until no
-        part is larger, unless it is one neuron.
-    timeout_s : float
-        Seconds after which a worker that does not respond is lost; its parts are made again on others.
+        Bytes of the activation of a prompt, 16 for each entry in profile ``v1``; a prompt that exceeds them ends with
+        an error.
     columns : int
-        Of how many concept columns the activation is asked for at every step of a divided state.
+        Number of concept columns whose activation is reported at every step.
 
     Raises
     ------
     OptionError
-        If there is no room for an entry, no time, or fewer than no columns.
+        If there is no room for an entry, or `columns` is negative.
     """
 
     state_bytes: int = 1 << 30
-    timeout_s: float = 60.0
     columns: int = 0
 
     def __post_init__(self) -> None:
         require_at_least(ENTRY_BYTES, self, "state_bytes")
-        require_option(self.timeout_s > 0, "timeout_s", self.timeout_s, "more than 0")
-        require_option(self.columns >= 0, "columns", self.columns, "0 or more")
+        require_at_least(0, self, "columns")
 
 
 @names_keywords
@@ -239,7 +235,7 @@ class BatchOptions:
     ahead : bool
         Do all steps of a sequence in one call where its own tokens are fed.
     state : StateOptions
-        When the state of a sequence of profile ``v2`` is divided over the workers of a cluster.
+        Limit of the activation of each sequence of profile ``v2``.
 
     Raises
     ------

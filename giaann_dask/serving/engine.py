@@ -341,7 +341,7 @@ class Engine:
             generation = self._running[event.number]
             generation.report(event)
             if event.finished:
-                self._running.pop(event.number).end()
+                self._running.pop(event.number).end(event.error)
 
 
 def taken(queue: SimpleQueue[Taken], *, wait: bool) -> list[Taken]:

@@ -9,13 +9,13 @@ each sequence, with one fetch of the rows of a step: the steps of `giaann_dask.m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, StateTooLargeError
 from giaann_dask.keys import Integers
 from giaann_dask.models.columns.state.activation import Candidates
 from giaann_dask.models.columns.state.name_order import NameOrder
@@ -79,6 +79,8 @@ class Advance:
         `value`; int64, int64, float32.
     order : NameOrder
         Which of equal candidates is the first.
+    error : StateTooLargeError or None
+        Why the sequence ends without its next step.
     """
 
     number: int
@@ -89,6 +91,7 @@ class Advance:
     neuron: Integers
     value: npt.NDArray[np.float32]
     order: NameOrder = field(default_factory=NameOrder)
+    error: StateTooLargeError | None = None
 
     @property
     def traces(self) -> Iterator[StepTrace]:
@@ -208,16 +211,25 @@ class SessionBatch:
         self._rows.prefetch([active.source for active in self._active.values() if active.source is not None])
         found = []
         for number, active in list(self._active.items()):
-            traces: list[StepTrace] = []
-            while not traces or traces[-1].result.seed:
-                traces.append(next(active.steps))
-            last = traces[-1].result
-            begin, active.done, active.source = active.done, active.done + len(traces), last.next
-            finished = last.next is None or active.done == active.end
-            found.append(_advance(number, range(begin, active.done), finished, traces))
+            traces, error = _next_steps(active.steps)
+            begin, active.done = active.done, active.done + len(traces)
+            active.source = traces[-1].result.next if traces else None
+            finished = error is not None or active.source is None or active.done == active.end
+            found.append(replace(_advance(number, range(begin, active.done), finished, traces), error=error))
             if finished:
                 self.leave(number)
         return found
+
+
+def _next_steps(steps: Iterator[StepTrace]) -> tuple[list[StepTrace], StateTooLargeError | None]:
+    """Return the next steps of a sequence, up to the first beyond its prompt, and the error that ends it, if any."""
+    traces: list[StepTrace] = []
+    try:
+        while not traces or traces[-1].result.seed:
+            traces.append(next(steps))
+    except StateTooLargeError as error:
+        return traces, error
+    return traces, None
 
 
 def _advance(number: int, steps: range, finished: bool, traces: list[StepTrace]) -> Advance:

@@ -68,8 +68,6 @@ class ColumnsPredictor:
         The commit.
     rows : RowSource
         Its rows.
-    client : Client, optional
-        Of the cluster on which activation states are divided that are too large for this process.
     handle : CommitHandle, optional
         Keeps the regions on the workers that the rows come from.
     observer : callable, optional
@@ -81,7 +79,6 @@ class ColumnsPredictor:
         reader: CommitReader,
         rows: Rows,
         *,
-        client: Client | None = None,
         handle: CommitHandle | None = None,
         observer: Observer = ignore,
     ) -> None:
@@ -91,7 +88,7 @@ class ColumnsPredictor:
         self.vocabulary = reader.saved_vocabulary()
         self.flags = flags_of(self.vocabulary, self.specification.is_order_free)
         self._flags: dict[tuple[str, ...], FlagTable] = {(): self.flags}
-        self.client, self._reader, self._handle = client, reader, handle
+        self._reader, self._handle = reader, handle
 
     @property
     def profile(self) -> str:
@@ -127,10 +124,10 @@ class ColumnsPredictor:
                 self._flags[kinds] = result(self._handle.flags(kinds))
         return self._flags[kinds]
 
-    def over(self, rows: Rows, client: Client) -> ColumnsPredictor:
-        """Return the commit with its rows from elsewhere; the parameters are those of the class."""
+    def over(self, rows: Rows) -> ColumnsPredictor:
+        """Return the commit with its rows from elsewhere."""
         other = copy(self)
-        other.rows, other.client = rows, client
+        other.rows = rows
         return other
 
     def keep_flags(self, kinds: tuple[str, ...], flags: FlagTable) -> None:
@@ -253,7 +250,7 @@ def open_columns(
         rows = OpeningRows(StoredRows(reader, whole=False), lambda: RunRows.placed(placement, results(futures)))
     else:
         rows = RemoteRows.of_client(client, placement, handle.regions.keys, projection=_projection(reader, options))
-    return ColumnsPredictor(reader, rows, client=client, handle=handle, observer=observer)
+    return ColumnsPredictor(reader, rows, handle=handle, observer=observer)
 
 
 def _projection(reader: CommitReader, options: GenerationOptions) -> RowProjection:
@@ -320,11 +317,9 @@ def columns_from_regions(
     flags: FlagTable | None = None,
 ) -> ColumnsPredictor:
     """Open a commit of columns in a task; `flags` have the auxiliary source neurons of `kinds`, if there are any."""
-    from distributed import get_client
-
     stored = columns_from_store(path, commit, kinds, flags)
     assert isinstance(stored.rows, StoredRows)
-    return stored.over(row_source(stored.rows.placement, regions, projection=projection), get_client())
+    return stored.over(row_source(stored.rows.placement, regions, projection=projection))
 
 
 def columns_from_store(
@@ -382,7 +377,6 @@ class ColumnBatch:
             beam=options.beam,
             batch=batch,
             device=prompt_device(options.device),
-            client=opened.client,
         )
         self._texts: dict[int, _PromptText] = {}
 
@@ -409,10 +403,10 @@ class ColumnBatch:
         return number
 
     def _with_columns(self, text: _PromptText, state: StateOptions) -> Generator[TokenEvent | None, None, None]:
-        """Continue a prompt with the whole activation, or beyond its budget with the strongest columns."""
+        """Continue a prompt with its whole activation, of which events have the strongest columns."""
         observe = self._opened.observer
         network = self._opened.specification, self._opened.rows, text.flags
-        session = open_whole_session(*network, options=self._rules, client=self._opened.client, state=state)
+        session = open_whole_session(*network, options=self._rules, state=state)
         observe(PromptsAdvanced(entered=1))
         try:
             length = len(text.sequence) + text.options.max_tokens
@@ -438,6 +432,8 @@ class ColumnBatch:
                 if not trace.result.seed:
                     last = advance.finished and trace.result.index == advance.steps[-1]
                     events.append(TokenEvent(advance.number, self._token(text, trace), last, trace.result.end))
+            if advance.error is not None:
+                events.append(TokenEvent(advance.number, None, True, error=advance.error))
             if advance.finished:
                 del self._texts[advance.number]
             made = sum(not result.seed and result.predicted is not None for result in advance.results)
@@ -465,11 +461,8 @@ class ColumnBatch:
 
 def _active_columns(trace: StepTrace, count: int, text: _PromptText) -> tuple[ActiveColumn, ...]:
     """Return the concept columns with the largest activation after a step, ties in the order of the network."""
-    state = trace.state
-    active = trace.active_columns if state is None else ActiveColumns.of(state)
-    if active is None:
-        return ()
-    found = active.strongest(count, text.flags.order)
+    assert trace.state is not None, "a whole session"
+    found = ActiveColumns.of(trace.state).strongest(count, text.flags.order)
     pairs = zip(found.column.tolist(), found.activation.tolist(), strict=True)
     return tuple(ActiveColumn(text.vocabulary.concepts[column], activation) for column, activation in pairs)
 

@@ -7,13 +7,12 @@ Does not cover: the rules themselves (`giaann_dask.models.columns.state.inferenc
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from giaann_dask.device import DeviceName, require_kernels, select_device, torch
 from giaann_dask.errors import OptionError
 from giaann_dask.models.columns.batch import Batch, SessionBatch
 from giaann_dask.models.columns.beam import BeamSession, BeamV2Session
-from giaann_dask.models.columns.sharded_state import ShardedSession, ShardedV2Session
 from giaann_dask.models.columns.state.inference_options import InferenceOptions, V2Options, V2Settings
 from giaann_dask.models.columns.state.session import FlagTable
 from giaann_dask.models.columns.v1 import pull_batch
@@ -32,9 +31,6 @@ from giaann_dask.models.generation_options import (
 from giaann_dask.rows.source import RowSource
 from giaann_dask.spec import Specification
 from giaann_dask.text.attachments import check_kinds
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 InferenceRules: TypeAlias = InferenceOptions | V2Options
 
@@ -137,22 +133,16 @@ def open_whole_session(
     flags: FlagTable,
     *,
     options: InferenceRules,
-    client: Client | None = None,
     state: StateOptions | None = None,
-) -> ShardedSession | Session | V2Session:
-    """Return the session whose traces can have the whole state or, on a cluster, its strongest columns.
+) -> Session | V2Session:
+    """Return the session whose traces have the whole state; the parameters are those of `Session`.
 
-    Beyond its memory budget in this process the state is sharded over the cluster's workers. The parameters are those
-    of `ShardedSession`.
+    A state that exceeds `state` is refused.
     """
-    network = specification, rows, flags
+    limit = None if state is None else state.state_bytes
     if isinstance(options, V2Options):
-        if client is None:
-            return V2Session(*network, options=options)
-        return ShardedV2Session(*network, client=client, options=options, state=state)
-    if client is None:
-        return Session(*network, options=options)
-    return ShardedSession(*network, client=client, options=options, state=state)
+        return V2Session(specification, rows, flags, options=options, state_bytes=limit)
+    return Session(specification, rows, flags, options=options, state_bytes=limit)
 
 
 def compile_steps(specification: Specification) -> None:
@@ -169,22 +159,17 @@ def open_batch(
     beam: BeamOptions | None = None,
     batch: BatchOptions | None = None,
     device: torch.device | None = None,
-    client: Client | None = None,
 ) -> Batch:
-    """Return an empty batch that follows some rules; the parameters are those of `PullBatch` and `ShardedSession`.
+    """Return an empty batch that follows some rules; the parameters are those of `PullBatch`.
 
     Steps are compiled for the CPU; on a device one kernel does those of all sequences of profile ``v1``. With a beam
     that searches, each sequence looks ahead in a session of its own.
     """
     if beam is not None and beam.searches:
-        # The states of paths are in this process, however large.
         kind = BeamV2Session if isinstance(options, V2Options) else BeamSession
         return SessionBatch(partial(kind, specification, rows, beam=beam, options=options), rows, batch=batch)
     if not isinstance(options, V2Options):
         return PullBatch(specification, rows, options=options, batch=batch, device=device)
     require_cpu(device)
-    if client is None:
-        return SessionBatch(partial(V2Session, specification, rows, options=options), rows, batch=batch)
-    state = (batch or BatchOptions()).state
-    spread = partial(ShardedV2Session, specification, rows, client=client, options=options, state=state)
-    return SessionBatch(spread, rows, batch=batch)
+    limit = (batch or BatchOptions()).state.state_bytes
+    return SessionBatch(partial(V2Session, specification, rows, options=options, state_bytes=limit), rows, batch=batch)

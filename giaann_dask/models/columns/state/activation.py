@@ -11,7 +11,6 @@ changes only those that the step reached or that were burst since the last one: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -248,22 +247,6 @@ class ActivationState:
         other._arrays, other._pending = self._arrays.copy(), [*self._pending]
         return other
 
-    def put(self, content: KeyedArrays) -> None:
-        """Continue with the entries that another state has given away."""
-        self._arrays = content.copy()
-        value = self._values[: len(self)]
-        self._pending = [np.flatnonzero(value != np.sign(value))]
-
-    def divide(self) -> tuple[int, KeyedArrays] | None:
-        """Take away and return the upper half of the entries, with the neuron it begins with; None for one neuron."""
-        neuron = (self._arrays.keys[: len(self)] >> BRANCH_BITS) & NEURON_MASK
-        pivot = pivot_of(neuron)
-        if pivot is None:
-            return None
-        high = self._arrays.select(neuron >= pivot)
-        self.put(self._arrays.select(neuron < pivot))
-        return pivot, high
-
     def entries(self) -> StateEntries:
         """Return a copy of all entries, sorted."""
         key = self._arrays.keys[: len(self)]
@@ -432,24 +415,6 @@ def _penalty(time: npt.NDArray[np.int32], neuron: Integers, times: TokenTimes, l
     return np.abs(expected[:, :, None] - time).astype(np.float32)
 
 
-def pivot_of(neuron: Integers) -> int | None:
-    """Return the neuron from which on a part's entries belong to another, or None when it is one neuron.
-
-    The begin of a column where there are two, for a column's entries change together.
-
-    Parameters
-    ----------
-    neuron : ndarray
-        Neuron keys of the entries, one or more, int64.
-    """
-    lowest, middle, highest = np.sort(neuron)[[0, (len(neuron) - 1) // 2, -1]].tolist()
-    column = middle >> FEATURE_BITS
-    for pivot in (column << FEATURE_BITS, (column + 1) << FEATURE_BITS, middle, highest):
-        if lowest < pivot <= highest:
-            return int(pivot)
-    return None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ActiveColumns:
     """Concept columns with some activation.
@@ -474,37 +439,11 @@ class ActiveColumns:
         value = state.value.astype(np.float64)
         # Added up in an order that does not depend on how features are numbered.
         order = np.argsort(value)
-        return cls._summed(column[order], value[order])
-
-    @classmethod
-    def joined(cls, parts: Sequence[ActiveColumns]) -> ActiveColumns:
-        """Return the columns of several parts, ascending; one that is in several parts has their sum."""
-        return cls._summed(
-            np.concatenate([part.column for part in parts]), np.concatenate([part.activation for part in parts])
-        )
-
-    @classmethod
-    def _summed(cls, column: npt.NDArray[np.int64], activation: npt.NDArray[np.float64]) -> ActiveColumns:
-        found, place = np.unique(column, return_inverse=True)
-        total = np.bincount(place, weights=activation, minlength=len(found)).astype(np.float64, copy=False)
+        found, place = np.unique(column[order], return_inverse=True)
+        total = np.bincount(place, weights=value[order], minlength=len(found)).astype(np.float64, copy=False)
         return cls(found[total > 0], total[total > 0])
 
     def strongest(self, count: int, order: NameOrder) -> ActiveColumns:
-        """Return those with the largest activation, the largest first, ties in the order of their own neurons."""
-        return self._chosen(order.best(self.column << FEATURE_BITS, self.activation, count))
-
-    def needed(self, count: int) -> ActiveColumns:
-        """Return the columns of a part that suffice to choose the strongest of all: its strongest, first and last.
-
-        Of equal ones none is left out. Parts follow each other, so that only the first and last column can be in
-        another one, too.
-        """
-        last = len(self.column) - 1
-        if last < count:
-            return self
-        strong = self.activation >= np.partition(self.activation, -count)[-count] if count else self.activation < 0
-        strong[[0, last]] = True
-        return self._chosen(np.flatnonzero(strong))
-
-    def _chosen(self, places: npt.NDArray[np.int64]) -> ActiveColumns:
+        """Return the columns with the largest activation, the largest first, ties in the order of their own neurons."""
+        places = order.best(self.column << FEATURE_BITS, self.activation, count)
         return ActiveColumns(self.column[places], self.activation[places])

@@ -64,14 +64,6 @@ class KeyedArrays:
         other.columns = [column.copy() for column in self.columns]
         return other
 
-    def select(self, chosen: npt.NDArray[np.bool_]) -> Self:
-        """Return some of the keys with their elements; `chosen` is true for them, in the order of the keys."""
-        other, used = type(self)(*self._first), self._used
-        place = other.take(self.keys[:used][chosen])
-        for column, mine in zip(other.columns, self.columns, strict=True):
-            column[place] = mine[:used][chosen]
-        return other
-
     def find(self, wanted: Integers) -> Integers:
         """Return the positions of some keys, -1 for those that were not added; int64, of their shape."""
         flat = _writeable(wanted.reshape(-1))

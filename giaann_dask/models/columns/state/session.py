@@ -15,9 +15,9 @@ from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.errors import OptionError, PromptError, StateTooLargeError
 from giaann_dask.keys import feature_of
-from giaann_dask.models.columns.state.activation import ActiveColumns, Candidates, StateEntries, TokenTimes
+from giaann_dask.models.columns.state.activation import Candidates, StateEntries, TokenTimes
 from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.generation_options import Feed
 from giaann_dask.rows.source import RowSource
@@ -199,13 +199,13 @@ class StateSnapshot:
     Parameters
     ----------
     take : callable
-        Returns a copy of the state's entries, or None where not all of them are in this process.
+        Returns a copy of the state's entries.
     """
 
-    def __init__(self, take: Callable[[], StateEntries | None]) -> None:
-        self._take: Callable[[], StateEntries | None] | None = take
+    def __init__(self, take: Callable[[], StateEntries]) -> None:
+        self._take: Callable[[], StateEntries] | None = take
 
-    def __call__(self) -> StateEntries | None:
+    def __call__(self) -> StateEntries:
         """Return a copy of the entries; see `StepTrace.state` for errors."""
         if self._take is None:
             raise OptionError(
@@ -233,18 +233,15 @@ class StepTrace:
     snapshot : StateSnapshot or None
         Copies the state. None where no more of it is known than the step needed
         (`giaann_dask.models.columns.v1.pull_batch`).
-    active_columns : ActiveColumns or None
-        The strongest columns, where the state is divided over workers, who were asked for them.
     """
 
     result: StepResult
     candidates: Candidates | None
     snapshot: StateSnapshot | None = None
-    active_columns: ActiveColumns | None = None
 
     @property
     def state(self) -> StateEntries | None:
-        """Copy of the state after the step, made at every request; None where not all of it is in this process.
+        """Copy of the state after the step, made at every request; None where the trace has none.
 
         Raises
         ------
@@ -302,8 +299,12 @@ class Contribution:
 class ChangingState(Protocol):
     """State of one sequence, changed in place by its steps."""
 
-    def entries(self) -> StateEntries | None:
-        """Return a copy of the entries, sorted, where all of them are in this process."""
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the entries."""
+
+    def entries(self) -> StateEntries:
+        """Return a copy of the entries, sorted."""
 
 
 class FeedRules(Protocol):
@@ -378,6 +379,8 @@ class SequenceSession(ABC, Generic[State, Rules]):
         Stored delimiter flags of every feature that the rows or the sequences name.
     options : InferenceOptions or V2Options, optional
         Rules of inference; by default those of the profile.
+    state_bytes : int, optional
+        Largest state of a sequence, in bytes; by default there is no limit.
     """
 
     _rules_type: type[Rules]
@@ -389,8 +392,10 @@ class SequenceSession(ABC, Generic[State, Rules]):
         flags: FlagTable,
         *,
         options: Rules | None = None,
+        state_bytes: int | None = None,
     ) -> None:
         self.specification, self.rows, self.flags = specification, rows, flags
+        self._state_bytes = state_bytes
         self.options = options or self._rules_type()
 
     def run_sequence(
@@ -450,6 +455,11 @@ class SequenceSession(ABC, Generic[State, Rules]):
             Number of tokens to predict. A step without a next source is the last one.
         choose : callable, optional
             As in `run_sequence`.
+
+        Raises
+        ------
+        StateTooLargeError
+            If the state exceeds its limit.
         """
         state, source, concepts = self._begin(), int(prompt.neuron[0]), 0
         decoding = DecodingStrategy(feed="prediction", choose=choose)
@@ -464,8 +474,9 @@ class SequenceSession(ABC, Generic[State, Rules]):
                 number=prompt.number,
             )
             result, found = self._advance(state, source, token, decoding)
+            self._require_size(state)
             snapshot = StateSnapshot(state.entries)
-            yield StepTrace(result, found, snapshot, None if given else self._active_columns(state))
+            yield StepTrace(result, found, snapshot)
             snapshot.expire()
             if result.next is None:
                 return
@@ -493,7 +504,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
     @property
     @abstractmethod
     def new_state(self) -> Callable[[], State]:
-        """Called without arguments, returns the state before the first step of a sequence; may be sent to workers."""
+        """Called without arguments, returns the state before the first step of a sequence."""
 
     def _begin(self) -> State:
         return self.new_state()
@@ -504,6 +515,11 @@ class SequenceSession(ABC, Generic[State, Rules]):
     ) -> tuple[StepResult, Candidates | None]:
         """Change the state by one step; return its record and its candidates."""
 
-    def _active_columns(self, state: State) -> ActiveColumns | None:
-        """Return the strongest columns for the trace of a prediction, where only these are known of the state."""
-        return None
+    def _require_size(self, state: State) -> None:
+        if self._state_bytes is not None and state.nbytes > self._state_bytes:
+            raise StateTooLargeError(
+                f"the activation of the prompt takes {state.nbytes:,} bytes",
+                f"at most {self._state_bytes:,}",
+                "give a shorter prompt, raise state_bytes, or prune the network",
+                names=("state_bytes",),
+            )

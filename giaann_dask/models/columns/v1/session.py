@@ -1,8 +1,7 @@
-"""Advance one sequence by one step of profile ``v1``, however the state is stored.
+"""Advance one sequence by one step of profile ``v1``.
 
 Follows section 8 of the contract: the order of the sub-steps, the modes, the selection and what is fed to the next
-step. The state is in this process, or in parts on several workers (`giaann_dask.models.columns.sharded_state`);
-`giaann_dask.models.columns.v1.kernels` follows the same rules in compiled code.
+step. `giaann_dask.models.columns.v1.kernels` follows the same rules in compiled code.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Protocol
 
 import numpy as np
 
@@ -20,8 +18,6 @@ from giaann_dask.models.columns.state.activation import (
     Candidates,
     Layout,
     Pulse,
-    StateEntries,
-    TokenTimes,
     connected_targets,
 )
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
@@ -40,29 +36,7 @@ from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS
 _NO_ROW = Row(np.zeros(0, np.int64), np.zeros(0, np.int32))
 
 
-class ColumnState(Protocol):
-    """State of one sequence, however it is stored; its methods are those of `ActivationState`."""
-
-    def burst(self, neuron: int) -> None:
-        """Burst a neuron."""
-
-    def activity(self, neuron: int) -> int:
-        """Return how many branches of a neuron are active."""
-
-    def propagate(self, target: Integers, pulse: Pulse) -> None:
-        """Push a source's row into the state."""
-
-    def deactivate(self, neuron: int) -> None:
-        """Set the strongest branch of a neuron to 0."""
-
-    def score(self, connected: Integers, times: TokenTimes) -> Candidates | None:
-        """Return which connected neurons can be predicted, with their values."""
-
-    def entries(self) -> StateEntries | None:
-        """Return a copy of the entries, sorted, where all of them are in this process."""
-
-
-class Session(SequenceSession[ColumnState, InferenceOptions]):
+class Session(SequenceSession[ActivationState, InferenceOptions]):
     """Advances one sequence at a time by pushing whole rows into a state, the reference implementation.
 
     The parameters are those of `SequenceSession`.
@@ -96,7 +70,7 @@ class Session(SequenceSession[ColumnState, InferenceOptions]):
         return ((self.rows.row(source) or _NO_ROW).target,)
 
     def _advance(
-        self, state: ColumnState, source: int, token: Token, decoding: DecodingStrategy
+        self, state: ActivationState, source: int, token: Token, decoding: DecodingStrategy
     ) -> tuple[StepResult, Candidates | None]:
         """Do one step, sub-steps 1 to 6 of section 8."""
         index = token.times.feature_time

@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import OptionError
 from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, feature_of, pack_target, unpack_neuron, unpack_target
-from giaann_dask.models.columns.state.activation import Candidates, StateEntries, TokenTimes, pivot_of
+from giaann_dask.models.columns.state.activation import Candidates, StateEntries, TokenTimes
 from giaann_dask.models.columns.state.inference_options import CandidateSelection, LegacyOptions, LifOptions, V2Options
 from giaann_dask.models.columns.state.keyed_arrays import KeyedArrays
 from giaann_dask.models.columns.state.name_order import NameOrder
@@ -52,41 +52,9 @@ from giaann_dask.rows.source import AuxiliaryRows, RowSource, require_layout
 from giaann_dask.runs.run import Row
 from giaann_dask.spec import BRANCH_BITS, FEATURE_BITS, Specification
 
-# Neurons of a state with their entries, the steps after which columns moved on, and the last moment that has begun.
-GivenNeurons: TypeAlias = "tuple[KeyedArrays, npt.NDArray[np.bool_], int]"
 _FIRST_STEPS = 1 << 8
 # Beyond it the weight of an entry has long been 0 in float32.
 _LONGEST_TIME = 1 << 12
-
-
-class AdvancingState(Protocol):
-    """State of one sequence, changed in place by its steps."""
-
-    def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
-        """Send along a source's row; return the gate and the candidates.
-
-        Parameters
-        ----------
-        source : int
-            Neuron key.
-        row : tuple of ndarray
-            Its target keys, ascending, and their strengths, float32.
-        clock : Clock
-            Of the token to be predicted; not the first one.
-
-        Returns
-        -------
-        gate : int
-            1 if the source is active enough to send, else 0.
-        neuron, score : ndarray
-            Candidates, ascending, and their values; int64 and float32.
-        """
-
-    def settle(self, source: int, following: int, clock: Clock) -> None:
-        """End a step, of which `following` is the next source."""
-
-    def entries(self) -> StateEntries | None:
-        """Return a copy of the entries as they are after the last step, sorted, where all of them are here."""
 
 
 class SequenceState(ABC):
@@ -111,31 +79,44 @@ class SequenceState(ABC):
         self._advanced = np.zeros(_FIRST_STEPS if layout.soma else 0, np.bool_)
 
     def advance(self, source: int, row: tuple[Integers, Floats], clock: Clock) -> tuple[int, Integers, Floats]:
-        """See `AdvancingState.advance`."""
-        gate = self.gate(source, clock)
-        return gate, *self.send(*row, source, gate, clock)
+        """Send along a source's row; return the gate and the candidates.
 
-    def send(self, target: Integers, strength: Floats, source: int, gate: int, clock: Clock) -> tuple[Integers, Floats]:
-        """Send along a source's row, or the part of it that ends at this state's neurons; return the candidates."""
+        Parameters
+        ----------
+        source : int
+            Neuron key.
+        row : tuple of ndarray
+            Its target keys, ascending, and their strengths, float32.
+        clock : Clock
+            Of the token to be predicted; not the first one.
+
+        Returns
+        -------
+        gate : int
+            1 if the source is active enough to send, else 0.
+        neuron, score : ndarray
+            Candidates, ascending, and their values; int64 and float32.
+        """
+        gate = self._gate(source, clock)
         # Arrays from Dask may be read-only, for which steps are not compiled.
-        target, strength = np.require(target, requirements="W"), np.require(strength, requirements="W")
-        return self._send((target, strength), source, gate, clock)
+        writable = np.require(row[0], requirements="W"), np.require(row[1], requirements="W")
+        return gate, *self._send(writable, source, gate, clock)
 
     @abstractmethod
-    def gate(self, source: int, clock: Clock) -> int:
+    def _gate(self, source: int, clock: Clock) -> int:
         """Return 1 if a source is active enough to send, else 0; the parameters are those of `advance`."""
 
     @abstractmethod
     def _send(self, row: tuple[Integers, Floats], source: int, gate: int, clock: Clock) -> tuple[Integers, Floats]:
-        """Send along target keys and strengths, as `send`."""
+        """Send along a source's row; return the candidates."""
 
     @abstractmethod
-    def settle(self, source: int, following: int, clock: Clock, here: tuple[bool, bool] = (True, True)) -> None:
-        """End a step, of which `following` is the next source; `here` is which of both are this state's neurons."""
+    def settle(self, source: int, following: int, clock: Clock) -> None:
+        """End a step, of which `following` is the next source."""
 
     @abstractmethod
     def entries(self) -> StateEntries:
-        """See `AdvancingState.entries`."""
+        """Return a copy of the entries as they are after the last step, sorted."""
 
     @property
     def neurons(self) -> int:
@@ -162,20 +143,6 @@ class SequenceState(ABC):
         other = copy(self)
         other._arrays, other._advanced = self._arrays.copy(), self._advanced.copy()
         return other
-
-    def put(self, content: GivenNeurons) -> None:
-        """Continue with the neurons that another state has given away."""
-        arrays, advanced, self._moment = content
-        self._arrays, self._advanced = arrays.copy(), advanced.copy()
-
-    def divide(self) -> tuple[int, GivenNeurons] | None:
-        """Take away and return the upper half of the neurons, with the one it begins with; None for one neuron."""
-        pivot = pivot_of(self.neuron)
-        if pivot is None:
-            return None
-        high = self._arrays.select(self.neuron >= pivot)
-        self._arrays = self._arrays.select(self.neuron < pivot)
-        return pivot, (high, self._advanced, self._moment)
 
     @property
     def _table(self) -> EntryTable:
@@ -247,8 +214,8 @@ class LifState(SequenceState):
             clear_source=options.clear_source,
         )
 
-    def gate(self, source: int, clock: Clock) -> int:
-        """See `SequenceState.gate`."""
+    def _gate(self, source: int, clock: Clock) -> int:
+        """See `SequenceState._gate`."""
         self._moment = 2 * clock.token
         own = self._take_one(source)
         return int(dynamics.lif_gate(self._table, own, clock.token, self._advanced, self._rules))
@@ -265,15 +232,14 @@ class LifState(SequenceState):
         )
         return neuron, score
 
-    def settle(self, source: int, following: int, clock: Clock, here: tuple[bool, bool] = (True, True)) -> None:
+    def settle(self, source: int, following: int, clock: Clock) -> None:
         """Let columns move on where the next source is in another one, and burst it."""
         if clock.token == len(self._advanced):
             self._advanced = np.concatenate([self._advanced, np.zeros_like(self._advanced)])
         self._advanced[clock.token] = source >> FEATURE_BITS != following >> FEATURE_BITS
         self._moment = 2 * clock.token + 1
-        if here[1]:
-            slot = self._take_one(following)
-            dynamics.lif_burst(self._table, slot, clock.token, self._advanced, self._rules)
+        slot = self._take_one(following)
+        dynamics.lif_burst(self._table, slot, clock.token, self._advanced, self._rules)
 
     def entries(self) -> StateEntries:
         """Return the positive entries."""
@@ -309,8 +275,8 @@ class LegacyState(SequenceState):
         distances = np.arange(_LONGEST_TIME if options.timing == "biased" else 1, dtype=np.float64)
         self._powers = (np.float64(np.float32(options.penalty)) ** distances).astype(np.float32)
 
-    def gate(self, source: int, clock: Clock) -> int:
-        """See `SequenceState.gate`."""
+    def _gate(self, source: int, clock: Clock) -> int:
+        """See `SequenceState._gate`."""
         self._moment = 2 * clock.token
         own = self._place(source)
         return 0 if own == ABSENT else int(dynamics.legacy_gate(self._table, own, clock.token, self._rules))
@@ -328,15 +294,14 @@ class LegacyState(SequenceState):
         neuron, score = dynamics.legacy_scores(self._table, connected, clock, self._rules, self._powers)
         return neuron, score
 
-    def settle(self, source: int, following: int, clock: Clock, here: tuple[bool, bool] = (True, True)) -> None:
+    def settle(self, source: int, following: int, clock: Clock) -> None:
         """Burst the next source; before the first step the source itself was burst, and silenced."""
         self._moment = 2 * clock.token + 1
-        if clock.token == 0 and here[0]:
+        if clock.token == 0:
             slot = self._take_one(source)
             dynamics.legacy_burst(self._table, slot, self._moment, self._rules)
             dynamics.legacy_clear(self._table, slot, self._moment, self._rules)
-        if here[1]:
-            dynamics.legacy_burst(self._table, self._take_one(following), self._moment, self._rules)
+        dynamics.legacy_burst(self._table, self._take_one(following), self._moment, self._rules)
 
     def entries(self) -> StateEntries:
         """Return all entries, those of value 0 too."""
@@ -549,7 +514,7 @@ _NO_TARGETS: Integers = np.zeros(0, np.int64)
 _NO_STRENGTHS: Floats = np.zeros(0, np.float32)
 
 
-class V2Session(SequenceSession[AdvancingState, V2Options]):
+class V2Session(SequenceSession[SequenceState, V2Options]):
     """Advances one sequence at a time over a network of profile ``v2`` that does not change.
 
     The parameters are those of `SequenceSession`.
@@ -570,8 +535,9 @@ class V2Session(SequenceSession[AdvancingState, V2Options]):
         flags: FlagTable,
         *,
         options: V2Options | None = None,
+        state_bytes: int | None = None,
     ) -> None:
-        super().__init__(specification, rows, flags, options=options)
+        super().__init__(specification, rows, flags, options=options, state_bytes=state_bytes)
         if self.options.auxiliary:
             if flags.auxiliary is None:
                 raise OptionError("auxiliary neurons without attachments", "flags that have them", "attach features")
@@ -650,7 +616,7 @@ class V2Session(SequenceSession[AdvancingState, V2Options]):
         return len(target) > 0 and (self._layout.soma or int(target[-1] >> SEGMENT_SHIFT) == self._layout.last)
 
     def _advance(
-        self, state: AdvancingState, source: int, token: Token, decoding: DecodingStrategy
+        self, state: SequenceState, source: int, token: Token, decoding: DecodingStrategy
     ) -> tuple[StepResult, Candidates | None]:
         """Do one step of section 7 or 8."""
         times = token.times
