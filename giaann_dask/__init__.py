@@ -59,9 +59,10 @@ if TYPE_CHECKING:
     from giaann_dask.models.generation_options import GenerationOptions as GenerationOptions
     from giaann_dask.models.generation_options import SamplingOptions as SamplingOptions
     from giaann_dask.models.words.counted_model import CountedModel as CountedModel
-    from giaann_dask.models.words.counted_model import SeenWords as SeenWords
     from giaann_dask.models.words.score_report import ScoreReport as ScoreReport
     from giaann_dask.models.words.score_report import ScoringOptions as ScoringOptions
+    from giaann_dask.models.words.seen_words import SeenWords as SeenWords
+    from giaann_dask.models.words.seen_words import SparseProbabilities as SparseProbabilities
     from giaann_dask.models.words.stream import Context as Context
     from giaann_dask.object_urls import place as place
     from giaann_dask.planning.hardware import Hardware as Hardware
@@ -103,8 +104,9 @@ _HOMES = {
     "models.generation_options": (
         *("BatchOptions", "BeamOptions", "EvaluationOptions", "GenerationOptions", "SamplingOptions"),
     ),
-    "models.words.counted_model": ("CountedModel", "SeenWords"),
+    "models.words.counted_model": ("CountedModel",),
     "models.words.score_report": ("ScoreReport", "ScoringOptions"),
+    "models.words.seen_words": ("SeenWords", "SparseProbabilities"),
     "models.words.stream": ("Context",),
     "object_urls": ("place",),
     "planning.hardware": ("Hardware",),

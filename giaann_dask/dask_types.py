@@ -9,6 +9,7 @@ Importing this module does not import Dask; registering does, and nothing else o
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import sys
 from collections.abc import Hashable
@@ -68,6 +69,49 @@ def register_arrays(cls: Class) -> Class:
         if _registered:
             _register_class(cls)
     return cls
+
+
+def read_only(value: Any) -> Any:
+    """Return a value whose arrays cannot be written to, over the same memory, as code of others gets them.
+
+    Parameters
+    ----------
+    value : object
+        An array, or a value of a registered class, a named tuple, tuple, list or dictionary of such; others, and what
+        has no array that can be written to, are returned as they are.
+
+    Examples
+    --------
+    >>> given = np.zeros(2)
+    >>> read_only((given, 1))[0].flags.writeable, given.flags.writeable
+    (False, True)
+    """
+    if isinstance(value, np.ndarray):
+        if not value.flags.writeable:
+            return value
+        found = value.view()
+        found.flags.writeable = False
+        return found
+    if isinstance(value, dict):
+        return {key: read_only(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        items = [read_only(item) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if type(value) not in _classes:
+        return value
+    changed = {
+        field.name: new
+        for field in dataclasses.fields(value)
+        if (new := read_only(old := getattr(value, field.name))) is not old
+    }
+    if not changed:
+        return value
+    made = copy.copy(value)
+    for name, new in changed.items():
+        object.__setattr__(made, name, new)
+    return made
 
 
 def measure(value: Any) -> int:

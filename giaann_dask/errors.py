@@ -261,6 +261,24 @@ class MissingDependencyError(GiaannError, ImportError):
         return cls(str(error), f"the {error.name} package", f"pip install {error.name}")
 
 
+class ModelError(GiaannError, RuntimeError):
+    """Code of a model of another package fails.
+
+    Examples
+    --------
+    >>> str(ModelError.of("the model m:MODEL", "probabilities", KeyError("the")))
+    "the model m:MODEL fails in probabilities (KeyError: 'the'); correct it, GIAANN_TRACEBACK=1 shows where"
+    """
+
+    @classmethod
+    def of(cls, what: str, where: str, error: Exception) -> Self:
+        """Return the error for one that was raised in a method or function."""
+        frames = traceback.extract_tb(error.__traceback__)
+        line = f" at {os.path.basename(frames[-1].filename)} line {frames[-1].lineno}" if frames else ""
+        reason = f"{type(error).__name__}: {error}{line}"
+        return cls(f"{what} fails in {where} ({reason})", "", "correct it, GIAANN_TRACEBACK=1 shows where")
+
+
 class ModelNotNamedError(GiaannError, ImportError):
     """A stored network would import a module that its user has not named."""
 

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from importlib import import_module
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from importlib.util import find_spec
@@ -26,7 +26,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from giaann_dask.errors import GiaannError, MissingDependencyError, ModelNotNamedError, SpecificationError
+from giaann_dask.errors import GiaannError, MissingDependencyError, ModelError, ModelNotNamedError, SpecificationError
 
 if TYPE_CHECKING:
     from giaann_dask.models.base import Model
@@ -373,13 +373,26 @@ def _load(path: str, profile: str, package: str) -> Any:
     entry = EntryPoint(profile, path, GROUP) if ":" in path else _registered(profile)
     if entry is None:
         raise _missing(profile, package)
+    matched = EntryPoint.pattern.match(entry.value)
+    require(matched is not None and bool(matched["attr"]), "profile", entry.value, "a name, or module:attribute")
     _require_own_module(entry)
     try:
-        return entry.load()
-    except (ImportError, AttributeError) as error:
-        if isinstance(error, ModuleNotFoundError) and module_of(error.name or "") != module_of(entry.value):
+        module = import_module(entry.module)
+    except ModuleNotFoundError as error:
+        if module_of(error.name or "") != module_of(entry.value):
             raise MissingDependencyError.of(error) from error
         raise _missing(profile, package or package_of(profile) or module_of(entry.value)) from error
+    except Exception as error:
+        raise ModelError.of(f"the model {profile}", f"importing {entry.module}", error) from error
+    try:
+        return reduce(getattr, entry.attr.split("."), module)
+    except AttributeError as error:
+        names = ", ".join(name for name, value in vars(module).items() if name.isupper() and not name.startswith("_"))
+        raise SpecificationError(
+            f"the module {entry.module}, of the model {profile!r}, has no {entry.attr}",
+            f"one of {names}" if names else "the name of a model in it",
+            "name the model as the module does",
+        ) from error
 
 
 def _missing(profile: str, package: str) -> GiaannError:

@@ -118,6 +118,26 @@ class ModelTests:
         prompt = _prompt(documents)
         assert other.generate(prompt, max_tokens=5).text == whole.generate(prompt, max_tokens=5).text
 
+    def test_repeated_trainings_are_the_same(
+        self, whole: gd.Network, client: Client, documents: list[Path], tmp_path: Path
+    ) -> None:
+        """Train on the same text again and again: what is counted depends on nothing else."""
+        again = [self.train(documents, tmp_path / name, client) for name in "ab"]
+        assert {each.digest() for each in again} == {whole.digest()}
+
+    @pytest.mark.parametrize("part", [("Word", 1), ("word", 0), ("word", -1), ("word", 1.5), ("word", "1")])
+    def test_impossible_contexts_are_refused(self, part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Refuse parts of contexts that no text has before anything is trained."""
+        with pytest.raises(SpecificationError, match="of the context"):
+            gd.Context("impossible", (part,))
+        model = type(find_model(self.profile))
+        if issubclass(model, gd.CountedModel):
+            monkeypatch.setattr(
+                model, gd.CountedModel.contexts.__name__, lambda *_: [gd.Context("1", (("word", 1),)), part]
+            )
+            with pytest.raises(SpecificationError, match=r"list of gd\.Context"):
+                self.specification()
+
     def test_stops_and_killed_workers_change_nothing(
         self, whole: gd.Network, client: Client, documents: list[Path], tmp_path: Path
     ) -> None:

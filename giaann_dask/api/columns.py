@@ -436,7 +436,7 @@ def to_records(reader: CommitReader, run: Run) -> npt.NDArray[np.void]:
     columns = coordinate_columns(reader)
     records = np.empty(len(run), record_type(columns))
     for name, column in columns.items():
-        records[name] = column.of(run)
+        records[name] = column.values(run)
     return records
 
 
@@ -463,7 +463,7 @@ def to_frame(reader: CommitReader, run: Run, names: bool) -> pd.DataFrame:
         If pandas is not installed.
     """
     pandas = import_optional("pandas", EXTRA)
-    arrays = {name: column.of(run).astype(column.dtype) for name, column in coordinate_columns(reader).items()}
+    arrays = {name: column.values(run) for name, column in coordinate_columns(reader).items()}
     if not names:
         return pandas.DataFrame(arrays)
     specification, vocabulary = reader.manifest().specification, reader.saved_vocabulary()

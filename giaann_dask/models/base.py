@@ -6,17 +6,20 @@ of this package are in the folders beside this module.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.dask_types import read_only
 from giaann_dask.device import DeviceName
-from giaann_dask.errors import OptionError, PromptError
+from giaann_dask.errors import GiaannError, ModelError, OptionError, PromptError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, StateOptions
@@ -400,6 +403,33 @@ class ExportFormat(Protocol):
         """
 
 
+def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of another package's model: it cannot write to what it is given, and its errors name the model.
+
+    Raises
+    ------
+    ModelError
+        Instead of an error that is none of this package.
+    """
+
+    def given(value: Any) -> Any:
+        if isinstance(value, FunctionType):
+            return lambda *arguments: read_only(value(*arguments))
+        return read_only(value)
+
+    @functools.wraps(method)
+    def call(self: Model, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return method(self, *map(given, arguments), **keywords)
+        except (GiaannError, MemoryError):
+            raise
+        except Exception as error:
+            cls = type(self)
+            raise ModelError.of(f"the model {cls.__module__}.{cls.__qualname__}", method.__name__, error) from error
+
+    return call
+
+
 class Model(ABC):
     """Rules that count text and predict from the counts; has no state.
 
@@ -427,8 +457,26 @@ class Model(ABC):
     error_mask: ClassVar[type[ErrorMask] | None] = None
     implied_segment: ClassVar[int] = -1
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if cls.__module__.partition(".")[0] != __name__.partition(".")[0]:
+            for name, value in list(vars(cls).items()):
+                if isinstance(value, FunctionType) and not name.startswith("_"):
+                    setattr(cls, name, guarded(value))
+
     def require_trainable(self, specification: Specification) -> None:  # noqa: B027 - most models need no check
         """Raise a `SpecificationError` where a network of a specification cannot be trained by adding up."""
+
+    def check_options(self, options: Any, profile: str) -> None:  # noqa: B027 - most have nothing to check
+        """Raise a `SpecificationError` where nothing can be counted with the model's own options.
+
+        Parameters
+        ----------
+        options : object
+            An instance of `options`.
+        profile : str
+            Name of the model.
+        """
 
     @abstractmethod
     def count(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from giaann_dask.models.columns.evaluation.accuracy import Accuracy
 
 BEGINNING = -1
+# Contributions, natural logarithms of factors, below which a reason made no difference, and above which all of it.
+LEAST_GAIN, MOST_GAIN = 1e-9, 600.0
 """Key of the beginning of a sentence as part of a context."""
 
 
@@ -231,10 +233,7 @@ class GeneratedToken:
         """Return the token, its runners-up and its reasons for a person; without columns, values are probabilities."""
         if not self.column:
             best = ", ".join(f"{c.word} {c.value:.4f}" for c in self.candidates)
-            reasons = [
-                f"  {r.word}: seen {r.strength:,.0f} times, made it {math.exp(r.contribution):,.3g} times as probable"
-                for r in self.reasons
-            ]
+            reasons = [f"  {r.word}: seen {r.strength:,.0f} times{_raised(r.contribution)}" for r in self.reasons]
             return [self.word, f"  of {self.candidate_count} words: {best}", *reasons]
         best = ", ".join(f"{c.word} [{c.column}] {c.value:.4g}" for c in self.candidates)
         reasons = [
@@ -249,3 +248,18 @@ class GeneratedToken:
         if self.column:
             return ", ".join(f"{r.word} [{r.column}] {r.contribution:.3g}" for r in self.reasons)
         return ", ".join(f"{r.word} seen {r.strength:,.0f} times" for r in self.reasons)
+
+
+def _raised(contribution: float) -> str:
+    """Return how many times as probable a context made a word; nothing where it made no difference.
+
+    Examples
+    --------
+    >>> _raised(0.0), _raised(0.7), _raised(706.0)
+    ('', ', made it 2.01 times as probable', ', and without that it had no probability')
+    """
+    if abs(contribution) < LEAST_GAIN:
+        return ""
+    if contribution > MOST_GAIN:
+        return ", and without that it had no probability"
+    return f", made it {math.exp(contribution):,.3g} times as probable"

@@ -51,6 +51,8 @@ class Continuation(Summarised):
     rows : RowStatistics or None
         Rows that were requested of workers, with the bytes that stayed on the worker that predicts and those that moved
         there; None where none were.
+    explained : bool
+        Whether tokens have their reasons, as far as there are any.
     """
 
     prompt: tuple[str, ...]
@@ -61,6 +63,7 @@ class Continuation(Summarised):
     seed: int | None = None
     network: str = field(default="", compare=False)
     rows: RowStatistics | None = field(default=None, compare=False)
+    explained: bool = field(default=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -71,7 +74,7 @@ class Continuation(Summarised):
         """Return JSON-ready values."""
         rows = None if self.rows is None else self.rows.as_dict()
         values = {**asdict(self), "text": self.text, "rows": rows}
-        del values["network"]
+        del values["network"], values["explained"]
         for token in values["tokens"]:
             for reason in token["reasons"]:
                 del reason["connection"]
@@ -100,7 +103,7 @@ class Continuation(Summarised):
         OptionError
             If the network was trained without an index, or the continuation names no reasons.
         """
-        if not self.network or (self.tokens and not any(token.reasons for token in self.tokens)):
+        if not self.network or (self.tokens and not self.explained):
             raise OptionError(
                 "a continuation without its reasons or its network",
                 "one that Network.generate returned with reasons",
@@ -270,7 +273,10 @@ class Sessions(AbstractContextManager["Sessions"]):
             while following in ended:
                 last = ended.pop(following)
                 words, its = self._words.pop(following), tuple(tokens.pop(following, ()))
-                yield Continuation(words, its, last.stop, commit, subwords, last.seed, self._network)
+                explained = self._options.reasons > 0
+                yield Continuation(
+                    words, its, last.stop, commit, subwords, last.seed, self._network, explained=explained
+                )
                 following += 1
 
 

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
+from giaann_dask.dask_types import read_only
 from giaann_dask.errors import StoreExistsError, require_one_of
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.lazy import import_optional, require_optional
@@ -57,6 +58,10 @@ class ColumnArray(NamedTuple):
 
     dtype: npt.DTypeLike
     of: Callable[[Run], npt.NDArray[Any]]
+
+    def values(self, run: Run) -> npt.NDArray[Any]:
+        """Return the values of some connections."""
+        return self.of(read_only(run)).astype(self.dtype, copy=False)
 
 
 class Exported(NamedTuple):
@@ -166,7 +171,7 @@ def computed_table(columns: Mapping[str, ColumnArray], rows: int, runs: Callable
                 block = {name: np.empty(min(BLOCK, rows - done), columns[name].dtype) for name in names}
                 filled = 0
             for name, values in block.items():
-                values[filled : filled + len(run)] = columns[name].of(run)
+                values[filled : filled + len(run)] = columns[name].values(run)
             done, filled = done + len(run), filled + len(run)
             # Let go before the next ones are made, here and where blocks are written.
             del run, values

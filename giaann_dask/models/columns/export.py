@@ -68,7 +68,7 @@ def connection_table(reader: CommitReader, observer: Observer = ignore) -> Conne
 
 def table_of(run: Run, specification: Specification, vocabulary: Vocabulary) -> ConnectionTable:
     """Return the connections of a run as coordinate arrays, in the order of the run, with the names of a vocabulary."""
-    columns = {name: column.of(run).astype(column.dtype) for name, column in connection_columns(specification).items()}
+    columns = {name: column.values(run) for name, column in connection_columns(specification).items()}
     return ConnectionTable(**columns, concepts=vocabulary.concepts.copy(), features=vocabulary.features.copy())
 
 

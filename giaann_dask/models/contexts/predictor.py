@@ -219,8 +219,9 @@ class ContextsText(WordText):
     def _reason(self, segment: int, entry: int, word: int, gain: float) -> Reason:
         """Return a kind of context as a reason, with how often the word followed it."""
         count = np.expm1(float(self._evidence.evidence[entry])) * PRIOR_COUNTS * self._text.share[word]
-        key, nearest = self._key(segment, self._names[word]), self._nearest(segment)
-        return Reason(self._shown(segment), "", nearest, segment, 0, float(np.rint(count)), gain, key)
+        context = CONTEXTS[segment]
+        key, nearest = self._key(segment, self._names[word], context), self._nearest(context)
+        return Reason(self._shown(context), "", nearest, segment, 0, float(np.rint(count)), gain, key)
 
     def _chain(self, word: int) -> Iterator[Reason]:
         """Yield the longest context of the chain that was seen before the word, with the chain's evidence."""

@@ -7,7 +7,7 @@ assigned to regions (by source) like the connections of any model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from giaann_dask.keys import SEGMENT_SHIFT, Integers
 from giaann_dask.lazy import jit, jit_inner
-from giaann_dask.models.words.stream import BOUNDARY, NONE, WORD, Context, TokenStream
+from giaann_dask.models.words.stream import BOUNDARY, ENDING, NONE, WORD, Context, TokenStream, View
 from giaann_dask.runs.merging import merge_runs
 from giaann_dask.runs.run import Run
 from giaann_dask.spec import BRANCH_BITS, MAXIMUM_SEGMENTS, NEURON_BITS
@@ -34,7 +34,7 @@ _PARTS, _WITHIN_PART = 1 << (NEURON_BITS - _PART_SHIFT), (1 << _PART_SHIFT) - 1
 
 def count_contexts(
     stream: TokenStream,
-    contexts: Mapping[int, Context],
+    contexts: Mapping[int, Context | Sequence[Context]],
     extended: Mapping[int, int] | None = None,
     block_tokens: int = BLOCK_TOKENS,
 ) -> Run:
@@ -44,8 +44,8 @@ def count_contexts(
     ----------
     stream : TokenStream
         Tokens of whole sentences.
-    contexts : mapping of int to Context
-        Kinds of contexts, by the segments that they are counted on.
+    contexts : mapping of int to Context or sequence of Context
+        Kinds of contexts, by the segments that they are counted on; counts of several on one segment add up.
     extended : mapping of int to int, optional
         Segment of the shorter contexts that those of a segment extend.
     block_tokens : int
@@ -64,14 +64,18 @@ def count_contexts(
     >>> sorted(count_contexts(stream, contexts).strength.tolist())
     [1, 1, 1, 1, 2]
     """
-    kinds = sorted(contexts)
-    shorter = np.array([kinds.index(extended[kind]) if extended and kind in extended else NONE for kind in kinds])
-    rules = _Rules(np.array(kinds), shorter, _ITEM_BITS - int(len(kinds) + (shorter != NONE).sum() - 1).bit_length())
-    ordered = {kind: contexts[kind] for kind in kinds}
-    runs, size = [], min(block_tokens, 1 << rules.bits)
+    listed = {
+        kind: (each,) if isinstance(each := contexts[kind], Context) else tuple(each) for kind in sorted(contexts)
+    }
+    kinds, rows = [*listed], [(kind, context) for kind, several in listed.items() for context in several]
+    shorter = [kinds.index(extended[kind]) if extended and kind in extended else NONE for kind, _ in rows]
+    places, bits = [kinds.index(kind) for kind, _ in rows], _ITEM_BITS
+    bits -= (2 * len(rows) - shorter.count(NONE) - 1).bit_length()
+    rules = _Rules(np.array(kinds), np.array(places, np.int64), np.array(shorter, np.int64), bits)
+    runs, size, views = [], min(block_tokens, 1 << rules.bits), _views(stream, [context for _, context in rows])
     for begin in range(0, len(stream), size):
         end = min(begin + size, len(stream))
-        sources = _sources_before(stream, ordered, begin, end)
+        sources = _sources_before(stream, rows, views, begin, end)
         runs.append(_count_items(sources, *_ranked(stream, begin, end), rules))
     return merge_runs(runs)
 
@@ -80,20 +84,30 @@ class _Rules(NamedTuple):
     """Kinds of contexts, and how items are numbered.
 
     An item of a context is either one of its words, after a kind, or a token at which it extends a shorter one. The
-    upper bits of its number are the place of the kind in order, or beyond these a number for each kind that extends
-    another one; the lower `bits` are the place of the word among those of the block by key, or that of the token.
+    upper bits of its number are the place of the kind in order, or beyond the rows of sources a number for each that
+    extends another one; the lower `bits` are the place of the word among those of the block by key, or that of the
+    token.
 
     Attributes
     ----------
-    kinds, shorter : ndarray
-        The kinds, ascending, and the place of the kind that each extends, or `NONE`; int64.
+    kinds : ndarray
+        The kinds, ascending; int64.
+    places, shorter : ndarray
+        For each row of sources the place of its kind, and the row that it extends, or `NONE`; int64.
     bits : int
         Lower bits of an item.
     """
 
     kinds: Integers
+    places: Integers
     shorter: Integers
     bits: int
+
+
+def _views(stream: TokenStream, contexts: Sequence[Context]) -> dict[View, Integers]:
+    """Return what the functions among the views of contexts see of each token."""
+    functions = dict.fromkeys(view for each in contexts for view in each.views if not isinstance(view, str))
+    return {view: stream.seen(view, 0, len(stream)) for view in functions}
 
 
 def _ranked(stream: TokenStream, begin: int, end: int) -> tuple[Integers, Integers]:
@@ -106,19 +120,22 @@ def _ranked(stream: TokenStream, begin: int, end: int) -> tuple[Integers, Intege
     return keys, rank[tokens]
 
 
-def _sources_before(stream: TokenStream, contexts: Mapping[int, Context], begin: int, end: int) -> Integers:
-    """Return what `TokenStream.sources` returns for each kind of context, shape ``(kinds, end - begin)``."""
-    # Of each part its view, 0 for words and 1 for endings, and its distance.
-    rules = np.zeros((len(contexts), max([1, *(len(kind.parts) for kind in contexts.values())]), 2), np.int64)
-    for row, kind in enumerate(contexts.values()):
-        for at, (view, distance) in enumerate(kind.parts):
-            rules[row, at] = int(view != WORD), distance
-    parts = np.array([len(kind.parts) for kind in contexts.values()], np.int64)
+def _sources_before(
+    stream: TokenStream, rows: Sequence[tuple[int, Context]], functions: Mapping[View, Integers], begin: int, end: int
+) -> Integers:
+    """Return what `TokenStream.sources` returns for each kind and context, shape ``(rows, end - begin)``."""
+    # Of each part its view, 0 for words, 1 for endings and others for functions, and its distance.
+    views = [WORD, ENDING, *functions]
+    rules = np.zeros((len(rows), max([1, *(len(context.parts) for _, context in rows)]), 2), np.int64)
+    for row, (_, context) in enumerate(rows):
+        for at, (view, distance) in enumerate(context.parts):
+            rules[row, at] = views.index(view), distance
+    parts = np.array([len(context.parts) for _, context in rows], np.int64)
     first = max(begin - int(rules[:, :, 1].max(initial=0)), 0)
     tokens = stream.index[first:end]
-    found, find = np.empty((len(contexts), end - begin), np.int64), cast(Any, _find_sources)
-    kinds = np.array(list(contexts), np.int64)
-    find((stream.keys[tokens], stream.endings[tokens]), stream.place[begin:end], kinds, parts, rules, found)
+    seen = np.stack([stream.keys[tokens], stream.endings[tokens], *(keys[first:end] for keys in functions.values())])
+    found, find = np.empty((len(rows), end - begin), np.int64), cast(Any, _find_sources)
+    find(seen, stream.place[begin:end], np.array([kind for kind, _ in rows], np.int64), parts, rules, found)
     return found
 
 
@@ -126,8 +143,8 @@ def _count_items(sources: Integers, keys: Integers, words: Integers, rules: _Rul
     """Return the counts of all contexts of a block, given their sources, its words, and the place of each token's."""
     divide, add = cast(Any, _divide_items), cast(Any, _add_items)
     # NumPy's arrays have large pages, those of compiled code do not. Memory that is not written to is not taken.
-    items = np.empty((len(rules.kinds) + np.count_nonzero(rules.shorter != NONE)) * len(words), np.int64)
-    ends = divide(sources, words, rules.shorter, rules.bits, items)
+    items = np.empty((len(rules.shorter) + np.count_nonzero(rules.shorter != NONE)) * len(words), np.int64)
+    ends = divide(sources, words, rules, items)
     for first, last in pairwise(ends.tolist()):
         items[first:last].sort()
     rows, pointer = np.empty(ends[-1], np.int64), np.zeros(ends[-1] + 1, np.int64)
@@ -151,8 +168,7 @@ def _mixed(key):  # type: ignore[no-untyped-def]
 @jit
 def _find_sources(views, places, kinds, parts, rules, found):  # type: ignore[no-untyped-def]
     """Compute the source keys of all kinds before the last tokens of the views, whose places are given."""
-    words, endings = views
-    begin = len(words) - len(places)
+    begin = views.shape[1] - len(places)
     for row in range(len(kinds)):
         for token in range(len(places)):
             key, exists = np.uint64(kinds[row] + 1), True
@@ -162,19 +178,19 @@ def _find_sources(views, places, kinds, parts, rules, found):  # type: ignore[no
                 view, distance = rules[row, part]
                 seen = np.int64(BOUNDARY)
                 if places[token] >= distance:
-                    at = begin + token - distance
-                    seen = endings[at] if view else words[at]
-                exists &= places[token] >= distance - 1
+                    seen = views[view, begin + token - distance]
+                exists &= places[token] >= distance - 1 and seen != NONE
                 key = _mixed(key ^ np.uint64(seen))
             found[row, token] = np.int64(key >> np.uint64(64 - NEURON_BITS)) if exists else NONE
 
 
 @jit
-def _divide_items(sources, words, shorter, bits, items):  # type: ignore[no-untyped-def]
+def _divide_items(sources, words, rules, items):  # type: ignore[no-untyped-def]
     """Fill in the items of all contexts, each below its source without the bits of its part; return where parts end.
 
-    Parts ascend, each is small enough to be sorted in the processor's cache. `sources` has a row for each kind.
+    Parts ascend, each is small enough to be sorted in the processor's cache. `sources` has a row for each context.
     """
+    _, places, shorter, bits = rules
     ends = np.zeros(_PARTS + 1, np.int64)
     for row in range(len(shorter)):
         times = 1 if shorter[row] < 0 else 2
@@ -186,7 +202,7 @@ def _divide_items(sources, words, shorter, bits, items):  # type: ignore[no-unty
     filled = ends[:-1].copy()
     extending = len(shorter)
     for row in range(len(shorter)):
-        number = np.int64(row) << bits
+        number = places[row] << bits
         for token in range(len(words)):
             source = sources[row, token]
             # A context that does not exist has no shorter one to extend.
@@ -205,7 +221,7 @@ def _divide_items(sources, words, shorter, bits, items):  # type: ignore[no-unty
 @jit
 def _add_items(items, ends, keys, rules, run):  # type: ignore[no-untyped-def]
     """Fill the arrays of a run with the counts of items in order; return the numbers of its rows and connections."""
-    (sources, words), (kinds, shorter, bits), (rows, pointer, targets, counts) = keys, rules, run
+    (sources, words), (kinds, _, shorter, bits), (rows, pointer, targets, counts) = keys, rules, run
     extended = shorter[shorter >= 0]
     row = first = last = 0
     for part in range(len(ends) - 1):
@@ -220,11 +236,11 @@ def _add_items(items, ends, keys, rules, run):  # type: ignore[no-untyped-def]
                 row += 1
             before = item
             number, low = (item & _ITEM_MASK) >> bits, item & ((1 << bits) - 1)
-            if number < len(kinds):
+            if number < len(shorter):
                 targets[last], counts[last] = (kinds[number] << SEGMENT_SHIFT) | (words[low] << BRANCH_BITS), 1
                 last += 1
             else:
-                shorter_source = sources[extended[number - len(kinds)], low]
+                shorter_source = sources[extended[number - len(shorter)], low]
                 target = (np.int64(EXTENDS) << SEGMENT_SHIFT) | (shorter_source << BRANCH_BITS)
                 last = _insert(target, first, last, targets, counts)
             pointer[row] = last

@@ -23,8 +23,10 @@ from giaann_dask.models.results import BEGINNING, ConnectionKey, ContextPart
 from giaann_dask.models.words.stream import (
     BOUNDARY,
     EVERYWHERE,
+    NONE,
     WORD,
     Context,
+    Feature,
     TokenStream,
     ending_of,
     find_numbers,
@@ -71,9 +73,13 @@ class WordModel(Model):
         counts = divide_rows(run, placement.regions_of(run.source))
         if not specification.trace:
             return {region: RegionRun(counts[region], none) for region in counts}
-        places = index_words(blocks, stream, placement)
+        places = index_words(blocks, stream, placement, self.indexed_features(specification))
         regions = sorted(counts.keys() | places.keys())
         return {region: RegionRun(counts.get(region, none), none, places.get(region, none)) for region in regions}
+
+    def indexed_features(self, specification: Specification) -> Sequence[Feature]:
+        """Return the functions among the views of contexts, whose values are indexed as words are."""
+        return ()
 
     def segment_names(self) -> Mapping[str, str]:
         """Return the names of segments by number, as exports have them."""
@@ -178,8 +184,7 @@ class ContextNames:
         if not parts:
             return name
         place = None
-        if len(parts) == 1:
-            view = parts[0][0]
+        if len(parts) == 1 and isinstance(view := parts[0][0], str):
             if view not in self._views:
                 self._views[view] = word_keys([ending_of(word) for word in self._words])
             found = np.flatnonzero(source_key(segment, [np.append(self._views[view], BOUNDARY)]) == key)
@@ -206,8 +211,10 @@ class ContextNames:
         return find_numbers(self._ascending, self._order, keys)
 
 
-def index_words(blocks: Sequence[EncodedBlock], stream: TokenStream, placement: Placement) -> dict[int, Run]:
-    """Return the postings of the words of blocks of raw words and of their endings, by region.
+def index_words(
+    blocks: Sequence[EncodedBlock], stream: TokenStream, placement: Placement, features: Sequence[Feature] = ()
+) -> dict[int, Run]:
+    """Return the postings of the words of blocks of raw words, of their endings and of features, by region.
 
     Parameters
     ----------
@@ -222,12 +229,14 @@ def index_words(blocks: Sequence[EncodedBlock], stream: TokenStream, placement: 
     word, ending = stream.keys[stream.index], stream.endings[stream.index]
     other = np.flatnonzero(word != ending)
     attributes = np.where(word == ending, AS_WORD | AS_ENDING, AS_WORD)
-    places = Postings(
-        np.append(sequence, sequence[other]),
-        np.append(stream.place, stream.place[other]),
-        np.append(attributes, np.full(len(other), AS_ENDING)),
-    )
-    return divide_postings(np.append(word, ending[other]), places, placement)
+    found = [(word, slice(None), attributes), (ending[other], other, np.full(len(other), AS_ENDING))]
+    for feature in features:
+        values = stream.seen(feature, 0, len(stream))
+        known = np.flatnonzero(values != NONE)
+        found.append((values[known], known, np.full(len(known), AS_WORD)))
+    keys, at, kinds = zip(*found, strict=True)
+    sequences, positions = (np.concatenate([each[part] for part in at]) for each in (sequence, stream.place))
+    return divide_postings(np.concatenate(keys), Postings(sequences, positions, np.concatenate(kinds)), placement)
 
 
 def find_occurrences(

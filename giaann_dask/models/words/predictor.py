@@ -31,7 +31,8 @@ from giaann_dask.models.results import (
     Reason,
     ScoredWord,
 )
-from giaann_dask.models.words.stream import BOUNDARY, WORD, Context, ending_of
+from giaann_dask.models.words.seen_words import SparseProbabilities
+from giaann_dask.models.words.stream import BOUNDARY, ENDING, Context, View, key_of, value_of, view_name
 from giaann_dask.rows.protocol import RowProjection
 from giaann_dask.rows.remote import RegionKeys, row_source
 from giaann_dask.rows.source import RowSource, RowStatistics
@@ -171,7 +172,7 @@ class WordText(ABC):
         return GeneratedToken(names[chosen], "", candidates, len(chance), reasons)
 
     @abstractmethod
-    def predict(self) -> tuple[Sequence[str], Floats]:
+    def predict(self) -> tuple[Sequence[str], Floats | SparseProbabilities]:
         """Return what can follow the words so far, and the probability of each; float64, shape ``(words,)``."""
 
     @abstractmethod
@@ -181,30 +182,33 @@ class WordText(ABC):
     def enter(self, word: int) -> None:  # noqa: B027 - the sentence is enough for most models
         """Take a word for the next one."""
 
-    def _key(self, segment: int, word: str) -> ConnectionKey:
+    def _key(self, segment: int, word: str, context: Context) -> ConnectionKey:
         """Return the connection from a kind of context, as it is now, to a word."""
-        padded, parts = [None, *self._sentence], []
-        for view, distance in self._contexts[segment].parts:
-            seen = padded[-distance]
-            name = seen if seen is None or view == WORD else ending_of(seen)
-            key = BEGINNING if name is None else word_key(name)
-            parts.append(ContextPart(key, distance, view != WORD and seen is not None))
+        parts = []
+        for view, distance in context.parts:
+            value = self._value(view, distance)
+            key = BEGINNING if value is None else key_of(view, value)
+            parts.append(ContextPart(key, distance, view == ENDING and value is not None))
         keys = [np.array([BOUNDARY if part.key == BEGINNING else part.key], np.int64) for part in parts]
         return ConnectionKey(int(source_key(segment, keys)[0]), word_key(word), segment, 0, tuple(parts))
 
-    def _shown(self, segment: int) -> str:
-        """Return the tokens of a kind of context, with ``_`` for every token between."""
-        parts = self._contexts[segment].parts
-        padded = ["^", *self._sentence]
-        shown = ["_"] * max((distance for _, distance in parts), default=0)
-        for view, distance in parts:
-            word = padded[-distance]
-            shown[-distance] = word if view == WORD or word == "^" else ending_of(word)
-        return "after " + " ".join(shown)
+    def _value(self, view: View, distance: int) -> str | None:
+        """Return what a view sees at a distance; None for the place before the sentence."""
+        words = tuple(self._sentence[: len(self._sentence) + 1 - distance])
+        return value_of(view, words) if words else None
 
-    def _nearest(self, segment: int) -> int:
+    def _shown(self, context: Context) -> str:
+        """Return the tokens of a kind of context, with ``_`` for every token between."""
+        shown = ["_"] * max((distance for _, distance in context.parts), default=0)
+        for view, distance in context.parts:
+            value = self._value(view, distance) or "^"
+            named = value if isinstance(view, str) else f"{view_name(view)}={value}"
+            shown[-distance] = named if shown[-distance] == "_" else f"{shown[-distance]}&{named}"
+        return "after " + (" ".join(shown) or "any word")
+
+    def _nearest(self, context: Context) -> int:
         """Return the place of the nearest word of a kind of context in the whole text."""
-        return self._now - min((distance for _, distance in self._contexts[segment].parts), default=0)
+        return self._now - min((distance for _, distance in context.parts), default=0)
 
 
 class RepeatedWords:
@@ -221,11 +225,14 @@ class RepeatedWords:
         self._words: list[int] = []
         self._followed: dict[tuple[int, ...], list[int]] = {}
 
-    def without(self, chance: Floats) -> Floats:
+    def without(self, chance: Floats | SparseProbabilities) -> Floats | SparseProbabilities:
         """Return probabilities with 0 for the words that would repeat a sequence, unless no other word is left."""
         repeated = self._followed.get(self._last, [])
         if not repeated:
             return chance
+        if isinstance(chance, SparseProbabilities):
+            left = chance.without(repeated)
+            return left if left.total > 0 else chance
         allowed = chance.copy()
         allowed[repeated] = 0.0
         return allowed if allowed.any() else chance
@@ -298,7 +305,7 @@ class WordBatch:
             self._opened.observer(PromptsAdvanced(left=1))
 
 
-def most_probable(chance: Floats, count: int) -> npt.NDArray[np.int64]:
+def most_probable(chance: Floats | SparseProbabilities, count: int) -> npt.NDArray[np.int64]:
     """Return the numbers of the most probable words, best first, equal ones by number.
 
     Examples
@@ -306,12 +313,27 @@ def most_probable(chance: Floats, count: int) -> npt.NDArray[np.int64]:
     >>> most_probable(np.array([0.1, 0.6, 0.3]), 2).tolist()
     [1, 2]
     """
+    if isinstance(chance, SparseProbabilities):
+        return chance.best(count)
     count = min(count, len(chance))
     likely = np.argpartition(-chance, count - 1)[:count]
     return likely[np.lexsort((likely, -chance[likely]))]
 
 
-def choose_word(chance: Floats, temperature: float, draws: np.random.Generator | None) -> int:
+def words_above(chance: Floats | SparseProbabilities, word: int) -> int:
+    """Return how many words are more probable than one, or as probable and before it.
+
+    Examples
+    --------
+    >>> words_above(np.array([0.1, 0.6, 0.1]), 2)
+    2
+    """
+    if isinstance(chance, SparseProbabilities):
+        return chance.above(word)
+    return int((chance > chance[word]).sum() + (chance[:word] == chance[word]).sum())
+
+
+def choose_word(chance: Floats | SparseProbabilities, temperature: float, draws: np.random.Generator | None) -> int:
     """Return the number of the most probable word, the first of equals, or of one that is drawn.
 
     Parameters
@@ -329,7 +351,8 @@ def choose_word(chance: Floats, temperature: float, draws: np.random.Generator |
     1
     """
     if not temperature:
-        return int(np.argmax(chance))
+        return int(most_probable(chance, 1)[0]) if isinstance(chance, SparseProbabilities) else int(np.argmax(chance))
+    chance = chance.dense() if isinstance(chance, SparseProbabilities) else chance
     assert draws is not None, "words are drawn with a temperature"
     # In logarithms, so that a low temperature does not make all of them 0, and relative to the largest before the
     # division, so that the lowest leaves the most probable words, whose logarithms are then 0.

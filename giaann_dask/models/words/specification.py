@@ -34,7 +34,7 @@ def own_options(specification: Specification, options: type[T]) -> T:
     given = dict(specification.model_options)
     try:
         return options(**given)
-    except (TypeError, ValueError) as error:
+    except Exception as error:
         expected = f"those of {options.__module__}.{options.__qualname__}"
         raise SpecificationError(f"model_options {given}: {error}", expected, "correct them") from error
 
@@ -73,7 +73,10 @@ class OtherFields(WordFields):
         if s.package:
             return {}
         name_model(s.profile)
-        complete = dataclasses.asdict(own_options(s, find_model(s.profile).options))
+        model = find_model(s.profile)
+        options: Any = own_options(s, model.options)
+        model.check_options(options, s.profile)
+        complete = dataclasses.asdict(options)
         package = package_of(s.profile) or module_of(s.profile)
         return {"package": package, "model_options": tuple(sorted(complete.items()))}
 

@@ -10,20 +10,28 @@ of 1 in 2 ** 51.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from giaann_dask.dask_types import register_arrays
+from giaann_dask.errors import GiaannError, ModelError, SpecificationError
 from giaann_dask.keys import Integers, source_key, word_key
 from giaann_dask.keywords import names_keywords
+from giaann_dask.spec import MAXIMUM_TOKENS
 from giaann_dask.text.blocks import CANDIDATE, plain_name
 from giaann_dask.text.segmentation import EncodedBlock
 
 WORD, ENDING = "word", "ending"
 NONE = -1
+
+Feature: TypeAlias = Callable[[tuple[str, ...]], "str | None"]
+"""Function of the words of a sentence so far, lower-cased, the nearest last; None where it has no value."""
+View: TypeAlias = str | Feature
+"""What a part of a context sees of a token: ``"word"``, ``"ending"``, or the value of a `Feature` up to the token."""
 
 # Longest word that counts as its own ending: the words of grammar are short.
 _WHOLE = 4
@@ -42,13 +50,107 @@ class Context:
     Parameters
     ----------
     name : str
-        Of the kind.
-    parts : tuple of (str, int)
-        View (``"word"`` or ``"ending"``) and distance of each neuron that takes part.
+        Of the kind. Contexts of a model that have one name share a segment: their counts add up.
+    parts : tuple of (str or callable, int)
+        View and distance of each neuron that takes part, all of which must match. A view is ``"word"``, ``"ending"``,
+        or a function of the words of the sentence up to that distance (a `Feature`) whose values are the neurons; it
+        is a function of a module, so that each worker computes the same. A distance is 1 for the word before.
+
+    Raises
+    ------
+    SpecificationError
+        If the name is none, a view is another, a distance is no whole number from 1 on, or a part occurs twice.
+
+    Examples
+    --------
+    >>> Context("skip", (("word", 2),)).parts
+    (('word', 2),)
+    >>> Context("skip", (("Word", 2),))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    giaann_dask.errors.SpecificationError: part ('Word', 2) of the context 'skip'; expected ...
     """
 
     name: str
-    parts: tuple[tuple[str, int], ...]
+    parts: tuple[tuple[View, int], ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise SpecificationError(f"a context of the name {self.name!r}", "text", "name it")
+        if not isinstance(self.parts, Sequence) or isinstance(self.parts, str):
+            raise self._refused(f"parts {self.parts!r}")
+        for part in self.parts:
+            if not _is_part(part):
+                raise self._refused(f"part {part!r}")
+        parts = tuple((view, int(distance)) for view, distance in self.parts)
+        if len(set(parts)) < len(parts):
+            raise self._refused(f"parts {parts!r}, one of them twice")
+        object.__setattr__(self, "parts", parts)
+
+    def _refused(self, what: str) -> SpecificationError:
+        distance = f"its distance from 1 to {MAXIMUM_TOKENS}"
+        expected = f"pairs of {WORD!r}, {ENDING!r} or a function of words, and {distance}"
+        return SpecificationError(f"{what} of the context {self.name!r}", expected, "correct the method contexts")
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """View of each part."""
+        return tuple(view for view, _ in self.parts)
+
+
+def _is_part(part: Any) -> bool:
+    """Return whether a value is a view with a distance."""
+    if not isinstance(part, Sequence) or isinstance(part, str) or len(part) != 2:
+        return False
+    view, distance = part
+    if isinstance(distance, bool) or not isinstance(distance, int | np.integer):
+        return False
+    known = view in (WORD, ENDING) if isinstance(view, str) else callable(view)
+    return known and 1 <= int(distance) <= MAXIMUM_TOKENS
+
+
+def view_name(view: View) -> str:
+    """Return the name of a view, for persons and for the keys of its values.
+
+    Examples
+    --------
+    >>> view_name("word"), view_name(ending_of)
+    ('word', 'ending_of')
+    """
+    if isinstance(view, str):
+        return view
+    inner: Any = view.func if isinstance(view, partial) else view
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def value_of(view: View, words: tuple[str, ...]) -> str | None:
+    """Return what a view sees of the last of some words.
+
+    Raises
+    ------
+    SpecificationError
+        If a function returns something else than text or None.
+    """
+    if isinstance(view, str):
+        return words[-1] if view == WORD else ending_of(words[-1])
+    try:
+        found = view(words)
+    except GiaannError:
+        raise
+    except Exception as error:
+        raise ModelError.of("a context", f"its view {view_name(view)}", error) from error
+    if found is not None and not isinstance(found, str):
+        raise SpecificationError(f"the view {view_name(view)} returns {found!r}", "text, or None", "correct it")
+    return found
+
+
+def key_of(view: View, value: str) -> int:
+    """Return the key of what a view sees; those of functions are none of words."""
+    return word_key(value) if isinstance(view, str) else _feature_key(view_name(view), value)
+
+
+@lru_cache(maxsize=1 << 12)
+def _feature_key(name: str, value: str) -> int:
+    return word_key(f"{name}\0{value}")
 
 
 @register_arrays
@@ -126,17 +228,31 @@ class TokenStream:
         valid = np.ones(span.stop - span.start, np.bool_)
         parts = []
         for view, distance in context.parts:
-            parts.append(self._before(self.keys if view == WORD else self.endings, distance, span))
+            parts.append(self._before(view, distance, span))
             valid &= parts[-1] != NONE
         return np.where(valid, source_key(segment, parts), NONE)
 
-    def _before(self, keys: Integers, distance: int, span: slice) -> Integers:
+    def seen(self, view: View, begin: int, end: int) -> Integers:
+        """Return the key of what a view sees of each token of a span; `NONE` where that is nothing."""
+        index = self.index[begin:end]
+        if isinstance(view, str):
+            return (self.keys if view == WORD else self.endings)[index]
+        found = np.full(len(index), NONE, np.int64)
+        first = begin - int(self.place[begin]) if len(index) else begin
+        words = [self.words[at] for at in self.index[first:end].tolist()]
+        for at, place in enumerate(self.place[begin:end].tolist(), begin - first):
+            value = value_of(view, tuple(words[at - place : at + 1]))
+            if value is not None:
+                found[at - (begin - first)] = key_of(view, value)
+        return found
+
+    def _before(self, view: View, distance: int, span: slice) -> Integers:
         """Return the value some tokens before each token of a span, within its sentence."""
         place = self.place[span]
         seen = np.full(len(place), NONE, np.int64)
         # Where the text has no token so far back.
         none = min(max(distance - span.start, 0), len(place))
-        seen[none:] = keys[self.index[max(span.start - distance, 0) : max(span.stop - distance, 0)]]
+        seen[none:] = self.seen(view, max(span.start - distance, 0), max(span.stop - distance, 0))
         seen[place < distance] = NONE
         seen[place == distance - 1] = BOUNDARY
         return seen

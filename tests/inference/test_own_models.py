@@ -1,0 +1,184 @@
+"""Models of one's own: what is refused before training, what their code is given, and what is said when it fails."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+from support import own_models
+from support.village import write_village
+
+import giaann_dask as gd
+from giaann_dask.errors import MissingDependencyError, ModelError, OptionError, SpecificationError
+from giaann_dask.models.results import Reason
+from giaann_dask.models.words.counting import count_contexts
+from giaann_dask.models.words.stream import Context, TokenStream
+from giaann_dask.registry import find_model, name_model
+
+PROFILE = "support.own_models:MODEL"
+
+
+@pytest.fixture(scope="module")
+def client() -> Any:
+    with gd.connect(workers=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_village(tmp_path_factory.mktemp("text") / "text.txt", 60, 1)
+
+
+def train(text: Path, path: Path, client: Client, profile: str = PROFILE, **options: Any) -> gd.Network:
+    specification = gd.Specification(profile=profile, model_options=options, trace=True)
+    return gd.train(text, path, client=client, specification=specification)
+
+
+PARTS = [
+    *(("Word", 1), ("word", 0), ("word", -1), ("word", 1.0), ("word", 1.5), ("word", "1"), ("word", True)),
+    *(("word", 4097), ("word",), ("word", 1, 2), (None, 1), "w1", 1, None),
+]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=repr)
+def test_impossible_contexts_are_refused_where_they_are_made(part: object) -> None:
+    with pytest.raises(SpecificationError, match="context 'a'; expected pairs of 'word'"):
+        gd.Context("a", (part,))  # type: ignore[arg-type]
+    assert gd.Context("a", [["word", np.int64(2)]]).parts == (("word", 2),)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("contexts", "said"),
+    [
+        (None, "returns None as contexts"),
+        (["word"], r"returns \['word'\] as contexts"),
+        ([Context(str(at), (("word", 1),)) for at in range(32)], "at most 31 names"),
+        ([Context("a", (("word", 1),)), Context("a", (("ending", 1),))], "of one name, 'a'"),
+    ],
+)
+def test_contexts_that_cannot_be_counted_are_refused_before_training(
+    contexts: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_models.Model, "contexts", lambda self, options: contexts)
+    with pytest.raises(SpecificationError, match=said):
+        gd.Specification(profile=PROFILE)
+
+
+def test_contexts_of_one_name_share_a_segment_and_functions_are_views() -> None:
+    stream = TokenStream.from_documents([[["b", "a", "c", "a"]], [["x"]]])
+    bag = tuple(Context("bag", (("word", distance),)) for distance in (1, 2, 3))
+    last = Context("last", ((lambda words: words[-1] if words[-1] != "c" else None, 2),))
+    run = count_contexts(stream, {0: Context("all", ()), 1: bag, 2: last})
+    # a occurs twice after b; b before c before a; the place before a sentence counts as a word of the bag, too.
+    alone = [count_contexts(stream, {1: each}) for each in bag]
+    assert run.strength[run.target >> 58 == 1].sum() == sum(each.strength.sum() for each in alone) == 5 + 3 + 2
+    (key,) = stream.sources(1, bag[0], 1, 2).tolist()
+    row = run.row(key)
+    assert row is not None
+    assert sorted(row.strength.tolist()) == [1, 2], "c once, a at two distances"
+    assert (stream.sources(2, last) >= 0).tolist() == [False, True, True, True, False]
+    for size in (1, 2, 3):
+        assert count_contexts(stream, {1: bag, 2: last}, block_tokens=size).target.tolist() == (
+            run.target[run.target >> 58 != 0].tolist()
+        )
+
+
+def test_trainings_traces_and_removals_of_shared_segments_and_functions(
+    client: Client, text: Path, tmp_path: Path
+) -> None:
+    network = train(text, tmp_path / "net", client)
+    continuation = network.generate("The old miller carried", max_tokens=6)
+    assert {reason.segment for token in continuation.tokens for reason in token.reasons} == {1, 2, 3}
+    for token, found in zip(continuation.tokens, continuation.trace(sentences=100).tokens, strict=True):
+        for reason, connection in zip(token.reasons, found.connections, strict=True):
+            assert sum(each.units for each in connection.sentences) == reason.strength
+    other = write_village(tmp_path / "other.txt", 9, 2)
+    both = gd.train(other, tmp_path / "both", client=client, specification=network.specification)
+    gd.train(text, both.path, client=client, specification=network.specification)
+    gd.forget(both.path, [other], client=client)
+    assert gd.open(both.path).digest() == network.digest()
+    batched = gd.train(
+        text, tmp_path / "batched", client=client, specification=network.specification, batch_sequences=7
+    )
+    assert batched.digest() == network.digest()
+
+
+def test_what_a_model_is_given_cannot_be_written_to(client: Client, text: Path, tmp_path: Path) -> None:
+    network = train(text, tmp_path / "net", client, fault="writes")
+    for _ in range(2):
+        with pytest.raises(ModelError, match=r"own_models.Model fails in probabilities \(ValueError.*read-only.*line"):
+            network.generate("The miller")
+
+
+def test_a_class_of_another_package_gets_arrays_that_are_read_only() -> None:
+    class Other(own_models.Model):
+        def may_prune(self, run: Any) -> Any:
+            run.strength[0] = 0
+
+        def shares(self, postings: Any, connection: Any, specification: Any) -> Any:
+            postings(1).strength[0] = 0
+
+    run = count_contexts(TokenStream.from_documents([[["a", "b"]]]), {1: Context("1", (("word", 1),))})
+    with pytest.raises(ModelError, match=r"Other fails in may_prune .*read-only"):
+        Other().may_prune(run)
+    with pytest.raises(ModelError, match=r"Other fails in shares .*read-only"):
+        Other().shares(lambda key: run, None, None)
+    assert run.strength.flags.writeable
+
+
+@pytest.mark.parametrize("fault", ["contexts", "view", "probabilities"])
+def test_errors_of_a_model_name_it(fault: str, client: Client, text: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"fails in .*own_models.py line \d+"):
+        train(text, tmp_path / "net", client, fault=fault).generate("The miller")
+
+
+def test_probabilities_that_are_all_0_choose_no_word(client: Client, text: Path, tmp_path: Path) -> None:
+    network = train(text, tmp_path / "net", client, fault="zero")
+    for temperature in (0.0, 1.0):
+        with pytest.raises(OptionError, match="gives every known word the probability 0"):
+            network.generate("The miller", temperature=temperature)
+
+
+def test_reasons_are_those_of_the_model(client: Client, text: Path, tmp_path: Path) -> None:
+    ignoring = train(text, tmp_path / "ignoring", client, fault="ignores").generate("The old", max_tokens=2)
+    reasons = [reason for token in ignoring.tokens for reason in token.reasons]
+    assert reasons
+    assert {reason.contribution for reason in reasons} == {0.0}
+    assert not any("probable" in line for token in ignoring.tokens for line in token.lines())
+    assert any(line.endswith(" times") for token in ignoring.tokens for line in token.lines())
+    network = train(text, tmp_path / "net", client)
+    token = network.generate("The old", max_tokens=1).tokens[0]
+    assert any("times as probable" in line for line in token.lines())
+    assert all(isinstance(reason, Reason) and np.isfinite(reason.contribution) for reason in token.reasons)
+
+
+def test_a_model_without_contexts_generates_and_is_traced(client: Client, text: Path, tmp_path: Path) -> None:
+    network = train(text, tmp_path / "net", client, "support.own_models:NO_CONTEXTS")
+    found = network.generate("The", max_tokens=2)
+    assert found.text
+    assert [token.connections for token in found.trace().tokens] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("support.own_models:OTHER", SpecificationError, "has no OTHER; expected one of MODEL, NO_CONTEXTS, NO_MODEL"),
+        ("support.own_models:NO_MODEL", SpecificationError, "is object"),
+        ("support.own_models:", SpecificationError, "expected a name, or module:attribute"),
+        ("support.nothing:MODEL", MissingDependencyError, "install the package support"),
+    ],
+)
+def test_names_of_models_that_are_none(name: str, kind: type[Exception], said: str) -> None:
+    name_model(name)
+    with pytest.raises(kind, match=said):
+        find_model(name)
+
+
+def test_the_name_of_a_view_is_that_of_its_function() -> None:
+    one = Context("a", ((partial(own_models.last_vowel), 1),))
+    stream = TokenStream.from_documents([[["the", "sky"]]])
+    assert stream.sources(1, one).tolist() == stream.sources(1, Context("a", ((own_models.last_vowel, 1),))).tolist()
