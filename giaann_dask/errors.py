@@ -236,6 +236,10 @@ class UnreadFormatError(InputFormatError):
     """An input in a format that is not read, or without the field of the text."""
 
 
+class LanguageError(GiaannError, ValueError):
+    """A text in a language that its tagger does not know."""
+
+
 class InputEncodingError(GiaannError, ValueError):
     """An input that is not UTF-8 text, or holds NUL bytes."""
 

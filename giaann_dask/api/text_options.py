@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
-from giaann_dask.errors import OptionError
+from giaann_dask.errors import OptionError, require_option
 from giaann_dask.keywords import names_keywords
 from giaann_dask.text.read_options import ReadOptions, check_tagger
 
 if TYPE_CHECKING:
     from giaann_dask.spec import Specification
     from giaann_dask.text.memory_inputs import Source
+
+
+Language = Literal["english", "any"]
 
 
 @names_keywords
@@ -29,6 +32,9 @@ class TextOptions:
         Words that can ever be verbs, adpositions or conjunctions, and so end a column: ``lemminflect``, ``corpus`` or
         the path of a JSON file of UPOS to words; what the network or corpus already
         has by default, else ``lemminflect``.
+    language : {"english", "any"}
+        What training and encoding do with text that is not English where the tagger is ``lexicon``: refuse it, or tag
+        it all the same.
     reading : ReadOptions
         How files are read.
     parts_of_speech : bool
@@ -52,6 +58,7 @@ class TextOptions:
 
     tagger: str | None = None
     ever_pos: str | None = None
+    language: Language = "english"
     reading: ReadOptions = field(default_factory=ReadOptions)
     parts_of_speech: bool = False
     tokenizer: str | None = None
@@ -59,6 +66,8 @@ class TextOptions:
     def __post_init__(self) -> None:
         if self.tagger is not None:
             check_tagger(self.tagger)
+        allowed = get_args(Language)
+        require_option(self.language in allowed, "language", self.language, " or ".join(allowed))
 
     def fitting(self, sources: Sequence[Source]) -> TextOptions:
         """Return these options with the tagger of the inputs where none is named."""

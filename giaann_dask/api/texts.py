@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from distributed import Client
@@ -23,6 +24,7 @@ from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import Files, expand_lists, names_input, require_there
 from giaann_dask.text.memory_inputs import MemoryInput, Source, memory_input
+from giaann_dask.text.read_options import LEXICON
 from giaann_dask.text.tokenizer import SubwordTokenizer
 from giaann_dask.training.target import require_tokenizer
 
@@ -118,6 +120,14 @@ def sources_of(
     return SourceOptions.of(
         specification, tagger=text.tagger or "lexicon", lexicon=lexicon, reading=text.reading, drop_short=drop_short
     )
+
+
+def trained_sources(
+    specification: Specification, text: TextOptions, lexicon: EverPos | SubwordTokenizer
+) -> SourceOptions:
+    """Return the reading and tagging of text to train or encode, which has to be English for the default tagger."""
+    sources = sources_of(specification, text, lexicon)
+    return replace(sources, english=sources.tagger == LEXICON and text.language == "english")
 
 
 def commit_sources(reader: CommitReader, text: TextOptions, drop_short: bool = False) -> SourceOptions:

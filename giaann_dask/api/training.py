@@ -22,7 +22,7 @@ from giaann_dask.api.calibration import calibrate
 from giaann_dask.api.cluster import ClientLike, observe_work
 from giaann_dask.api.network import Network
 from giaann_dask.api.text_options import TextOptions
-from giaann_dask.api.texts import Inputs, decide_text, read_inputs, sources_of
+from giaann_dask.api.texts import Inputs, decide_text, read_inputs, sources_of, trained_sources
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.encoding.corpus_encoding import encode_corpus
@@ -133,7 +133,7 @@ def encode(
     workload = Workload(read, chosen.reading, max_sequences)
     with observe_work(client, workload, progress, observer) as (used, reporting):
         _, lexicon = decide_text(used, None, read, wanted, chosen)
-        sources = sources_of(wanted, chosen, lexicon)
+        sources = trained_sources(wanted, chosen, lexicon)
         kept = chosen.parts_of_speech or sources.filter.parts_of_speech
         sources = replace(sources, filter=replace(sources.filter, parts_of_speech=kept))
         options = StreamOptions(max_sequences=max_sequences, joined=JOINED)
@@ -337,7 +337,7 @@ class _Request:
             reader = None if store is None else store.open(store.head())
             calibrate(client, self.options.device)
             wanted, lexicon = decide_text(client, reader, self.inputs, self.specification, self.text)
-            sources = sources_of(wanted, self.text, lexicon)
+            sources = trained_sources(wanted, self.text, lexicon)
             target = NetworkTarget(place, wanted, sources.ever_pos, sources.tokenizer, store, reader)
             if self.options.train_on == "misses":
                 report = train_on_misses(client, target, self.options, self.inputs, sources, observer, stop)

@@ -183,8 +183,8 @@ def _text_options(*names: str) -> Callable[[Command], Command]:
 
 # Options of how text is read and tagged: of a network that is there, of a new one, and of a corpus.
 text_options = _text_options("tagger")
-new_text_options = _text_options("tagger", "ever_pos", "tokenizer")
-corpus_text_options = _text_options("tagger", "ever_pos", "tokenizer", "parts_of_speech")
+new_text_options = _text_options("tagger", "language", "ever_pos", "tokenizer")
+corpus_text_options = _text_options("tagger", "language", "ever_pos", "tokenizer", "parts_of_speech")
 
 
 def inference_options(command: Command) -> Command:

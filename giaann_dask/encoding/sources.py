@@ -39,6 +39,7 @@ from giaann_dask.text.blocks import FilterOptions, TaggedBlock
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.input_files import is_pipe, names_url, read_head
 from giaann_dask.text.inputs import DATASET_PREFIX, format_of, resolve_inputs
+from giaann_dask.text.languages import require_english
 from giaann_dask.text.ledger import LedgerEntry, identify
 from giaann_dask.text.memory_inputs import MemoryInput, Source
 from giaann_dask.text.read_options import ReadOptions
@@ -82,6 +83,8 @@ class SourceOptions:
         Tokenizer of a subword model; then `ever_pos` is unused.
     only : frozenset of bytes, optional
         Identities of the parts of text that are read; all by default.
+    english : bool
+        Whether text that is not English is refused.
     """
 
     specification: Specification
@@ -91,6 +94,7 @@ class SourceOptions:
     reading: ReadOptions = field(default_factory=ReadOptions)
     tokenizer: SubwordTokenizer | None = None
     only: frozenset[bytes] | None = None
+    english: bool = False
 
     @classmethod
     def of(
@@ -191,7 +195,8 @@ def _all_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Uni
 
 
 def _text_units(inputs: Sequence[Source], options: SourceOptions, passed: set[Hashable]) -> Iterator[Unit]:
-    for part in read_parts(inputs, options.reading, passed):
+    parts = read_parts(inputs, options.reading, passed)
+    for part in require_english(parts) if options.english else parts:
         yield Unit(identify(part, options.tagger), part.characters, part)
 
 

@@ -14,16 +14,17 @@ from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 from giaann_dask.text.blocks import noun_text
+from giaann_dask.text.scripts import is_unspaced
 
-FINAL = frozenset([".", "!", "?", "。", "！", "？"])
-CLOSING = frozenset(["”", "»", ")", "]", "}", "''"])
-CONTINUING = frozenset([",", ";", ":"])
+FINAL = frozenset([".", "!", "?", "。", "！", "？", "؟", "۔", "।"])
+CLOSING = frozenset(["”", "»", ")", "]", "}", "''", *"」』）］｝】》〉〕"])
+CONTINUING = frozenset([",", ";", ":", *"，、；：،؛"])
 """Tokens that end a sentence, that close something, and that continue a sentence."""
 
-_OPENING = frozenset(["“", "‘", "«", "„", "‚", "(", "[", "{", "``", "`", "¿", "¡"])
+_OPENING = frozenset(["“", "‘", "«", "„", "‚", "(", "[", "{", "``", "`", "¿", "¡", *"「『（［｛【《〈〔"])
 _QUOTES = frozenset(['"', "'", "“", "”", "‘", "’", "''", "``"])
 # Characters of tokens that attach to the word before: "?!", "...", "%".
-_ENDING_CHARACTERS = frozenset(".,;:!?…%。，、；：！？")
+_ENDING_CHARACTERS = frozenset(".,;:!?…%。，、；：！？؟،؛۔।")
 # Second parts of contractions, as the tokenizer divides them; the others only after the words named.
 _CLITICS = frozenset(
     [mark + part for mark in "'’" for part in ("s", "m", "d", "ll", "re", "ve")] + ["n't", "n’t", "nt", "ll", "ve"]
@@ -139,7 +140,8 @@ class _TextState(NamedTuple):
             text = _capital(text)
         begins = self.begins and not plain and word not in CONTINUING and word not in _CLITICS
         quoted = self.last == ":" and joining and word in ("“", '"')
-        space = "" if attached or self.joined else " "
+        unspaced = is_unspaced(self.last[-1:]) or is_unspaced(text[:1])
+        space = "" if attached or self.joined or unspaced else " "
         state = self._replace(joined=joining, begins=begins or quoted or word in FINAL, opened=opened)
         return state._replace(last=_OPENED if name == "_" and joining else name), space + text
 

@@ -34,6 +34,7 @@ from giaann_dask.lazy import compiled, jit_inner
 from giaann_dask.lazy import numba_types as nb
 from giaann_dask.local_files import private_cache, user_cache
 from giaann_dask.text.lexicon.tables import GrowingArray, ValueTable, reserved
+from giaann_dask.text.scripts import divide_unspaced
 from giaann_dask.text.tokens import look_up_each, names_of
 
 # Attributes of spaCy's tokenizer that hold the search functions of its expressions.
@@ -88,14 +89,22 @@ class EnglishTokenizer:
         Strings that stay one token, besides those of the rules.
     maximum_chunks : int
         Number of chunks to remember; when a call begins with more, all are divided again.
+    characters : bool
+        Whether text in scripts without spaces, such as those of Chinese, Japanese and Thai, is divided into characters,
+        each with the marks that belong to it; spaCy's English tokenizer leaves it whole.
 
     Examples
     --------
     >>> EnglishTokenizer()(["He didn't go (to the U.K.)."]).tokens()
     ['He', 'did', "n't", 'go', '(', 'to', 'the', 'U.K.', ')', '.']
+    >>> EnglishTokenizer(characters=True)(["猫はTokyoで寝た。"]).tokens()
+    ['猫', 'は', 'Tokyo', 'で', '寝', 'た', '。']
     """
 
-    def __init__(self, abbreviations: Sequence[str] = (), maximum_chunks: int = 250_000) -> None:
+    def __init__(
+        self, abbreviations: Sequence[str] = (), maximum_chunks: int = 250_000, *, characters: bool = False
+    ) -> None:
+        self._characters = characters
         self._rules = rules = english_rules()
         self._special: dict[str, list[str]] = rules["special"] | {text: [text] for text in abbreviations}
         # Kept as the rules are: dividing special cases compiles the expressions, which a short text may not need.
@@ -180,16 +189,16 @@ class EnglishTokenizer:
     def _add_chunks(self, chunks: Sequence[str]) -> None:
         """Divide new chunks."""
         tokens: list[str] = []
-        lengths: list[int] = []
         ends: list[int] = []
         for chunk in chunks:
             for piece in [chunk] if len(chunk) <= _MAXIMUM_CHUNK else _PIECE.findall(chunk):
                 found = self._special.get(piece) or self._after_word(piece) or self._divide(piece, self._special)
+                if self._characters and not piece.isascii():
+                    found = [part for token in found for part in divide_unspaced(token)]
                 tokens += found
-                lengths.append(len(found))
             ends.append(len(tokens))
         spaced = np.zeros(len(tokens), np.bool_)
-        spaced[np.cumsum(lengths, dtype=np.int64) - 1] = True
+        spaced[np.array(ends, np.int64) - 1] = True
         self._starts.append(np.array(ends, np.int64) + len(self._tokens))
         self._tokens.append(self._number(tokens))
         self._spaced.append(spaced)

@@ -1,10 +1,10 @@
 """Split running text into sentences of tokens by rules, without a trained pipeline.
 
-Tokens are those of spaCy's English tokenizer (`english_tokenizer`). As spaCy's sentencizer does, a sentence boundary
-is proposed after every ``.``, ``!`` or ``?``, which attaches opening quotes to the preceding sentence and splits
-``"Why?" asked he``; the boundaries are corrected. So a sentence begins right after the closing quotes and brackets,
-and not where the text continues with a comma, or with a lower-case letter after a quotation, an exclamation, a question
-or an ellipsis. The end of a passage always ends a sentence.
+Tokens are those of spaCy's English tokenizer (`english_tokenizer`), but characters in scripts without spaces. As
+spaCy's sentencizer does, a sentence boundary is proposed after every ``.``, ``!`` or ``?``, which attaches opening
+quotes to the preceding sentence and splits ``"Why?" asked he``; the boundaries are corrected. So a sentence begins
+right after the closing quotes and brackets, and not where the text continues with a comma, or with a lower-case letter
+after a quotation, an exclamation, a question or an ellipsis. The end of a passage always ends a sentence.
 
 Does not cover: tags and lemmas (`tagging`) and dividing inputs into passages (`reading`).
 """
@@ -99,7 +99,7 @@ _lock = threading.Lock()
 @functools.cache
 def shared_tokenizer() -> EnglishTokenizer:
     """Return the tokenizer of this process, which is created when it is first used."""
-    return EnglishTokenizer(ABBREVIATIONS)
+    return EnglishTokenizer(ABBREVIATIONS, characters=True)
 
 
 # Marks of a token type, as a sum.
