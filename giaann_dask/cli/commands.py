@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 _MOVED = ("increment_bytes", "column_touches", "shared_touches", "busiest_region_share")
 _COMMITTED = ("commit_requests", "commit_bytes")
 # Groups of options that networks of other profiles have.
-_OTHERS = ("v1_rules", "v2_rules", "rows", "rules")
+_OTHERS = ("v1_rules", "v2_rules", "shared_rules", "rows", "rules")
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -219,7 +219,7 @@ def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
 @NETWORK
 @click.argument("inputs", nargs=-1, metavar="[INPUT...]", callback=as_files)
 @inference_options
-@options_of("rules", "giaann_dask.models.generation_options.PredictionRules", "Inference")
+@options_of("rules", "giaann_dask.models.generation_options.PredictionRules", "Inference", only=("feed",))
 @evaluation_options("protocol", "max_sequences", "first_sequence", "top_k", "bits_per_byte")
 @click.option(
     "--report",

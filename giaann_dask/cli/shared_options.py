@@ -189,7 +189,9 @@ corpus_text_options = _text_options("tagger", "language", "ever_pos", "tokenizer
 
 def inference_options(command: Command) -> Command:
     """Add the rules of inference of profiles ``v1`` and ``v2``."""
-    rules = {"without": ("feed",), "optional": True}
+    rules = {"without": ("feed", "sources"), "optional": True}
+    place = "giaann_dask.models.generation_options.PredictionRules"
+    command = options_of("shared_rules", place, "Inference", only=("sources",))(command)
     place, first = "giaann_dask.models.columns.state.inference_options.V2Settings", ("settings",)
     command = options_of("v2_rules", place, "Inference of profile v2", first=first, **rules)(command)
     place = "giaann_dask.models.columns.state.inference_options.InferenceOptions"
@@ -278,7 +280,7 @@ def inference_rules(values: dict[str, Any], feed: Feed) -> PredictionRules:
             names=("timing", "activations", "sequential", "settings", "auxiliary"),
         )
     chosen: PredictionRules = v1 or v2 or PredictionRules()
-    return replace(chosen, feed=feed)
+    return replace(chosen, feed=feed, sources=values["shared_rules"].sources)
 
 
 def prepared(cluster: ClusterOptions, default: int | None = None) -> ClusterOptions:

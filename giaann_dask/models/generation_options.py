@@ -25,6 +25,7 @@ from giaann_dask.text.read_options import check_tagger
 
 Feed = Literal["target", "prediction"]
 EvaluationProtocol = Literal["left-to-right", "published"]
+Sources = Literal["own", "every"]
 MOST_SEED = (1 << 63) - 1
 # JSON numbers of as many bits are exact in every language.
 _DRAWN_BITS = 53
@@ -49,6 +50,10 @@ class PredictionRules:
     feed : {"target", "prediction"}
         Source of the next step in the prediction phase: the sentence's token (target) or the predicted one
         (prediction).
+    sources : {"own", "every"}
+        Source of a step of profiles ``v1`` and ``v2`` from left to right: the last word in its own column, or also in
+        every column that has it, weighted by the strengths of its connections there. The protocol ``published`` and
+        beam search have own ones.
 
     Raises
     ------
@@ -57,9 +62,11 @@ class PredictionRules:
     """
 
     feed: Feed = "target"
+    sources: Sources = "own"
 
     def __post_init__(self) -> None:
         require_one_of("feed", self.feed, get_args(Feed))
+        require_one_of("sources", self.sources, get_args(Sources))
 
     @property
     def chosen(self) -> bool:
@@ -376,7 +383,7 @@ class EvaluationOptions:
     """
 
     inference: PredictionRules = field(default_factory=PredictionRules)
-    protocol: EvaluationProtocol = "published"
+    protocol: EvaluationProtocol = "left-to-right"
     max_sequences: int | None = None
     first_sequence: int = 0
     device: DeviceName = "auto"

@@ -37,7 +37,8 @@ class ComparisonRow:
 
     `sentences` are those of any length for contexts, and those that pass the length filter for v1; for v2 there
     are three in a sequence. `connections` are those of the network, or the counts of contexts; figures that
-    a row does not have are None. Speed is that of training alone.
+    a row does not have are None. Speed is that of training alone. All
+    predict from left to right.
     """
 
     profile: str
@@ -173,7 +174,9 @@ def _draw(rows: list[ComparisonRow], path: Path) -> None:
         own.sort(key=lambda row: row.sentences)
         x, y, label = [row.sentences for row in own], [row.top1 for row in own], f"{profile} on {counted} tokens"
         axes.plot(x, y, marker="o", label=label, color=colours[profile], linestyle=styles[counted])
-    axes.set(xscale="log", xlabel="sentences trained on", ylabel="top-1", title="Next word, unseen text")
+    axes.set(
+        xscale="log", xlabel="sentences trained on", ylabel="top-1", title="Next word, unseen text, from left to right"
+    )
     axes.legend(fontsize="x-small")
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)

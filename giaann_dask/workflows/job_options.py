@@ -10,6 +10,7 @@ from pathlib import Path
 from giaann_dask.api.text_options import TextOptions
 from giaann_dask.cluster.cluster_options import ClusterOptions
 from giaann_dask.errors import OptionError, require_at_least, require_option
+from giaann_dask.models.generation_options import EvaluationOptions
 from giaann_dask.registry import PROFILES, Profile
 from giaann_dask.spec import Specification
 from giaann_dask.training.training_options import TrainingOptions
@@ -43,11 +44,11 @@ class Measure:
         require_option(valid, "evaluate_sequences", self.max_sequences, "1 or more")
 
     def identity(self) -> str:
-        """Return a hash of the text and how it is read; only evaluations with the same hash can be compared."""
+        """Return a hash of the text, how it is read and predicted; only those with the same can be compared."""
         from giaann_dask.text.reading import read_parts
 
         parts = read_parts(list(self.inputs), self.text.reading)
-        rules = json.dumps([self.text.tagger or "lexicon", self.max_sequences]).encode()
+        rules = json.dumps([self.text.tagger or "lexicon", self.max_sequences, EvaluationOptions.protocol]).encode()
         return hashlib.blake2b(rules + b"".join(part.fingerprint() for part in parts), digest_size=8).hexdigest()
 
 

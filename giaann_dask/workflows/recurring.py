@@ -205,7 +205,7 @@ def evaluate(
         observer=observer,
     )
     values = report.as_dict()
-    names = ("top1", "prediction_tokens", "prediction_matches", "perplexity", "bits_per_byte")
+    names = ("top1", "protocol", "prediction_tokens", "prediction_matches", "perplexity", "bits_per_byte")
     return report, {name: values[name] for name in names if name in values} | {"text": wanted.identity()}
 
 

@@ -47,7 +47,7 @@ _FIXED = ("inputs", "max_sequences", "first_sequence")
 # Arguments that are no rules: the job has its own.
 _TAKEN = ("network", "client", "observer", "progress", "wait", "stop", "branch", "specification", "options", "text")
 _FIGURES = (
-    *("top1", "prediction_tokens", "network_bytes", "training_seconds", "seconds"),
+    *("top1", "protocol", "prediction_tokens", "network_bytes", "training_seconds", "seconds"),
     *("peak_memory_bytes", "peak_device_bytes"),
 )
 
@@ -259,6 +259,7 @@ def try_rule(rule: Rule, network: Path, client: Client, observer: Observer) -> d
     return {
         "commit": trained.commit,
         "top1": report.top1,
+        "protocol": report.as_dict()["protocol"],
         "prediction_tokens": report.prediction_tokens,
         "network_bytes": bytes_on_disk(network),
         "training_seconds": round(seconds, 3),
@@ -273,7 +274,7 @@ def summary(row: Mapping[str, Any]) -> list[str]:
         return [f"rule    {row['rule']}", f"failed  {row['error']}"]
     return [
         f"rule     {row['rule']}",
-        f"top-1    {row['top1']:.4f} of {row['prediction_tokens']:,} tokens",
+        f"top-1    {row['top1']:.4f} of {row['prediction_tokens']:,} tokens, {row['protocol']}",
         f"network  {format_bytes(row['network_bytes'])}",
         f"time     {row['training_seconds']:.2f} s of training, {row['seconds']:.2f} s in all",
         f"memory   {format_bytes(row['peak_memory_bytes'])} at most, of all workers",

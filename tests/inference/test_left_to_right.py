@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.stored_networks import reader_of
@@ -14,7 +15,7 @@ from giaann_dask.data import sample_test_text, sample_text
 from giaann_dask.errors import OptionError
 from giaann_dask.models.columns.evaluation.accuracy import NO_PREDICTION, Predictions
 from giaann_dask.models.columns.evaluation.predicting import PredictionRule, predict_span
-from giaann_dask.models.columns.flags import flags_of
+from giaann_dask.models.columns.flags import flags_of, open_flags_with
 from giaann_dask.models.columns.predictor import word_and_column
 from giaann_dask.models.columns.rules import fitting_rules
 from giaann_dask.models.columns.state.inference_options import InferenceOptions, V2Settings
@@ -57,6 +58,8 @@ CASES: list[tuple[str, PredictionRules]] = [
     ("v2", V2Settings(settings="train")),
     ("v2", V2Settings(strict_reference=True)),
     ("v2 history", V2Settings(strict_reference=True)),
+    ("v1", InferenceOptions(sources="every")),
+    ("v2", V2Settings(sources="every")),
     ("v2 history", V2Settings(settings="train", enforce_delimiter=True)),
 ]
 
@@ -86,9 +89,11 @@ def predicted(network: gd.Network, rules: PredictionRules, block: EncodedBlock, 
     reader, specification = reader_of(network), network.specification
     canonical = specification.flags == "canonical"
     flags = flags_of(vocabulary if canonical else reader.saved_vocabulary(), specification.is_order_free)
+    options = fitting_rules(specification, rules)
+    flags = open_flags_with(reader, flags, options.tables)
     rule = PredictionRule(
         specification=specification,
-        options=fitting_rules(specification, rules),
+        options=options,
         protocol="left-to-right",
         ranks=3,
         probability=True,
@@ -137,14 +142,15 @@ def test_every_prediction_is_that_of_generate(
     assert (found.predicted != NO_PREDICTION).sum() > 50
 
 
+@pytest.mark.parametrize("sources", ["own", "every"])
 @pytest.mark.parametrize("profile", ["v1", "v2"])
-def test_a_noun_that_nobody_can_know_is_not_predicted(tmp_path: Path, profile: str) -> None:
+def test_a_noun_that_nobody_can_know_is_not_predicted(tmp_path: Path, profile: str, sources: Any) -> None:
     text = [SENTENCE.format(noun) for noun in TWENTY]
     specification = gd.Specification(profile=profile)
     with gd.connect(workers=0) as client:
         network = gd.train(text, tmp_path / "net", client=client, specification=specification)
         published, from_left = (
-            network.evaluate(text, client=client, protocol=protocol, top_k=(1, 20), bits_per_byte=True)
+            network.evaluate(text, client=client, protocol=protocol, sources=sources, top_k=(1, 20), bits_per_byte=True)
             for protocol in ("published", "left-to-right")
         )
     assert published.prediction_tokens == from_left.prediction_tokens
@@ -154,11 +160,17 @@ def test_a_noun_that_nobody_can_know_is_not_predicted(tmp_path: Path, profile: s
     assert from_left.protocol == from_left.as_dict()["protocol"] == "left-to-right"
     assert "protocol" in from_left.shown()
     assert ("protocol", "left-to-right") in from_left.summary().rows
+    words = network.generate(SENTENCE.split(" {}")[0], max_tokens=1, sources=sources, explain=True).tokens
+    assert sources == "own" or words[0].word in TWENTY
+    assert sources == "own" or any(reason.word == "heavy" for reason in words[0].reasons)
 
 
+@pytest.mark.parametrize("sources", ["own", "every"])
 @pytest.mark.parametrize("profile", ["v1", "v2"])
-def test_fed_predictions_continue_the_seed_tokens_alone(networks: dict[str, gd.Network], profile: str) -> None:
-    network, rules = networks[profile], PredictionRules(feed="prediction")
+def test_fed_predictions_continue_the_seed_tokens_alone(
+    networks: dict[str, gd.Network], profile: str, sources: Any
+) -> None:
+    network, rules = networks[profile], PredictionRules(feed="prediction", sources=sources)
     block, vocabulary = encoded(network, TEXT)
     found, seed = predicted(network, rules, block, vocabulary), network.specification.seed_tokens
     before = words_before(TEXT, network.specification.sentences_per_sequence)
@@ -166,7 +178,7 @@ def test_fed_predictions_continue_the_seed_tokens_alone(networks: dict[str, gd.N
     for number in sorted({*found.sequence.tolist()}):
         here = found.sequence == number
         prompt = long[number - block.first_sequence][seed]
-        expected = network.generate(prompt, max_tokens=int(here.sum()), explain=False).tokens
+        expected = network.generate(prompt, max_tokens=int(here.sum()), explain=False, sources=sources).tokens
         neurons = found.predicted[here].tolist()
         assert [word_and_column(each, vocabulary) for each in neurons] == [(t.word, t.column) for t in expected]
     assert len(found.sequence) > 10

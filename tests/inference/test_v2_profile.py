@@ -28,7 +28,9 @@ def test_evaluation_follows_the_golden_run_but_for_ties(trained: gd.Network, dat
     with gd.connect(workers=0) as client:
         for strict in (True, False):
             options = gd.EvaluationOptions(
-                inference=gd.V2Settings(settings="train", strict_reference=strict), max_sequences=40
+                inference=gd.V2Settings(settings="train", strict_reference=strict),
+                protocol="published",
+                max_sequences=40,
             )
             text = gd.TextOptions(tagger="gold")
             reports[strict] = trained.evaluate(

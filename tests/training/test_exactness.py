@@ -125,7 +125,7 @@ def check_accuracy(client: Client, golden: GoldenSet, network: gd.Network, files
         found = network.evaluate(
             text,
             client=client,
-            options=gd.EvaluationOptions(inference=options, max_sequences=count),
+            options=gd.EvaluationOptions(inference=options, max_sequences=count, protocol="published"),
             text=gd.TextOptions(tagger="gold"),
         )
         matches = info["pred_match"] if ties_as_ours else expected_matches(path, dictionary)

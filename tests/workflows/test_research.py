@@ -27,7 +27,15 @@ max_sequences = 8
 [grid.evaluate]
 timing = ["none", "biased"]
 """
-FIGURES = ("top1", "prediction_tokens", "network_bytes", "training_seconds", "peak_memory_bytes", "peak_device_bytes")
+FIGURES = (
+    "top1",
+    "protocol",
+    "prediction_tokens",
+    "network_bytes",
+    "training_seconds",
+    "peak_memory_bytes",
+    "peak_device_bytes",
+)
 
 
 @pytest.fixture
@@ -52,7 +60,7 @@ def test_each_rule_is_tried_once(config: Path, capsys: pytest.CaptureFixture[str
     assert [row["rule"] for row in found] == names
     assert len(lines) == 6 * len(found)
     assert lines[::6] == [f"rule     {name}" for name in names]
-    assert lines[1] == f"top-1    {found[0]['top1']:.4f} of {found[0]['prediction_tokens']} tokens"
+    assert lines[1] == f"top-1    {found[0]['top1']:.4f} of {found[0]['prediction_tokens']} tokens, left-to-right"
     table = (config.with_suffix("") / "research.md").read_text(encoding="utf-8").splitlines()
     assert [row.split(" | ")[0] for row in table[2:]] == [f"| {name}" for name in names]
     assert job(config, "--json") == 0

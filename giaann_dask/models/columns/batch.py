@@ -47,12 +47,15 @@ class Prompt:
     prefixes : sequence of PrefixColumns
         Columns of the sequence as its concepts come, where its own tokens are predicted from left to right; the
         first are those of `sequence`. Only `PullBatch` follows them.
+    pooled : bool
+        Whether sources after the prompt are their words in every column, too (`state.session.revise`).
     """
 
     sequence: PreparedSequence
     flags: FlagTable
     tokens: int | None = None
     prefixes: tuple[PrefixColumns, ...] = ()
+    pooled: bool = False
 
     @classmethod
     def from_left(cls, prefixes: tuple[PrefixColumns, ...]) -> Prompt:
@@ -197,7 +200,7 @@ class SessionBatch:
         self._rows.prefetch(prompt.sequence.neuron.tolist())
         length, number = len(prompt.sequence), self._entered
         self._active[number] = _ActiveSequence(
-            session.stream(prompt.sequence, prompt.tokens), length, length + prompt.tokens
+            session.stream(prompt.sequence, prompt.tokens, pooled=prompt.pooled), length, length + prompt.tokens
         )
         self._entered += 1
         return number

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,10 @@ from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.keys import NEURON_MASK, Integers, unpack_neuron
 from giaann_dask.lazy import jit
+from giaann_dask.models.columns.state.inference_options import POOLED
 from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.session import FlagTable
+from giaann_dask.models.columns.state.word_rows import WordPairs, WordRows, pool_region
 from giaann_dask.runs.packing import PackedRegionRun
 from giaann_dask.runs.run import Run, readable
 from giaann_dask.spec import BRANCH_BITS
@@ -93,13 +96,17 @@ class FlagChange:
 
 
 def open_flags(
-    path: str, commit: str, auxiliary: tuple[str, ...] = (), signatures: Sequence[MinHashes] = ()
+    path: str,
+    commit: str,
+    tables: tuple[str, ...] = (),
+    signatures: Sequence[MinHashes] = (),
+    pooled: Sequence[WordPairs] = (),
 ) -> FlagTable:
-    """Read the stored flags from which inference starts, as a task; see `with_auxiliary`."""
+    """Read the stored flags from which inference starts, as a task; see `with_tables`."""
     reader = open_commit(path, commit)
     vocabulary = reader.saved_vocabulary()
     flags = flags_of(vocabulary, reader.manifest().specification.is_order_free)
-    return with_auxiliary(flags, vocabulary, auxiliary, signatures) if auxiliary else flags
+    return with_tables(flags, vocabulary, tables, signatures, pooled)
 
 
 def flags_of(vocabulary: Vocabulary, by_name: bool = False) -> FlagTable:
@@ -125,15 +132,20 @@ def changed_flags(base: FlagTable, change: FlagChange) -> FlagTable:
     return replace(base, delimiter=delimiter, probable_since=since, delimiter_since=later)
 
 
-def submit_flags(client: Client, reader: CommitReader, auxiliary: tuple[str, ...] = (), **where: Any) -> Future:
-    """Submit the reading of the stored flags, with the auxiliary source neurons of these kinds.
+def submit_flags(client: Client, reader: CommitReader, tables: tuple[str, ...] = (), **where: Any) -> Future:
+    """Submit the reading of the stored flags, with what rules of inference ask for (`with_tables`).
 
     Further arguments are those of `Client.submit` that say where tasks run.
     """
-    signs = NEIGHBOURS in auxiliary
-    signed = submit_by_region(client, reader, minhash_runs, "minhash_region", **where) if signs else []
-    place = (str(reader.path), reader.commit, auxiliary)
-    return client.submit(open_flags, *place, signed, key=task_key("open_flags", *place), **where)
+    signed: list[Future] = []
+    pooled: list[Future] = []
+    if NEIGHBOURS in tables:
+        signed = submit_by_region(client, reader, minhash_runs, "minhash_region", **where)
+    if POOLED in tables:
+        last = reader.manifest().specification.last_segment
+        pooled = submit_by_region(client, reader, partial(pool_runs, last), "pool_region", **where)
+    place = (str(reader.path), reader.commit, tables)
+    return client.submit(open_flags, *place, signed, pooled, key=task_key("open_flags", *place), **where)
 
 
 def minhash_runs(*runs: PackedRegionRun) -> MinHashes:
@@ -141,20 +153,40 @@ def minhash_runs(*runs: PackedRegionRun) -> MinHashes:
     return minhash_neighbours(merge_region(*runs))
 
 
-def with_auxiliary(
-    flags: FlagTable, vocabulary: Vocabulary, auxiliary: tuple[str, ...], signatures: Sequence[MinHashes] = ()
+def pool_runs(last_segment: int, *runs: PackedRegionRun) -> WordPairs:
+    """Return the pooled connections of the runs of a region, as a task."""
+    return pool_region(merge_region(*runs), last_segment)
+
+
+def with_tables(
+    flags: FlagTable,
+    vocabulary: Vocabulary,
+    tables: tuple[str, ...],
+    signatures: Sequence[MinHashes] = (),
+    pooled: Sequence[WordPairs] = (),
 ) -> FlagTable:
-    """Return flags with auxiliary source neurons of these kinds; signatures are those of all regions."""
-    alike = similar_by_neighbours(merge_minhashes(signatures))
-    subwords = vocabulary.delimiter_since is not None
-    return replace(flags, auxiliary=attach(vocabulary.features, auxiliary, subwords=subwords, neighbours=alike))
+    """Return flags with what rules of inference ask for: auxiliary source neurons of some kinds, or pooled words.
+
+    The last arguments are what tasks have found in all regions.
+    """
+    kinds = tuple(kind for kind in tables if kind != POOLED)
+    if kinds:
+        alike = similar_by_neighbours(merge_minhashes(signatures))
+        subwords = vocabulary.delimiter_since is not None
+        flags = replace(flags, auxiliary=attach(vocabulary.features, kinds, subwords=subwords, neighbours=alike))
+    return replace(flags, pooled=WordRows.of(pooled)) if POOLED in tables else flags
 
 
-def open_flags_with(reader: CommitReader, flags: FlagTable, auxiliary: tuple[str, ...]) -> FlagTable:
-    """Return flags with auxiliary source neurons of these kinds, computed in this process."""
-    regions = region_places(reader) if NEIGHBOURS in auxiliary else ()
-    signed = [minhash_neighbours(open_region(*place)) for _, place in regions]
-    return with_auxiliary(flags, reader.saved_vocabulary(), auxiliary, signed)
+def open_flags_with(reader: CommitReader, flags: FlagTable, tables: tuple[str, ...]) -> FlagTable:
+    """Return flags with what rules of inference ask for, computed in this process."""
+    last, signed, pooled = reader.manifest().specification.last_segment, list[MinHashes](), list[WordPairs]()
+    for _, place in region_places(reader) if {NEIGHBOURS, POOLED} & {*tables} else ():
+        run = open_region(*place)
+        if NEIGHBOURS in tables:
+            signed.append(minhash_neighbours(run))
+        if POOLED in tables:
+            pooled.append(pool_region(run, last))
+    return with_tables(flags, reader.saved_vocabulary(), tables, signed, pooled)
 
 
 Hashes = npt.NDArray[np.uint64]

@@ -18,7 +18,7 @@ from giaann_dask.cluster import result, results
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.errors import PromptError
 from giaann_dask.events import Observer, PromptsAdvanced, ignore
-from giaann_dask.keys import pack_neuron, unpack_neuron
+from giaann_dask.keys import pack_neuron, unpack_neuron, unpack_target
 from giaann_dask.local_files import BYTE_ORDER_MARK
 from giaann_dask.models.base import ActiveColumn, PreparedText, TokenEvent, WorkerOpening
 from giaann_dask.models.columns.batch import Prompt
@@ -116,7 +116,7 @@ class ColumnsPredictor:
 
     def flags_for(self, rules: InferenceRules) -> FlagTable:
         """Return the stored flags with the auxiliary source neurons that rules of inference ask for."""
-        kinds = rules.auxiliary
+        kinds = rules.tables
         if kinds not in self._flags:
             if self._handle is None:
                 self._flags[kinds] = open_flags_with(self._reader, self.flags, kinds)
@@ -292,7 +292,7 @@ def _auxiliary(
     client: Client, reader: CommitReader, options: GenerationOptions, **where: Any
 ) -> tuple[tuple[str, ...], Future | None]:
     """Return the kinds of auxiliary source neurons that options ask for, and the flags with these, if there are any."""
-    kinds = fitting_rules(reader.manifest().specification, options.inference).auxiliary
+    kinds = fitting_rules(reader.manifest().specification, options.inference).tables
     # Those without are what a worker has of the commit.
     return kinds, submit_flags(client, reader, kinds, **where) if kinds else None
 
@@ -397,7 +397,8 @@ class ColumnBatch:
         return PreparedText(prepared.words, partial(self._enter, text), partial(self._with_columns, text))
 
     def _enter(self, text: _PromptText) -> int:
-        number = self._batch.enter(Prompt(sequence=text.sequence, flags=text.flags, tokens=text.options.max_tokens))
+        tokens, pooled = text.options.max_tokens, text.flags.pooled is not None and not text.options.beam.searches
+        number = self._batch.enter(Prompt(sequence=text.sequence, flags=text.flags, tokens=tokens, pooled=pooled))
         self._texts[number] = text
         self._opened.observer(PromptsAdvanced(entered=1))
         return number
@@ -410,7 +411,8 @@ class ColumnBatch:
         observe(PromptsAdvanced(entered=1))
         try:
             length = len(text.sequence) + text.options.max_tokens
-            for trace in session.stream(text.sequence, text.options.max_tokens):
+            pooled = text.flags.pooled is not None
+            for trace in session.stream(text.sequence, text.options.max_tokens, pooled=pooled):
                 text.steps.append(trace.result)
                 if trace.result.seed:
                     yield None
@@ -455,8 +457,25 @@ class ColumnBatch:
             opened = self._opened
             session = open_whole_session(opened.specification, opened.rows, text.flags, options=self._rules)
             found = session.explain(tuple(text.steps), trace.result.index)
-            reasons = largest_contributions(found, text.options.reasons)
+            reasons = largest_contributions((*found, *self._pooled_reason(text, trace.result)), text.options.reasons)
         return in_words(trace.result, best_candidates(trace, text.options.runners_up), reasons, text.vocabulary)
+
+    def _pooled_reason(self, text: _PromptText, step: StepResult) -> tuple[Contribution, ...]:
+        """Return the strongest connection by which a source in every column has raised the prediction of a step."""
+        if text.flags.pooled is None or step.predicted is None or text.options.beam.searches:
+            return ()
+        specification, last = self._opened.specification, self._opened.specification.last_segment
+        source, raised = text.flags.pooled.strongest(step.source, step.predicted)
+        row = None if source is None else self._opened.rows.row(source)
+        if source is None or row is None:
+            return ()
+        segment, neuron, branch = unpack_target(row.target)
+        at = np.flatnonzero((segment == last) & (neuron == step.predicted))[:1]
+        strengths = specification.strengths(row.strength[at]).tolist()
+        return tuple(
+            Contribution(step.index, source, last, its, strength, raised)
+            for its, strength in zip(branch[at].tolist(), strengths, strict=True)
+        )
 
 
 def _active_columns(trace: StepTrace, count: int, text: _PromptText) -> tuple[ActiveColumn, ...]:

@@ -64,7 +64,7 @@ def fitting_rules(specification: Specification, asked: PredictionRules) -> Infer
         if isinstance(asked, InferenceOptions):
             return asked
         if not asked.chosen:
-            return InferenceOptions(feed=asked.feed)
+            return InferenceOptions(feed=asked.feed, sources=asked.sources)
         raise OptionError(
             "settings of profile v2 for a network of profile v1",
             "its timing",
@@ -79,7 +79,7 @@ def fitting_rules(specification: Specification, asked: PredictionRules) -> Infer
             names=("timing", "activations", "sequential", "settings"),
         )
     if not asked.chosen:
-        asked = V2Settings(feed=asked.feed)
+        asked = V2Settings(feed=asked.feed, sources=asked.sources)
     layout = SegmentLayout.of(specification)
     if not isinstance(asked, V2Settings | V2Options):
         raise OptionError(f"{type(asked).__name__} for a network of profile v2", "V2Settings", "choose such rules")

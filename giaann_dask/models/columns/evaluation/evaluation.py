@@ -189,7 +189,7 @@ def evaluate_network(text: EvaluatedText, options: EvaluationOptions) -> Accurac
     inference = fitting_rules(specification, options.inference)
     handle = CommitHandle(client, reader, open_regions(client, reader, options.rows))
     tally = _Tally(text.observer, handle.vocabulary.copy(), options, specification)
-    flags = handle.flags(inference.auxiliary)
+    flags = handle.flags(inference.tables)
     stream_options = StreamOptions(max_sequences=options.max_sequences, first_sequence=options.first_sequence)
     stream = EncodingStream(client, tally.vocabulary, text.sources, stream_options)
     pending: deque[Future] = deque()

@@ -29,6 +29,7 @@ from giaann_dask.models.columns.state.activation import Candidates
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.name_order import NameOrder
 from giaann_dask.models.columns.state.session import FlagTable, Observer, PreparedSequence, StepResult, StepTrace
+from giaann_dask.models.columns.state.word_rows import WordRows
 from giaann_dask.models.columns.v1.pull_batch import PullBatch, StepTable
 from giaann_dask.models.columns.v1.tables import GOES_ON, NONE
 from giaann_dask.models.columns.v2.session import V2Session
@@ -69,8 +70,16 @@ class StepRecords:
         from left to right.
     """
 
-    def __init__(self, block: EncodedBlock, ranks: int, *, probability: bool = False, by_word: bool = False) -> None:
-        self._block, self._by_word = block, by_word
+    def __init__(
+        self,
+        block: EncodedBlock,
+        ranks: int,
+        *,
+        probability: bool = False,
+        by_word: bool = False,
+        pooled: WordRows | None = None,
+    ) -> None:
+        self._block, self._by_word, self._pooled = block, by_word, pooled
         self._ranks = ranks
         self._shares: list[float] | None = [] if probability else None
         # Of each step: sequence, position, predicted neuron, candidates, token.
@@ -81,13 +90,19 @@ class StepRecords:
     @property
     def observing(self) -> bool:
         """Whether the candidates of steps are looked at."""
-        return self._ranks > 1 or self._shares is not None
+        return self._ranks > 1 or self._shares is not None or self._pooled is not None
 
     def begin(self, place: int) -> None:
         """Count the tokens of a sequence, given its place in the block."""
         self._tokens += int(self._block.offsets[place + 1] - self._block.offsets[place])
 
-    def add(self, place: int, steps: Sequence[StepResult], candidates: Mapping[int, Candidates]) -> None:
+    def add(
+        self,
+        place: int,
+        steps: Sequence[StepResult],
+        candidates: Mapping[int, Candidates],
+        order: NameOrder | None = None,
+    ) -> None:
         """Add the steps of a sequence, and where they are looked at the candidates by step.
 
         Parameters
@@ -98,15 +113,24 @@ class StepRecords:
             All that it has.
         candidates : mapping of int to Candidates
             By the index of a step.
+        order : NameOrder, optional
+            Which of equal candidates is the first.
         """
         self._stopped += steps[-1].end is not None
         kept = [step for step in steps if not step.seed and step.next is not None]
-        predicted = [NO_PREDICTION if step.predicted is None else step.predicted for step in kept]
         index = np.array([step.index for step in kept], np.int64)
-        self._keep(np.full(len(kept), place), index, np.array(predicted, np.int64), [step.candidates for step in kept])
-        if self.observing:
-            for step, its in zip(kept, predicted, strict=True):
-                self._observe(candidates.get(step.index), its, int(self._block.offsets[place]) + step.index)
+        predicted = np.array([NO_PREDICTION if step.predicted is None else step.predicted for step in kept], np.int64)
+        counts = np.array([step.candidates for step in kept], np.int64)
+        found = [candidates.get(step.index) for step in kept] if self.observing else []
+        self._add(
+            np.full(len(kept), place),
+            index,
+            predicted,
+            counts,
+            [step.source for step in kept],
+            found,
+            order or NameOrder(),
+        )
 
     def add_together(self, table: StepTable, places: Integers, order: NameOrder) -> None:
         """Add steps of many sequences.
@@ -124,15 +148,36 @@ class StepRecords:
         kept = np.flatnonzero(~table.seed & (table.following != NONE))
         place, index = places[table.number[kept]], table.index[kept]
         predicted = np.where(table.predicted[kept] == NONE, NO_PREDICTION, table.predicted[kept])
-        self._keep(place, index, predicted, table.candidates[kept])
-        if self.observing:
-            token = self._block.offsets[place] + index
-            for at, its, number in zip(kept.tolist(), predicted.tolist(), token.tolist(), strict=True):
-                here = slice(table.pointer[at], table.pointer[at + 1])
-                some = table.candidates[at] > 0
-                self._observe(
-                    Candidates(table.neuron[here], table.found[here], order) if some else None, its, int(number)
-                )
+        found: list[Candidates | None] = []
+        for at in kept.tolist() if self.observing else ():
+            here = slice(table.pointer[at], table.pointer[at + 1])
+            some = table.candidates[at] > 0
+            found.append(Candidates(table.neuron[here], table.found[here], order) if some else None)
+        self._add(
+            place, index, predicted, table.candidates[kept].astype(np.int64), table.source[kept].tolist(), found, order
+        )
+
+    def _add(
+        self,
+        place: Integers,
+        index: Integers,
+        predicted: Integers,
+        counts: Integers,
+        sources: Sequence[int],
+        found: Sequence[Candidates | None],
+        order: NameOrder,
+    ) -> None:
+        """Add steps; where candidates are looked at, with those that the sources have in every column."""
+        if self._pooled is not None:
+            pairs = zip(sources, found, strict=True)
+            found = [self._pooled.candidates(source, candidates, order) for source, candidates in pairs]
+            for at, its in enumerate(found):
+                if its is not None:
+                    predicted[at], counts[at] = its.neuron[its.best], len(its)
+        self._keep(place, index, predicted, counts)
+        tokens = (self._block.offsets[place] + index).tolist()
+        for candidates, its, token in zip(found, predicted.tolist(), tokens, strict=True) if found else ():
+            self._observe(candidates, its, token)
 
     def add_unpredicted(self, place: int, tokens: Sequence[int]) -> None:
         """Add steps of a sequence that predict nothing, for lack of columns."""
@@ -239,8 +284,11 @@ def predict_span(
     block: EncodedBlock, span: tuple[int, int], flags: FlagTable, rows: RowSource, rule: PredictionRule
 ) -> Predictions:
     """Return the predictions of some sequences of a block; the parameters are those of `infer`, with rows."""
-    by_word = rule.protocol == "left-to-right"
-    records = StepRecords(block, rule.ranks, probability=rule.probability, by_word=by_word)
+    from_left = rule.protocol == "left-to-right"
+    pooled = flags.pooled if from_left else None
+    # Of fed predictions the steps choose themselves.
+    chosen = pooled if rule.options.feed == "target" else None
+    records = StepRecords(block, rule.ranks, probability=rule.probability, by_word=from_left, pooled=chosen)
     device = prompt_device(rule.device)
     if isinstance(rule.options, InferenceOptions):
         asked = rule.options.feed == "target" and device is None
@@ -263,7 +311,7 @@ def predict_span(
         for place, prompt in _prompts(block, span, flags, asking, rule, records):
             found: dict[int, Candidates] = {}
             observer = partial(_note, found) if records.observing else None
-            records.add(place, _steps(session, prompt, observer), found)
+            records.add(place, _steps(session, prompt, observer), found, flags.order)
     return records.predictions(rows.own_figures)
 
 
@@ -274,7 +322,7 @@ def _steps(session: V2Session, prompt: Prompt, observer: Observer | None) -> Seq
     if prompt.tokens is None:
         return session.run_sequence(prompt.sequence, observer=observer).steps
     steps = []
-    for trace in session.with_flags(prompt.flags).stream(prompt.sequence, prompt.tokens):
+    for trace in session.with_flags(prompt.flags).stream(prompt.sequence, prompt.tokens, pooled=prompt.pooled):
         steps.append(trace.result)
         if observer is not None:
             observer(trace)
@@ -317,7 +365,8 @@ def _from_left(rules: PrefixRules, place: int, rule: PredictionRule, records: St
         if start is None:
             records.stop()
             return None
-        return Prompt(sequence=start.sequence, flags=start.flags, tokens=tokens - seed)
+        pooled = start.flags.pooled is not None
+        return Prompt(sequence=start.sequence, flags=start.flags, tokens=tokens - seed, pooled=pooled)
     prefixes = rules.prefixes(place)
     records.add_unpredicted(place, unpredicted(prefixes, seed, tokens))
     return Prompt.from_left(prefixes) if prefixes else None
@@ -354,8 +403,11 @@ def predict_together(
             if prompt is not None:
                 places.append(place)
                 batch.enter(prompt)
-        table = batch.step_together()
-        if table is not None:
+        if batch.pools:
+            for advance in batch.step():
+                found = {trace.result.index: trace.candidates for trace in advance.traces if trace.candidates}
+                records.add(places[advance.number], advance.results, found, order)
+        elif (table := batch.step_together()) is not None:
             records.add_together(table, np.array(places, np.int64), order)
 
 

@@ -18,6 +18,8 @@ Timing = Literal["exact", "biased", "none"]
 Activations = Literal["boolf", "boolf+c", "intf+c"]
 Settings = Literal["train", "test"]
 ColumnTest = Literal["node", "column"]
+# Table of what follows each word in all columns, beside the kinds of auxiliary source neurons.
+POOLED = "every"
 
 
 @names_keywords
@@ -69,7 +71,12 @@ class InferenceOptions(PredictionRules):
     @property
     def chosen(self) -> bool:
         """Whether they differ from the defaults, which stand for those of any model."""
-        return self != InferenceOptions(feed=self.feed)
+        return self != InferenceOptions(feed=self.feed, sources=self.sources)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables that prediction reads (`giaann_dask.models.columns.flags.with_tables`)."""
+        return (POOLED,) if self.sources == "every" else ()
 
     def boolean_from(self, columns: int, segments: int) -> int:
         """Return the first segment whose entries are 0 or 1, of a number of column segments and of all segments."""
@@ -243,6 +250,11 @@ class V2Options(PredictionRules):
             )
 
     @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables that prediction reads, of auxiliary source neurons by their kinds."""
+        return (*self.auxiliary, *((POOLED,) if self.sources == "every" else ()))
+
+    @property
     def sends_strengths(self) -> bool:
         """Whether connections send their trained strengths, so that rows are needed with them."""
         return self.dynamics.strengths
@@ -301,7 +313,7 @@ class V2Settings(PredictionRules):
             strict_reference=self.strict_reference,
             enforce_delimiter=self.enforce_delimiter,
         )
-        return replace(found, auxiliary=self.auxiliary)
+        return replace(found, auxiliary=self.auxiliary, sources=self.sources)
 
 
 def settings(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from giaann_dask.errors import OptionError, PromptError, StateTooLargeError
 from giaann_dask.keys import feature_of
 from giaann_dask.models.columns.state.activation import Candidates, StateEntries, TokenTimes
 from giaann_dask.models.columns.state.name_order import NameOrder
+from giaann_dask.models.columns.state.word_rows import WordRows
 from giaann_dask.models.generation_options import Feed
 from giaann_dask.rows.source import RowSource
 from giaann_dask.spec import Specification
@@ -81,6 +82,8 @@ class FlagTable:
         subwords; then `delimiter` is not read.
     auxiliary : Attachments, optional
         Auxiliary source neurons of the features, where rules of inference ask for them.
+    pooled : WordRows, optional
+        What follows each word in all columns, where rules of inference ask for it.
     order : NameOrder
         Which of equally active neurons is the first: by name where the network does not depend on the order of its
         text.
@@ -90,6 +93,7 @@ class FlagTable:
     probable_since: npt.NDArray[np.int64]
     delimiter_since: npt.NDArray[np.int64] | None = None
     auxiliary: Attachments | None = None
+    pooled: WordRows | None = None
     order: NameOrder = field(default_factory=NameOrder)
 
     def mode(self, feature: int, number: int) -> Mode | None:
@@ -119,6 +123,27 @@ class FlagTable:
             return flagged | self.delimiter[features]
         since = self.delimiter_since[features]
         return flagged | ((since >= 0) & (since <= number))
+
+
+def revise(result: StepResult, found: Candidates | None, flags: FlagTable) -> tuple[StepResult, Candidates | None]:
+    """Return a step that predicts the best of its candidates and of those that its word has in every column, and these.
+
+    Without a table of words (`FlagTable.pooled`) the step is as it was.
+    """
+    candidates = None if flags.pooled is None else flags.pooled.candidates(result.source, found, flags.order)
+    if candidates is None:
+        return result, found
+    best = int(candidates.neuron[candidates.best])
+    revised = replace(
+        result,
+        candidates=len(candidates),
+        ties=len(candidates.ties),
+        value=float(candidates.value[candidates.best]),
+        predicted=best,
+        stop=None,
+        next=best,
+    )
+    return revised, candidates
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -356,11 +381,14 @@ class DecodingStrategy:
         Returns the position of the candidate to predict, given a step's index and candidates; by default the best.
     traced : bool
         Whether the candidates are needed in the trace.
+    pooled : bool
+        Whether a source is its word in every column, too (`revise`).
     """
 
     feed: Feed
     choose: Choice | None = None
     traced: bool = True
+    pooled: bool = False
 
 
 class SequenceSession(ABC, Generic[State, Rules]):
@@ -440,7 +468,9 @@ class SequenceSession(ABC, Generic[State, Rules]):
             source = result.next
         return SequenceResult(tuple(steps), None)
 
-    def stream(self, prompt: PreparedSequence, tokens: int, choose: Choice | None = None) -> Iterator[StepTrace]:
+    def stream(
+        self, prompt: PreparedSequence, tokens: int, choose: Choice | None = None, *, pooled: bool = False
+    ) -> Iterator[StepTrace]:
         """Yield the steps of a prompt and of tokens after it, feeding each prediction to the next step.
 
         All tokens of the prompt are seed tokens, however many there are. The contract defines steps of sequences
@@ -455,6 +485,8 @@ class SequenceSession(ABC, Generic[State, Rules]):
             Number of tokens to predict. A step without a next source is the last one.
         choose : callable, optional
             As in `run_sequence`.
+        pooled : bool
+            Whether sources after the prompt are their words in every column, too.
 
         Raises
         ------
@@ -462,7 +494,7 @@ class SequenceSession(ABC, Generic[State, Rules]):
             If the state exceeds its limit.
         """
         state, source, concepts = self._begin(), int(prompt.neuron[0]), 0
-        decoding = DecodingStrategy(feed="prediction", choose=choose)
+        decoding = DecodingStrategy(feed="prediction", choose=choose, pooled=pooled)
         for index in range(len(prompt) + tokens):
             given = index < len(prompt)
             concept = given and bool(prompt.noun[index])

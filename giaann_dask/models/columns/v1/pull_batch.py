@@ -11,7 +11,7 @@ Sequences share nothing but the fetch of rows, so that the steps of each do not 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
@@ -29,6 +29,7 @@ from giaann_dask.models.columns.state.session import (
     PrefixColumns,
     StepResult,
     StopReason,
+    revise,
 )
 from giaann_dask.models.columns.v1.kernels import advance
 from giaann_dask.models.columns.v1.tables import (
@@ -201,6 +202,8 @@ class PullBatch:
         self._active: dict[int, _PulledSequence] = {}
         # By slot: number in the batch and in the text, and the step after the last.
         self._number, self._sequence, self._end = np.zeros((3, self.batch.slots), np.int64)
+        # Whether what was predicted is chosen after a step, and then fed.
+        self._pooled = np.zeros(self.batch.slots, np.bool_)
         self._free = list(range(self.batch.slots))[::-1]
         # Slots of the sequences that have entered since the last step.
         self._entering: list[int] = []
@@ -214,6 +217,11 @@ class PullBatch:
     def free_slots(self) -> int:
         """Number of free slots."""
         return len(self._free)
+
+    @property
+    def pools(self) -> bool:
+        """Whether the source of a sequence in progress is its word in every column, too, which `step` alone follows."""
+        return any(active.prompt.pooled for active in self._active.values())
 
     def enter(self, prompt: Prompt) -> int:
         """Let a sequence enter; return its number.
@@ -256,19 +264,41 @@ class PullBatch:
             return []
         found, bounds = [], table.bounds.tolist()
         for first, last, finished in zip(bounds[:-1], bounds[1:], table.finished.tolist(), strict=True):
-            found.append(
-                Advance(
-                    int(table.number[first]),
-                    range(int(table.index[first]), int(table.index[first]) + last - first),
-                    finished,
-                    _Results(table, range(first, last)),
-                    table.pointer[first : last + 1],
-                    table.neuron,
-                    table.found,
-                    self._order,
-                )
+            advance = Advance(
+                int(table.number[first]),
+                range(int(table.index[first]), int(table.index[first]) + last - first),
+                finished,
+                _Results(table, range(first, last)),
+                table.pointer[first : last + 1],
+                table.neuron,
+                table.found,
+                self._order,
             )
+            found.append(self._revised(advance))
         return found
+
+    def _pooled_slot(self, number: int) -> int | None:
+        """Return the slot of a sequence whose sources are their words in every column, too; None for any other."""
+        slots = (slot for slot, active in self._active.items() if self._pooled[slot] and active.number == number)
+        return next(slots, None)
+
+    def _revised(self, advance: Advance) -> Advance:
+        """Return what a step has done, and feed the prediction where its source is its word in every column, too."""
+        slot = self._pooled_slot(advance.number)
+        if slot is None:
+            return advance
+        *seeds, last = advance.traces
+        result, found = revise(replace(last.result, next=None), last.candidates, self._active[slot].flags)
+        finished = advance.finished or result.next is None
+        if finished or result.next is None:
+            self._release(slot)
+        else:
+            self._feed(slot, result.next)
+        none = np.zeros(0, np.int64), np.zeros(0, np.float32)
+        neuron, value = none if found is None else (found.neuron, found.value)
+        pointer = np.append(np.zeros(len(seeds) + 1, np.int64), len(neuron))
+        results = (*(trace.result for trace in seeds), result)
+        return Advance(advance.number, advance.steps, finished, results, pointer, neuron, value, advance.order)
 
     def step_together(self) -> StepTable | None:
         """Do the next steps of all sequences as `step` does; return them as arrays, None for an empty batch."""
@@ -279,7 +309,7 @@ class PullBatch:
         seeds, done, last = slots.seeds[which], slots.done[which], self._end[which]
         until = np.minimum(np.maximum(done, seeds) + 1, last)
         if self.batch.ahead:
-            until = np.where(slots.feeds[which], until, last)
+            until = np.where(slots.feeds[which] | self._pooled[which], until, last)
         if self._device_steps is None:
             pointer, neuron, found = self._advance(which, until)
         else:
@@ -298,7 +328,7 @@ class PullBatch:
         self._set_modes(going, source)
         for slot, prefix in redivided.items():
             self._redivide(slot, prefix)
-        for slot in which[finished].tolist():
+        for slot in which[finished & ~self._pooled[which]].tolist():
             self._release(slot)
         # They are under way while the caller looks at what was predicted.
         (self._device_steps or self.held).ask_ahead(source.tolist())
@@ -317,10 +347,15 @@ class PullBatch:
         self._fill()
         for slot, active in self._active.items():
             if active.number == number:
-                last = int(self._slots.done[slot])
-                self._slots.source[slot, last] = neuron
-                self._slots.activity[slot, last] = NONE
-                self._set_modes(np.array([slot]), np.array([neuron]))
+                self._feed(slot, neuron)
+
+    def _feed(self, slot: int, neuron: int) -> None:
+        slots, last = self._slots, int(self._slots.done[slot])
+        slots.source[slot, last], slots.activity[slot, last] = neuron, NONE
+        self._set_modes(np.array([slot]), np.array([neuron]))
+        if self._pooled[slot]:
+            slots.burst[slot, last - 1] = neuron
+            slots.nouns[slot, last - 1] = slots.nouns[slot, last - 2] + (neuron & FEATURE_MASK == 0)
 
     def _set_modes(self, which: Integers, source: Integers) -> None:
         """Set the modes of the next sources of some slots."""
@@ -350,9 +385,11 @@ class PullBatch:
         if longest > self._slots.nouns.shape[1]:
             self._slots = widened(self._slots, max(longest, 2 * self._slots.nouns.shape[1]))
         slots = self._slots
-        feeds = generates | (self.options.feed == "prediction")
+        pooled = np.array([prompt.pooled for prompt in prompts])
+        feeds = (generates | (self.options.feed == "prediction")) & ~pooled
+        self._pooled[which] = pooled
         seeds = np.where(generates, length, np.minimum(self._specification.seed_tokens, length))
-        known = np.where(feeds, seeds, length)
+        known = np.where(generates | feeds, seeds, length)
         slots.done[which], slots.seeds[which], slots.given[which], slots.feeds[which] = 0, seeds, length, feeds
         self._end[which] = end
         neuron, noun = np.zeros((2, len(which), int(length.max())), np.int64)
@@ -364,7 +401,7 @@ class PullBatch:
         mode = self._modes(which, source)
         _stay_in_column(source, mode, known)
         slots.source[which, : source.shape[1]], slots.mode[which, : source.shape[1]] = source, mode
-        slots.activity[which], slots.bursts[which] = NONE, False
+        slots.activity[which], slots.bursts[which] = NONE, pooled
         self._clear(which)
         for slot, prefix in self._redivisions(which).items():
             # What is predicted is not known to be a concept, though it is given.

@@ -28,6 +28,7 @@ from giaann_dask.models.columns.state.session import (
     SequenceSession,
     StepResult,
     Token,
+    revise,
 )
 from giaann_dask.models.columns.v1.history import NeuronHistory
 from giaann_dask.runs.run import Row
@@ -87,7 +88,7 @@ class Session(SequenceSession[ActivationState, InferenceOptions]):
             activity=activity,
         )
         connected = None if token.seed or target is None else connected_targets(target, self._layout)
-        if connected is not None and decoding.feed == "prediction" and not len(connected):
+        if connected is not None and decoding.feed == "prediction" and not (len(connected) or decoding.pooled):
             return replace(result, stop="no connections"), None
         if activity is not None and target is not None:
             state.propagate(target, self._pulse(activity, result))
@@ -97,6 +98,11 @@ class Session(SequenceSession[ActivationState, InferenceOptions]):
             found = state.score(connected, token.times)
             found = None if found is None else replace(found, order=self.flags.order)
             result = self._predict(replace(result, mode=mode), found, token, decoding)
+            if decoding.pooled:
+                result, found = revise(result, found, self.flags)
+                if result.next is not None:
+                    # As a token of a prompt.
+                    state.burst(result.next)
             return result, found
         next_source = _next_target(source, token, mode)
         state.burst(next_source)

@@ -35,6 +35,7 @@ from giaann_dask.models.columns.state.session import (
     StepResult,
     StepTrace,
     Token,
+    revise,
 )
 from giaann_dask.models.columns.v2 import dynamics
 from giaann_dask.models.columns.v2.dynamics import (
@@ -630,7 +631,8 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
         neuron, score = _NO_TARGETS, _NO_STRENGTHS
         if clock.token:
             row = self._row(source)
-            if decoding.feed == "prediction" and not token.seed and not self._can_send(row[0]):
+            bound = decoding.feed == "prediction" and not decoding.pooled
+            if bound and not token.seed and not self._can_send(row[0]):
                 return StepResult(**known, stop="no connections"), None
             known["activity"], neuron, score = state.advance(source, row, clock)
         found = None
@@ -638,6 +640,8 @@ class V2Session(SequenceSession[SequenceState, V2Options]):
             result = StepResult(**known, next=token.target)
         else:
             result, found = self._predict(known, (neuron, score), token, decoding)
+            if decoding.pooled:
+                result, found = revise(result, found, self.flags)
         if result.next is not None:
             state.settle(source, result.next, clock)
         return result, found
