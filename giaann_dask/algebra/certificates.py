@@ -13,6 +13,7 @@ from typing import Any
 
 from giaann_dask.errors import StoreDamagedError
 from giaann_dask.store.beside import DocumentBeside
+from giaann_dask.text.ledger import copies_of
 
 _SUFFIX = ".certificates.json"
 # Fields that are tuples here and lists in JSON.
@@ -118,8 +119,12 @@ class KeptCertificates:
         return bool(self._reports)
 
     def find(self, parts: Collection[str]) -> RemovalReport | None:
-        """Return the last certificate of the removal of these very parts of text."""
-        return next((each for each in reversed(self._reports) if {*each.parts} == {*parts}), None)
+        """Return the last certificate of the removal of these very parts of text, with all copies of each."""
+        for each in reversed(self._reports):
+            held = {bytes.fromhex(part) for part in each.parts}
+            if held == {copy for part in parts for copy in copies_of(bytes.fromhex(part), held)}:
+                return each
+        return None
 
     def keep(self, report: RemovalReport) -> None:
         """Write a certificate; raise an error, as `DocumentBeside.write` does, where it cannot be."""

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from distributed import Client, Future
@@ -29,13 +27,12 @@ from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.text.inputs import Files, require_rereadable
-from giaann_dask.text.ledger import LedgerEntry
+from giaann_dask.text.ledger import Ledger, LedgerEntry, is_identity
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.training import tasks
 from giaann_dask.training.region_tasks import RegionTasks
 
-_IDENTITY = re.compile("[0-9a-f]{32}")
 # Text that is counted by a task or two.
 _CHARACTERS = StreamOptions().block_characters
 
@@ -78,7 +75,9 @@ def find_documents(
         If both are named, texts are given for inputs, the ledger has no such part, or it is not known where its text
         was read.
     """
-    named = [each for each in documents if isinstance(each, str) and _is_identity(each)]
+    named = [each for each in documents if isinstance(each, str) and is_identity(each)]
+    ledger = Ledger(reader.ledger())
+    sources = replace(sources, counted=ledger)
     if not named:
         if texts:
             raise OptionError(
@@ -92,15 +91,14 @@ def find_documents(
             "run a command for each kind",
         )
     wanted = frozenset(bytes.fromhex(each) for each in named)
-    number = {entry.identity: part for part, entry in enumerate(reader.ledger())}
-    if missing := sorted(each.hex() for each in wanted - number.keys()):
+    if missing := sorted(each.hex() for each in wanted if each not in ledger):
         raise OptionError(
             f"network {reader.path} holds no part of text with the identity {missing[0]}",
             "identities in its ledger, such as traces and certificates name",
             "name the file of the document",
         )
     origins = reader.origins()
-    places = [None if origins is None else origins.place(number[each]) for each in sorted(wanted)]
+    places = [None if origins is None else origins.place(ledger.number(each)) for each in sorted(wanted)]
     found = [json.loads(each) for each in places if each is not None]
     inputs = texts or _rereadable(found, unknown=None in places)
     return Documents(inputs=inputs, sources=replace(_as_recorded(sources, found), only=wanted))
@@ -108,7 +106,7 @@ def find_documents(
 
 def identities_of(documents: Sequence[Source], sources: SourceOptions) -> set[str] | None:
     """Return the identities of the parts of documents in hexadecimal digits; None of text that can be read once."""
-    named = {each for each in documents if isinstance(each, str) and _is_identity(each)}
+    named = {each for each in documents if isinstance(each, str) and is_identity(each)}
     if named:
         return named
     try:
@@ -155,10 +153,6 @@ def require_found(ledger: Sequence[LedgerEntry], documents: Documents) -> None:
             "name a copy of it with texts",
             names=("texts",),
         )
-
-
-def _is_identity(name: str) -> bool:
-    return _IDENTITY.fullmatch(name) is not None and not os.path.exists(Path(name))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -243,7 +237,7 @@ def count_documents(client: Client, reader: CommitReader, documents: Documents) 
         Their text.
     """
     options = StreamOptions(words=False)
-    stream = EncodingStream(client, reader.vocabulary(), documents.sources, options)
+    stream = EncodingStream(client, reader.vocabulary(), documents.sources, options, Ledger())
     blocks = list(stream.blocks(documents.inputs))
     statistics = results([block.statistics for block in blocks])
     empty = Manifest.new(reader.manifest().specification)

@@ -350,10 +350,10 @@ def forget_few(changes: SmallChanges, inputs: Sequence[Source], sources: SourceO
         The certificate without digests; None where `forget_documents` has to subtract it: a long text, one that the
         network does not hold, or one that its latest runs do not hold.
     """
-    opened, group = changes.opened(), small_parts(inputs, sources)
+    opened = changes.opened()
     reader, contents = opened.reader, opened.contents
-    held = {entry.identity for entry in contents.ledger.entries}
-    if group is None or not opened.is_counted or not held.issuperset(unit.identity for unit in group.units):
+    group = small_parts(inputs, replace(sources, counted=contents.ledger))
+    if group is None or not opened.is_counted or any(unit.identity not in contents.ledger for unit in group.units):
         return None
     if not sources.specification.traits.columns:
         # What other names occur, all runs say.
@@ -463,18 +463,7 @@ def find_parts(reader: CommitReader, documents: Sequence[LedgerEntry]) -> set[in
             "documents that it was trained on completely",
             "name whole files as they were given to train, with the same tagger",
         )
-    parts = set()
-    for part, entry in enumerate(reader.ledger()):
-        if wanted[entry]:
-            wanted[entry] -= 1
-            parts.add(part)
-    if repeated := sum(wanted.values()):
-        raise OptionError(
-            f"{repeated:,} parts of the documents occur more often than network {reader.path} counted them",
-            "every document once",
-            "name it once",
-        )
-    return parts
+    return {part for part, entry in enumerate(reader.ledger()) if entry in wanted}
 
 
 def _countable(documents: Sequence[LedgerEntry], held: Collection[bytes]) -> Counter[LedgerEntry]:

@@ -182,7 +182,7 @@ def forget(
         raise OptionError(f"purge with branch {branch}", "one of them", "check it out first", names=("purge", "branch"))
     if certificate is not None:
         require_writable(Path(certificate))
-    read, chosen = read_inputs(documents, text)
+    read, chosen = read_inputs(documents, text, identities=True)
     held: Sequence[Source] = ()
     if texts is not None:
         held, chosen = read_inputs(texts, text)

@@ -23,6 +23,7 @@ from giaann_dask.store.commits import CommitReader
 from giaann_dask.store.corpus import EncodedCorpus, is_corpus
 from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.inputs import Files, expand_lists, names_input, require_there
+from giaann_dask.text.ledger import is_identity
 from giaann_dask.text.memory_inputs import MemoryInput, Source, memory_input
 from giaann_dask.text.read_options import LEXICON
 from giaann_dask.text.tokenizer import SubwordTokenizer
@@ -81,11 +82,15 @@ def as_sources(inputs: Inputs) -> Sequence[Source]:
 
 
 def read_inputs(
-    inputs: Inputs, text: TextOptions | None, storage_options: Mapping[str, object] | None = None
+    inputs: Inputs,
+    text: TextOptions | None,
+    storage_options: Mapping[str, object] | None = None,
+    *,
+    identities: bool = False,
 ) -> tuple[Sequence[Source], TextOptions]:
     """Convert what a caller gives as text, and choose the tagger that fits it where none is named.
 
-    URLs among the names get the storage options.
+    URLs among the names get the storage options. With `identities`, names may be those of parts of a ledger.
 
     Raises
     ------
@@ -95,7 +100,7 @@ def read_inputs(
     read = as_sources(inputs)
     if isinstance(read, Files):
         read = Files(with_storage_options(name, storage_options) for name in expand_lists(map(os.fspath, read)))
-        require_there(read)
+        require_there([name for name in read if not (identities and is_identity(name))])
     return read, (text or TextOptions()).fitting(read)
 
 

@@ -171,20 +171,22 @@ def dense_options(command: Command) -> Command:
     return _cluster()(output_options(command))
 
 
-# Options of how files are read.
+# Options of how files are read, and of how text is read that is counted.
+_READ_OPTIONS = "giaann_dask.text.read_options.ReadOptions"
 _READING = ("text_field", "read_as", "markup", "window_log", "split")
-reading_options = options_of("reading", "giaann_dask.text.read_options.ReadOptions", "Text", only=_READING)
+reading_options = options_of("reading", _READ_OPTIONS, "Text", only=_READING)
+_counted_options = options_of("reading", _READ_OPTIONS, "Text", only=(*_READING, "count_repeats"))
 
 
-def _text_options(*names: str) -> Callable[[Command], Command]:
+def _text_options(*names: str, counted: bool = False) -> Callable[[Command], Command]:
     text = options_of("text", "giaann_dask.api.text_options.TextOptions", "Text", only=names, first=("tagger",))
-    return lambda command: text(reading_options(command))
+    return lambda command: text(_counted_options(command) if counted else reading_options(command))
 
 
 # Options of how text is read and tagged: of a network that is there, of a new one, and of a corpus.
 text_options = _text_options("tagger")
-new_text_options = _text_options("tagger", "language", "ever_pos", "tokenizer")
-corpus_text_options = _text_options("tagger", "language", "ever_pos", "tokenizer", "parts_of_speech")
+new_text_options = _text_options("tagger", "language", "ever_pos", "tokenizer", counted=True)
+corpus_text_options = _text_options("tagger", "language", "ever_pos", "tokenizer", "parts_of_speech", counted=True)
 
 
 def inference_options(command: Command) -> Command:

@@ -81,12 +81,12 @@ def encode_corpus(
         place = SharedPlace(client, writer.held)
         place.require()
         chunks = _Chunks(client, place, writer)
-        stream = EncodingStream(client, vocabulary, sources, options)
+        stream = EncodingStream(client, vocabulary, sources, options, ledger)
         pending: deque[StreamedBlock] = deque()
         for block in stream.blocks(inputs):
             pending.append(block)
             for update in block.ledger:
-                ledger.record(update.position, update.entry)
+                ledger.record(update.entry)
             if len(pending) > _ENCODING:
                 _take(chunks, pending.popleft(), observer)
         while pending:

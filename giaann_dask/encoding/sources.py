@@ -11,10 +11,12 @@ estimated for progress bars, and text that a network was not trained on yet is f
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import logging
 import os
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -40,7 +42,7 @@ from giaann_dask.text.ever_pos import EverPos
 from giaann_dask.text.input_files import is_pipe, names_url, read_head
 from giaann_dask.text.inputs import DATASET_PREFIX, format_of, resolve_inputs
 from giaann_dask.text.languages import require_english
-from giaann_dask.text.ledger import LedgerEntry, identify
+from giaann_dask.text.ledger import LedgerEntry, copies_of, identify, identify_copy
 from giaann_dask.text.memory_inputs import MemoryInput, Source
 from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.reading import PartRange, locate_part, read_parts, read_range
@@ -85,6 +87,8 @@ class SourceOptions:
         Identities of the parts of text that are read; all by default.
     english : bool
         Whether text that is not English is refused.
+    counted : container of bytes, optional
+        Identities of what a network has counted; then each part is read once, and as often again as it has copies.
     """
 
     specification: Specification
@@ -95,6 +99,7 @@ class SourceOptions:
     tokenizer: SubwordTokenizer | None = None
     only: frozenset[bytes] | None = None
     english: bool = False
+    counted: Container[bytes] | None = None
 
     @classmethod
     def of(
@@ -176,9 +181,19 @@ def read_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Uni
     GiaannError
         If an input cannot be used; missing inputs are detected before anything is read.
     """
+    copies: Counter[bytes] = Counter()
     for unit in _all_units(inputs, options):
-        if options.only is None or unit.identity in options.only:
-            yield unit
+        if options.only is not None and unit.identity not in options.only:
+            continue
+        if options.counted is not None:
+            if unit.identity not in copies:
+                copies[unit.identity] += 1
+                yield from (replace(unit, identity=each) for each in copies_of(unit.identity, options.counted))
+            continue
+        if options.reading.count_repeats:
+            copies[unit.identity] += 1
+            unit = replace(unit, identity=identify_copy(unit.identity, copies[unit.identity]))
+        yield unit
 
 
 def _all_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Unit]:
@@ -287,6 +302,45 @@ class WorkerReading:
         return True
 
 
+def join_records(parts: Sequence[Part], skips: Sequence[int]) -> tuple[list[Part], list[int]]:
+    """Join records that follow one another, which are tagged in a fraction of the time; see `Part.records`.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        In the order of the input.
+    skips : sequence of int
+        Counted sequences of each that are skipped; such a part stays alone.
+
+    Returns
+    -------
+    tuple of (list of Part, list of int)
+        Fewer parts, and the same of them. One that lacks a record of its file between two others has no place.
+    """
+    groups: list[list[Part]] = []
+    left: list[int] = []
+    for part, skip in zip(parts, skips, strict=True):
+        last = groups[-1][-1] if groups else part
+        joins = bool(groups) and part.records and last.records and not skip and not left[-1]
+        if joins and (part.source, part.kind) == (last.source, last.kind) and part.documents[0] > last.documents[-1]:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+            left.append(skip)
+    return [group[0] if len(group) == 1 else _joined(group) for group in groups], left
+
+
+def _joined(parts: Sequence[Part]) -> Part:
+    """Return records that follow one another as one part."""
+    first, last = parts[0].documents[0], parts[-1].documents[0]
+    whole = last - first == len(parts) - 1
+    passages, documents = (
+        tuple(itertools.chain.from_iterable(each))
+        for each in zip(*((part.passages, part.documents) for part in parts), strict=True)
+    )
+    return replace(parts[0], passages=passages, documents=documents, place=parts[0].place if whole else None)
+
+
 def find_problem(located: PartRange) -> str:
     """Return why this process does not read the same text of a part; empty if it does."""
     try:
@@ -328,9 +382,10 @@ def submit_tag(
     key = task_key("tag", [u.identity for u in units], list(skips), options.tagger, options.filter, lexicon.key)
     parts = tuple(u.content for u in units if isinstance(u.content, Part))
     if parts:
-        contents = reading.contents(parts)
+        joined, left = join_records(parts, skips)
+        contents = reading.contents(joined)
         return submitter.submit(
-            key, tag_contents, contents, tuple(skips), options.tagger, lexicon, options.filter, **where
+            key, tag_contents, contents, tuple(left), options.tagger, lexicon, options.filter, **where
         )
     ranges = [u.content for u in units if isinstance(u.content, CorpusRange)]
     counts = tuple(r.stop - r.start for r in ranges)
@@ -379,17 +434,14 @@ class LedgerUpdate(NamedTuple):
 
     Attributes
     ----------
-    position : int or None
-        Position of the entry that is replaced; None for a new one.
     entry : LedgerEntry
-        The entry as of the end of the block.
+        The entry of the part as of the end of the block.
     skip : int
         Sequences of the part that were counted before.
     place : str
         Where the part was read (`describe_place`).
     """
 
-    position: int | None
     entry: LedgerEntry
     skip: int
     place: str
@@ -404,7 +456,10 @@ def describe_place(content: Part | CorpusRange, options: SourceOptions) -> str:
 
 
 # What decides how text is divided into parts and which field of records it is; the rest follows from the network.
-_READING = ("part_characters", "line_characters", "text_field", "read_as", "markup", "window_log", "split")
+_READING = (
+    *("part_characters", "line_characters", "text_field", "read_as", "markup", "window_log", "split"),
+    "count_repeats",
+)
 
 
 @functools.lru_cache(maxsize=64)
@@ -458,21 +513,23 @@ class UnitGroup:
         In the order of the input.
     skips : list of int
         Number of sequences of each unit that are already in the network.
-    positions : list of (int or None)
-        Position of each unit in the ledger; None for a new one.
     read : int
         Characters of the inputs up to the end of the group.
+    weight : int
+        Sum of the units' weights in characters.
     """
 
     units: list[Unit] = field(default_factory=list)
     skips: list[int] = field(default_factory=list)
-    positions: list[int | None] = field(default_factory=list)
     read: int = 0
+    weight: int = 0
 
-    @property
-    def weight(self) -> int:
-        """Sum of the units' weights in characters."""
-        return sum(unit.weight for unit in self.units)
+    def append(self, unit: Unit, skip: int, read: int) -> None:
+        """Add a unit, given the sequences of it that are skipped, and the characters of the inputs up to its end."""
+        self.units.append(unit)
+        self.skips.append(skip)
+        self.weight += unit.weight
+        self.read = read
 
     def accepts(self, unit: Unit, skip: int, limits: GroupLimits) -> bool:
         """Return whether a unit may be added; an empty group accepts any unit."""
@@ -486,13 +543,14 @@ class UnitGroup:
             return False
         if skip or (last.path, last.identity, last.stop) != (content.path, content.identity, content.start):
             return False
-        sequences = content.stop - first.start - sum(self.skips)
+        # Only the first unit of a range of a corpus has sequences that are skipped.
+        sequences = content.stop - first.start - self.skips[0]
         few = limits.sequences is None or sequences <= limits.sequences
         return few and weight <= CORPUS_BLOCK * limits.characters
 
     def without_first(self) -> UnitGroup:
         """Return the group without its first unit."""
-        return UnitGroup(self.units[1:], self.skips[1:], self.positions[1:], self.read)
+        return UnitGroup(self.units[1:], self.skips[1:], self.read, self.weight - self.units[0].weight)
 
     def ledger_updates(
         self, part_sequences: tuple[int, ...], sequences: int, options: SourceOptions
@@ -509,14 +567,18 @@ class UnitGroup:
             How the units are read.
         """
         updates: list[LedgerUpdate] = []
+        places: dict[str, str] = {}
         left = sequences
-        for unit, skip, position, total in zip(self.units, self.skips, self.positions, part_sequences, strict=True):
+        for unit, skip, total in zip(self.units, self.skips, part_sequences, strict=True):
             counted = min(max(total - skip, 0), left)
             left -= counted
             done = skip + counted
             if done or total == 0:
-                entry = LedgerEntry(unit.identity, done, done >= total)
-                updates.append(LedgerUpdate(position, entry, skip, describe_place(unit.content, options)))
+                entry, content = LedgerEntry(unit.identity, done, done >= total), unit.content
+                source = content.source if isinstance(content, Part) else content.path
+                if source not in places:
+                    places[source] = describe_place(content, options)
+                updates.append(LedgerUpdate(entry, skip, places[source]))
         return tuple(updates)
 
 

@@ -31,6 +31,7 @@ from giaann_dask.encoding.sources import (
     Unit,
     UnitGroup,
     WorkerReading,
+    join_records,
     open_corpus,
     read_units,
     submit_lexicon,
@@ -214,7 +215,7 @@ class EncodingStream:
     options : StreamOptions
         Limits and block sizes.
     ledger : Ledger, optional
-        Parts to skip; not changed.
+        Parts to skip; not changed here. With one, parts that occur again in the inputs are skipped, too.
     """
 
     def __init__(
@@ -239,13 +240,14 @@ class EncodingStream:
         self._sources = sources
         self._options = options
         self._limits = GroupLimits(characters=options.block_characters, sequences=options.block_sequences)
-        self._cursor = (ledger or Ledger()).cursor()
+        self._ledger, self._passed = ledger, set[bytes]()
         more = options.words or sources.filter.drop_short or sources.filter.parts_of_speech
         encodes = more or options.first_sequence or vocabulary.delimiter_since is not None
         self._reuse = CorpusReuse(None if encodes else vocabulary, sources.specification.branches)
         self._lexicon = submit_lexicon(self._submitter, sources)
         self._reading = WorkerReading(client, sources.reading)
         self._counted = self._known_parts = self._in_flight = 0
+        self.repeated = 0
         self._to_skip = options.first_sequence
         self._sentences: tuple[int, int] = (-1, 0)
 
@@ -292,8 +294,9 @@ class EncodingStream:
         group, read, groups, limits = UnitGroup(), 0, 0, self._limits
         for unit in self._units(inputs):
             read += unit.weight
-            found = self._cursor.match(unit.identity)
-            position, entry = found or (None, LedgerEntry(unit.identity, 0, False))
+            if self._is_repeated(unit):
+                continue
+            entry = self._entry_of(unit)
             self._counted += entry.sequences
             if entry.complete:
                 self._known_parts += 1
@@ -306,16 +309,28 @@ class EncodingStream:
                 group, groups = UnitGroup(), groups + 1
                 if groups >= _TIMES_IN_FLIGHT * self._in_flight:
                     limits = replace(limits, joined=self._options.joined)
-            group.units.append(unit)
-            group.skips.append(skip)
-            group.positions.append(position)
-            group.read = read
+            group.append(unit, skip, read)
             if self._at_limit():
                 break
+        if self.repeated:
+            _LOG.warning("left out %s texts that occur again in the inputs (count_repeats counts them)", self.repeated)
         if self._known_parts:
             _LOG.info("skipped %s parts of text that are in the network already", f"{self._known_parts:,}")
         if group.units:
             yield group
+
+    def _is_repeated(self, unit: Unit) -> bool:
+        """Return whether a unit has been read before, which counts it once."""
+        if self._ledger is None:
+            return False
+        before = len(self._passed)
+        self._passed.add(unit.identity)
+        found = len(self._passed) == before
+        self.repeated += found
+        return found
+
+    def _entry_of(self, unit: Unit) -> LedgerEntry:
+        return LedgerEntry(unit.identity, 0, False) if self._ledger is None else self._ledger.find(unit.identity)
 
     def _units(self, inputs: Sequence[Source]) -> Iterator[Unit]:
         """Yield the units of the inputs; if reading is stopped, only the complete ones.
@@ -433,9 +448,9 @@ def encode_here(group: UnitGroup, vocabulary: Vocabulary, sources: SourceOptions
     sources : SourceOptions
         Options of reading and tagging.
     """
-    parts = [unit.content for unit in group.units if isinstance(unit.content, Part)]
+    parts, skips = join_records([unit.content for unit in group.units if isinstance(unit.content, Part)], group.skips)
     lexicon = sources.tokenizer or sources.ever_pos
-    tagged = tag_contents(parts, group.skips, sources.tagger, lexicon, sources.filter)
+    tagged = tag_contents(parts, skips, sources.tagger, lexicon, sources.filter)
     summary, earlier = summarise(tagged), (len(vocabulary.concepts), len(vocabulary.features))
     mapping = vocabulary.extend(summary)
     encoded = encode_block(tagged, mapping, sources.specification)

@@ -37,7 +37,7 @@ from giaann_dask.runs.run import RegionRun, Run, RunSize
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
 from giaann_dask.text.inputs import require_rereadable
-from giaann_dask.text.ledger import LedgerEntry
+from giaann_dask.text.ledger import Ledger, LedgerEntry
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.segmentation import EncodedBlock
 from giaann_dask.text.tokens import Part
@@ -190,7 +190,6 @@ def pack_bundle(
                 connections += _write(bundle, each)
             counted.append(each._replace(text=None))
         entries = tuple(entry for each in counted for entry in each.entries)
-        _require_once(entries)
         if counted and not bundle.groups:
             raise OptionError("text without a long enough sequence", "text with sequences", "name other text")
         left = len(reader.ledger()) - len(find_parts(reader, entries))
@@ -224,7 +223,7 @@ def _count(
 ) -> Iterator[_Counted]:
     """Yield the groups of some text in order; a bounded number of them is being counted."""
     limits = StreamOptions(block_characters=options.group_characters, words=False)
-    stream = EncodingStream(client, vocabulary, sources, limits)
+    stream = EncodingStream(client, vocabulary, sources, limits, Ledger())
     text = _texts(inputs, sources) if options.offer_text else None
 
     def submitted() -> Iterator[tuple[StreamedBlock, _Counted]]:
@@ -251,11 +250,14 @@ def some_ahead(client: Client, submitted: Iterable[Item]) -> Iterator[Item]:
 
 
 def _texts(inputs: Sequence[Source], sources: SourceOptions) -> Iterator[Part]:
-    """Yield the parts of some inputs again; raise an error where one is a corpus, which has no text."""
+    """Yield the parts of some inputs again, each once; raise an error where one is a corpus, which has no text."""
+    passed: set[bytes] = set()
     for unit in read_units(inputs, sources):
         if not isinstance(unit.content, Part):
             raise OptionError("offer_text with a corpus, which has no text", "the text itself", "name its files")
-        yield unit.content
+        if unit.identity not in passed:
+            passed.add(unit.identity)
+            yield unit.content
 
 
 def _write(bundle: BundleWriter, counted: _Counted) -> int:
@@ -264,12 +266,6 @@ def _write(bundle: BundleWriter, counted: _Counted) -> int:
     text = None if counted.text is None else [*compress(counted.text, counted.shown)]
     bundle.add(BundleGroup((*compress(counted.entries, counted.shown),), group.counts), group.run, text)
     return len(group.run.connections)
-
-
-def _require_once(entries: Sequence[LedgerEntry]) -> None:
-    """Raise an `OptionError` where a part of text is there more than once, which no bundle may have."""
-    if more := len(entries) - len({entry.identity for entry in entries}):
-        raise OptionError(f"{more:,} parts of text that occur more than once", "each once", "name each text once")
 
 
 def _require_sum(

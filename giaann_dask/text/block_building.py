@@ -65,8 +65,8 @@ class BlockBuilder:
         self._part_sequences: list[int] = []
         self._document_sentences: dict[int, int] = {}
 
-    def add_part(self, text: TaggedText, skip: int = 0) -> None:
-        """Add the sentences of one part.
+    def add_part(self, text: TaggedText, skip: int = 0, records: Sequence[int] = ()) -> None:
+        """Add the sentences of one part, or of several records that were joined.
 
         Parameters
         ----------
@@ -75,9 +75,15 @@ class BlockBuilder:
         skip : int
             Counted sequences at the beginning of the part that are already in the network; they
             count in `part_sequences` and are otherwise skipped.
+        records : sequence of int
+            Numbers of the records, ascending, of which `part_sequences` has each; none of one part.
         """
         begin, end, document, number = self.counted(text)
-        self._part_sequences.append(len(begin))
+        if records:
+            edges = np.searchsorted(document, np.array([*records, records[-1] + 1]))
+            self._part_sequences.extend(np.diff(edges).tolist())
+        else:
+            self._part_sequences.append(len(begin))
         self._document.append(document[skip:])
         self._sentence.append(number[skip:])
         self._add_sequences(text, begin[skip:], end[skip:])

@@ -1,8 +1,9 @@
 """Record which parts of text have been counted, by content, so that no text is counted twice.
 
-An interrupted run resumes after its last commit because of the ledger. A part that occurs twice in the input is
-counted twice; if the ledger has one entry for it, it is skipped once. So after reading an input, a network contains
-that input exactly once, however often it is read. The entries are stored in a Zarr group.
+A part is a record, or up to `giaann_dask.text.read_options.ReadOptions.part_characters` of a longer one or of a file.
+An interrupted run resumes after its last commit because of the ledger. What it has is not counted again, whatever else
+is read, in whatever order. A part that occurs more than once in the inputs is counted once, unless copies are asked
+for, which have identities of their own. The entries are stored in a Zarr group.
 
 Does not cover: dividing text into parts (`reading`).
 """
@@ -11,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+import os
+import re
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,7 @@ import zarr
 from giaann_dask.storage import read_arrays, update_values
 from giaann_dask.text.tokens import Part
 
+_IDENTITY = re.compile("[0-9a-f]{32}")
 _ARRAYS = ("ledger_identity", "ledger_sequences", "ledger_complete")
 
 
@@ -69,6 +72,11 @@ def read_entries(group: zarr.Group) -> list[LedgerEntry]:
     return [LedgerEntry(part.tobytes(), counted, whole) for part, counted, whole in rows]
 
 
+def is_identity(name: str) -> bool:
+    """Return whether a name is an identity in hexadecimal digits, and not that of a file."""
+    return _IDENTITY.fullmatch(name) is not None and not os.path.exists(name)
+
+
 def identify(part: Part, tagger: str) -> bytes:
     """Return the identity of a part and its tagger: the same text counts as new with another tagger."""
     digest = hashlib.blake2b(part.fingerprint(), digest_size=16)
@@ -76,8 +84,23 @@ def identify(part: Part, tagger: str) -> bytes:
     return digest.digest()
 
 
+def identify_copy(identity: bytes, number: int) -> bytes:
+    """Return the identity of the so many-th copy of a part, counted from 1; the first one has that of the part."""
+    if number == 1:
+        return identity
+    return hashlib.blake2b(identity + number.to_bytes(8, "little"), digest_size=16).digest()
+
+
+def copies_of(identity: bytes, counted: Container[bytes]) -> list[bytes]:
+    """Return the identity of a part, and those of its further copies that were counted."""
+    found = [identity]
+    while (copy := identify_copy(identity, len(found) + 1)) in counted:
+        found.append(copy)
+    return found
+
+
 class Ledger:
-    """Ledger entries in the order in which their parts were first read.
+    """Ledger entries in the order in which their parts were first read, and by identity.
 
     Parameters
     ----------
@@ -87,45 +110,34 @@ class Ledger:
     Examples
     --------
     >>> ledger = Ledger([LedgerEntry(b"a", 3, False)])
-    >>> ledger.record(0, LedgerEntry(b"a", 5, True))
-    >>> ledger.entries
-    [LedgerEntry(identity=b'a', sequences=5, complete=True)]
+    >>> ledger.record(LedgerEntry(b"a", 5, True)), ledger.record(LedgerEntry(b"b", 1, True))
+    (0, 1)
+    >>> ledger.find(b"a"), b"c" in ledger
+    (LedgerEntry(identity=b'a', sequences=5, complete=True), False)
     """
 
     def __init__(self, entries: Iterable[LedgerEntry] = ()) -> None:
         self.entries = list(entries)
+        self._number = {entry.identity: number for number, entry in enumerate(self.entries)}
 
-    def record(self, position: int | None, entry: LedgerEntry) -> None:
-        """Replace the entry at a position, or append one when the position is None."""
-        if position is None:
-            self.entries.append(entry)
+    def __contains__(self, identity: object) -> bool:
+        """Return whether a part is counted, at least in part."""
+        return identity in self._number
+
+    def number(self, identity: bytes) -> int:
+        """Return the number of a part that is counted."""
+        return self._number[identity]
+
+    def find(self, identity: bytes) -> LedgerEntry:
+        """Return the entry of a part; of one that has none, that of a part of which nothing is counted."""
+        number = self._number.get(identity)
+        return LedgerEntry(identity, 0, False) if number is None else self.entries[number]
+
+    def record(self, entry: LedgerEntry) -> int:
+        """Replace the entry of a part, or append one; return its number."""
+        number = self._number.setdefault(entry.identity, len(self.entries))
+        if number < len(self.entries):
+            self.entries[number] = entry
         else:
-            self.entries[position] = entry
-
-    def cursor(self) -> LedgerCursor:
-        """Return a cursor that matches the parts of an input against the current entries."""
-        return LedgerCursor(self.entries)
-
-
-class LedgerCursor:
-    """Match the parts of one input, in order, against the entries of a ledger.
-
-    Parameters
-    ----------
-    entries : list of LedgerEntry
-        Entries to match; each is matched at most once.
-    """
-
-    def __init__(self, entries: list[LedgerEntry]) -> None:
-        self._positions: defaultdict[bytes, deque[int]] = defaultdict(deque)
-        for position, entry in enumerate(entries):
-            self._positions[entry.identity].append(position)
-        self._entries = list(entries)
-
-    def match(self, identity: bytes) -> tuple[int, LedgerEntry] | None:
-        """Return the next unmatched entry of that identity and its position, or None."""
-        positions = self._positions.get(identity)
-        if not positions:
-            return None
-        position = positions.popleft()
-        return position, self._entries[position]
+            self.entries.append(entry)
+        return number

@@ -46,6 +46,8 @@ class ReadOptions:
         Whether a comment ``# newdoc`` begins a document of CoNLL-U; by default a file is one.
     group : int
         Sentences per sequence: CoNLL-U is divided only after a multiple of this number in a document.
+    count_repeats : bool
+        Count a text that occurs more than once in the inputs as often as it occurs; by default it counts once.
     stop : threading.Event, optional
         When it is set, waiting for standard input or a pipe ends with `giaann_dask.text.input_files.ReadingStopped`.
 
@@ -64,6 +66,7 @@ class ReadOptions:
     split: str = "train"
     newdoc: bool = False
     group: int = 1
+    count_repeats: bool = False
     stop: Event | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

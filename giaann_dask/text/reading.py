@@ -81,6 +81,8 @@ class PartRange:
         How it is read.
     fingerprint : bytes
         Of the part.
+    records : bool
+        Whether its documents are records.
     """
 
     name: str
@@ -90,6 +92,7 @@ class PartRange:
     document: int
     options: ReadOptions
     fingerprint: bytes
+    records: bool = False
 
 
 def locate_part(part: Part, options: ReadOptions) -> PartRange | None:
@@ -98,7 +101,8 @@ def locate_part(part: Part, options: ReadOptions) -> PartRange | None:
         return None
     name = part.source if names_url(part.source) and not os.path.exists(part.source) else os.path.abspath(part.source)
     plain = replace(options, stop=None, read_as=part.form)
-    return PartRange(name, part.source, part.place, len(part.passages), part.documents[0], plain, part.fingerprint())
+    passages, document = len(part.passages), part.documents[0]
+    return PartRange(name, part.source, part.place, passages, document, plain, part.fingerprint(), part.records)
 
 
 def read_range(located: PartRange) -> Part:
@@ -119,7 +123,8 @@ def read_range(located: PartRange) -> Part:
     except GiaannError as error:
         raise _unseen(located, error.received) from error
     kind: PartKind = "conllu" if form == "conllu" else "text"
-    part = Part(located.source, kind, tuple(each.text for each in found), tuple(each.document for each in found))
+    texts, documents = tuple(each.text for each in found), tuple(each.document for each in found)
+    part = Part(located.source, kind, texts, documents, records=located.records)
     if part.fingerprint() != located.fingerprint:
         raise _unseen(located, f"{located.name} has another text there")
     return part
@@ -192,7 +197,8 @@ def _read(resolved: Sequence[Input], datasets: Mapping[DatasetInput, Any], optio
             forms = _opened_passages(each, documents, options)
         for form, passages in forms:
             kind: PartKind = "conllu" if form == "conllu" else "text"
-            like = Part(str(each), kind, (), (), form=form)
+            records = form in RECORD_FORMATS or isinstance(each, MemoryInput)
+            like = Part(str(each), kind, (), (), form=form, records=records)
             for part in _group_passages(passages, options.part_characters, like, _has_ranges(each)):
                 empty = False
                 yield part
@@ -252,14 +258,14 @@ def _has_ranges(file: Input) -> bool:
 def _group_passages(passages: Iterable[_Passage], limit: int, empty: Part, ranges: bool) -> Iterator[Part]:
     """Yield copies of the part `empty` with the passages of one file, up to `limit` characters each.
 
-    They have a place with `ranges`.
+    They have a place with `ranges`. A record is in parts of its own, so that it is the same with any others before it.
     """
     texts: list[str] = []
     documents: list[int] = []
     size = 0
     begin: TextPlace | None = None
     for text, document, place in passages:
-        if texts and size + len(text) > limit:
+        if texts and (size + len(text) > limit or (empty.records and document != documents[-1])):
             yield replace(empty, passages=tuple(texts), documents=tuple(documents), place=begin)
             texts, documents, size = [], [], 0
         if not texts:

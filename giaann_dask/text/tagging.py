@@ -280,7 +280,8 @@ def tag_block(
     """
     builder = make_builder(lexicon, options)
     for part, skip in zip(parts, skips, strict=True):
-        builder.add_part(tag_part(part, None if options.raw else tagger), skip)
+        tagged = tag_part(part, None if options.raw else tagger)
+        builder.add_part(tagged, skip, tuple(dict.fromkeys(part.documents)) if part.records else ())
     return builder.build()
 
 

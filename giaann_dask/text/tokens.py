@@ -232,6 +232,8 @@ class Part:
         Where it begins, in a file that can be read from any byte on.
     form : str
         Format of the file.
+    records : bool
+        Whether its documents are records, each of which is a part of its own in the ledger.
     """
 
     source: str
@@ -240,6 +242,7 @@ class Part:
     documents: tuple[int, ...]
     place: TextPlace | None = field(default=None, compare=False)
     form: Format = field(default="text", compare=False)
+    records: bool = field(default=False, compare=False)
 
     @property
     def characters(self) -> int:

@@ -126,8 +126,7 @@ class CommitContents:
             **changes,
         )
         for update in block.ledger:
-            part = len(self.ledger.entries) if update.position is None else update.position
-            self.ledger.record(update.position, update.entry)
+            part = self.ledger.record(update.entry)
             if self.origins is not None:
                 counted = SequenceRange(part, update.skip, update.entry.sequences - update.skip)
                 self.origins.record(counted, update.place)

@@ -84,10 +84,13 @@ def _known_sequences(target: NetworkTarget, inputs: Sequence[Source], sources: S
     """Return on how many sequences at the beginning of the inputs the network has been trained."""
     if target.reader is None:
         return 0
-    counted, cursor = 0, Ledger(target.reader.ledger()).cursor()
+    counted, ledger, passed = 0, Ledger(target.reader.ledger()), set[bytes]()
     for unit in read_units(inputs, sources):
-        found = cursor.match(unit.identity)
-        counted += 0 if found is None else found[1].sequences
-        if found is None or not found[1].complete:
+        if unit.identity in passed:
+            continue
+        passed.add(unit.identity)
+        entry = ledger.find(unit.identity)
+        counted += entry.sequences
+        if not entry.complete:
             break
     return counted

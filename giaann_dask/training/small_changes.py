@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from giaann_dask.cluster.regions import STORED_TOGETHER, sum_runs
-from giaann_dask.encoding.sources import SourceOptions, Unit, UnitGroup, read_units
+from giaann_dask.encoding.sources import SourceOptions, UnitGroup, read_units
 from giaann_dask.encoding.stream import StreamOptions, encode_here
 from giaann_dask.models import model_of
 from giaann_dask.runs.column_placement import column_usage, place_columns
@@ -228,8 +228,8 @@ class SmallChanges:
         """
         before = self.opened()
         group = small_parts(inputs, sources)
-        held = {entry.identity for entry in before.contents.ledger.entries}
-        if group is None or not before.is_counted or held.intersection(unit.identity for unit in group.units):
+        ledger = before.contents.ledger
+        if group is None or not before.is_counted or any(unit.identity in ledger for unit in group.units):
             return None
         # Dictionaries, ledger and origins grow from here on.
         self._opened = None
@@ -304,16 +304,16 @@ class SmallChanges:
 
 
 def small_parts(inputs: Sequence[Source], sources: SourceOptions) -> UnitGroup | None:
-    """Return the parts of a small text, as if none of them had been counted; None of another one."""
+    """Return the parts of a small text, each once, as if none of them had been counted; None of another one."""
     require_rereadable(inputs, "a small change")
-    units: list[Unit] = []
-    characters = 0
+    group, passed = UnitGroup(), set[bytes]()
     for unit in read_units(inputs, sources):
-        characters += unit.weight
-        if characters > _CHARACTERS or not isinstance(unit.content, Part):
+        if group.weight + unit.weight > _CHARACTERS or not isinstance(unit.content, Part):
             return None
-        units.append(unit)
-    return UnitGroup(units, [0] * len(units), [None] * len(units), characters) if units else None
+        if unit.identity not in passed:
+            passed.add(unit.identity)
+            group.append(unit, 0, group.weight + unit.weight)
+    return group if group.units else None
 
 
 def _manifest(

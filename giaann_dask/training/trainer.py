@@ -273,6 +273,7 @@ class Trainer:
             lock_waits=self._rounds.locks.waits,
             lock_seconds=self._rounds.locks.seconds,
             slow_workers=self._slow.named(),
+            repeated=stream.repeated,
         )
         self._regions.release()
         return report

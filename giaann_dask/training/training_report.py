@@ -77,6 +77,8 @@ class TrainingReport(Summarised):
         Sequences that waited for locked columns, and how long, together; only in the mode ``published``.
     slow_workers : dict of str to str
         How each worker was judged last that was slower than its peers, by address.
+    repeated : int
+        Texts, or parts of long ones, that were left out because they occur again in the inputs.
     stages : dict of str to StageTime
         How long workers have spent on the tasks of each stage, and whether on the processor or on devices.
     """
@@ -105,6 +107,7 @@ class TrainingReport(Summarised):
     lock_waits: int = field(default=0)
     lock_seconds: float = field(default=0.0)
     slow_workers: dict[str, str] = field(default_factory=dict, compare=False)
+    repeated: int = field(default=0)
     stages: dict[str, StageTime] = field(default_factory=dict, compare=False)
 
     @property
@@ -123,6 +126,7 @@ class TrainingReport(Summarised):
         rows = (
             ("sequences", f"{self.trained:,} trained of {self.sequences:,}"),
             *((f"left out, {reason}", f"{count:,}") for reason, count in self.skipped.items() if count),
+            *((("left out, repeated texts", f"{self.repeated:,}"),) if self.repeated else ()),
             ("tokens", f"{self.tokens:,}"),
             ("connections", f"{self.connections:,}"),
             *((("index", f"{self.index_bytes_per_connection:.3g} B per connection"),) if self.index_bytes else ()),

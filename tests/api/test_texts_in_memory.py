@@ -360,7 +360,10 @@ def test_spacy_documents_train_as_their_tags_do(profile: Any, client: Client, tm
     tags.write_text(half * 2, encoding="utf-8")
     gold = gd.TextOptions(tagger="gold")
     expected = exported(gd.train(tags, tmp_path / "file", profile=profile, regions=1, text=gold))
-    assert exported(gd.train(documents(tags), tmp_path / "documents", profile=profile, regions=1)) == expected
+    whole = gd.train(documents(tags), tmp_path / "documents", profile=profile, regions=1, count_repeats=True)
+    assert exported(whole) == expected
+    once = gd.train(documents(tags), tmp_path / "once", profile=profile, regions=1).training_report
+    assert (once.sequences, once.repeated) == (4, 1)
 
 
 def test_documents_without_annotations(tmp_path: Path, client: Client) -> None:

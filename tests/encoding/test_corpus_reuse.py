@@ -67,8 +67,8 @@ def read(
         names.append(block.encoded.key.rsplit("-", 1)[0])
         encoded.append(result(block.encoded))
         last = result(block.statistics).last_trained
-        for position, entry, *_ in block.ledger:
-            ledger.record(position, entry)
+        for entry, *_ in block.ledger:
+            ledger.record(entry)
         place = (block.mapping.first_sequence, block.mapping.sequences, block.sizes, block.sizes_after(-1))
         sizes = [block.sizes_after(q) for q in range(block.mapping.sequences)]
         found.append((place, sizes, last, vars(result(block.statistics)), block.characters))

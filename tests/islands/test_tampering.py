@@ -95,7 +95,7 @@ def packed(request: pytest.FixtureRequest, client: Client, tmp_path_factory: pyt
         key=folder / "mill.key",
         client=client,
         text=small,
-        options=gd.PackOptions(offer_text=True, group_characters=1),
+        options=gd.PackOptions(offer_text=True, group_characters=600),
     )
     assert report.groups >= 5
     return Packed(folder, folder / "bundle", read_island(folder / "island"), folder / "mill.key")

@@ -91,10 +91,12 @@ def test_appending_equals_training_at_once(tmp_path: Path) -> None:
         nothing = gd.train([first, second], tmp_path / "parts", client=client).training_report
         copy = shutil.copy(second, tmp_path / "c.txt")
         again = gd.train([first, second, copy], tmp_path / "parts", client=client).training_report
+        repeats = tmp_path / "repeats"
+        both = gd.train([second, copy], repeats, client=client, specification=few, count_repeats=True).training_report
     assert last.sequences == 240 - 140
     assert nothing.sequences == 0
     assert nothing.commit == last.commit
-    assert again.sequences == 120, "text given twice counts twice"
+    assert (again.sequences, both.sequences) == (0, 240), "text given twice counts once, unless both are asked for"
     exports = [network.export(tmp_path / f"{network.path.name}.npz")[0] for network in (once, parts)]
     assert exports[0].read_bytes() == exports[1].read_bytes()
     assert once.manifest.tokens == parts.manifest.tokens
