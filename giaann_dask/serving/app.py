@@ -9,7 +9,7 @@ import asyncio
 import hmac
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 
 from starlette.applications import Starlette
@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from giaann_dask.serving.completions import complete, unknown_model
+from giaann_dask.serving.completions import complete, sent_event, unknown_model
 from giaann_dask.serving.documents import DocumentHandlers, DocumentWriter
 from giaann_dask.serving.metrics import CONTENT_TYPE, Metrics
 from giaann_dask.serving.models import Models, ModelSource
@@ -34,6 +34,8 @@ _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 # Paths without authentication; they show nothing of the network.
 _OPEN = {"/healthz", *_PAGE}
 _COMPLETIONS, _CHAT, _DOCUMENTS = "/v1/completions", "/v1/chat/completions", "/v1/documents"
+# Seconds for which the rest of a body is received after the response, as nginx does.
+_LINGER_S = 30.0
 _LOCAL_NAMES = {"localhost", "127.0.0.1", "[::1]"}
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -148,6 +150,48 @@ class Handlers:
         }
 
 
+class _RequestBody:
+    """Body of a request, the rest of which is received and dropped once the response has been sent.
+
+    A connection that is closed with unread data is reset, and the client, which sends its body before it reads, loses
+    the response. The response is complete before: its end alone waits (as nginx's ``lingering_close``).
+
+    Parameters
+    ----------
+    scope, receive, send
+        Of the request.
+    limit_s : float
+        How long the rest is received.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limit_s: float) -> None:
+        self._receive, self._send, self._limit_s = receive, send, limit_s
+        names = {name for name, value in scope["headers"] if (name, value) != (b"content-length", b"0")}
+        self._rest = bool(names & {b"content-length", b"transfer-encoding"})
+        # For "100 Continue", which is sent when the body is asked for: until then there is none.
+        self._awaited = b"expect" in names
+
+    async def receive(self) -> Message:
+        """Receive the next message."""
+        self._awaited = False
+        message = await self._receive()
+        if message["type"] != "http.request" or not message.get("more_body"):
+            self._rest = False
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the response; after the last one of a body that was not received, receive its rest."""
+        if message["type"] != "http.response.body" or message.get("more_body") or not self._rest or self._awaited:
+            await self._send(message)
+            return
+        await self._send({**message, "more_body": True})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._limit_s):
+                while self._rest:
+                    await self.receive()
+        await self._send({"type": "http.response.body", "body": b""})
+
+
 class AuthMiddleware:
     """Authenticate requests by the API key, and count every response.
 
@@ -162,7 +206,7 @@ class AuthMiddleware:
     """
 
     def __init__(self, app: ASGIApp, options: ServingOptions, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+        self._app, self._metrics, self._timeout_s = app, metrics, options.timeout_s
         self._keys = [key.encode() for key in (options.api_key, options.write_key) if key is not None]
         self._open = options.api_key is None
         self._write_key = options.write_key.encode() if options.writable and options.write_key is not None else None
@@ -173,28 +217,34 @@ class AuthMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status, begun = time.monotonic(), 500, False
+        started, status, begun, ended = time.monotonic(), 500, False, False
         # An address with a slash at its end is the one without.
         scope["path"] = scope["path"].rstrip("/") or "/"
         more = {**_HEADERS, "Connection": "close"} if _is_ambiguous(scope) else _HEADERS
 
         async def counted(message: Message) -> None:
-            nonlocal status, begun
+            nonlocal status, begun, ended
             if message["type"] == "http.response.start":
                 status, begun = message["status"], True
                 message["headers"] = [
                     *message["headers"],
                     *((k.lower().encode(), v.encode()) for k, v in more.items()),
                 ]
+            ended = message["type"] == "http.response.body" and not message.get("more_body")
             await send(message)
 
         rejection = self._rejection(Request(scope))
+        body = _RequestBody(scope, receive, counted, min(_LINGER_S, self._timeout_s))
         try:
-            await (self._app if rejection is None else rejection.response())(scope, receive, counted)
+            await (self._app if rejection is None else rejection.response())(scope, body.receive, body.send)
         except asyncio.CancelledError:
             # The server ends, and the request has taken longer than it lets requests run on (`drain_s`).
+            stopping = HttpError(503, "the server is stopping; retry later")
             if not begun:
-                await HttpError(503, "the server is stopping; retry later").response()(scope, receive, counted)
+                await stopping.response()(scope, receive, counted)
+            elif not ended:
+                # Only events are sent in several messages. uvicorn logs a line for each response without an end.
+                await counted({"type": "http.response.body", "body": sent_event(stopping.as_dict()).encode()})
         finally:
             path = _known(scope["path"])
             self._metrics.requests.labels(path, str(status)).inc()
@@ -297,7 +347,9 @@ def _is_ambiguous(scope: Scope) -> bool:
 def _host(http: Request) -> str:
     """Return the name in the Host header, without the port."""
     host = http.headers.get("host", "").lower()
-    return host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+    name, colon, port = host.rpartition(":")
+    # An IPv6 address has colons, too, in brackets.
+    return name if colon and (port.isdecimal() or not port) else host
 
 
 def _known(path: str) -> str:

@@ -125,11 +125,11 @@ class Conversation:
         return {**self._head, "choices": choices, "usage": self._usage()}
 
     async def _trace(self) -> None:
-        """Add the training sentences behind them to the tokens."""
-        tokens = [token for choice in self._choices for token in choice.tokens]
+        """Add the training sentences behind them to the tokens, each by the commit that continued its prompt."""
         async with limited(self.deadline, self._limit_s):
-            sentences, commit = self.request.sentences, self._ticket.commit
-            await asyncio.to_thread(trace_tokens, self._model, tokens, sentences, commit)
+            for choice, source in zip(self._choices, self._ticket.sources, strict=True):
+                tokens, sentences = choice.tokens, self.request.sentences
+                await asyncio.to_thread(trace_tokens, self._model, source, tokens, sentences)
 
     async def begin(self) -> list[tuple[int, CompletionDelta]]:
         """Return the first deltas once all prompts are prepared, so that errors in them still have their status."""
@@ -155,13 +155,13 @@ class Conversation:
                 # Where many parts are queued already, let other tasks run, such as the one that notices a disconnect.
                 await asyncio.sleep(0)
             if self.request.usage:
-                yield _sent({**self._head, "choices": [], "usage": self._usage()})
+                yield sent_event({**self._head, "choices": [], "usage": self._usage()})
             yield "data: [DONE]\n\n"
         except Exception as error:
-            yield _sent(self.error_of(error).as_dict())
+            yield sent_event(self.error_of(error).as_dict())
 
     def _event(self, index: int, delta: CompletionDelta) -> str:
-        return _sent({**self._head, "choices": [self._choices[index].delta_as_dict(index, delta)]})
+        return sent_event({**self._head, "choices": [self._choices[index].delta_as_dict(index, delta)]})
 
     async def _next(self) -> tuple[int, CompletionDelta, bool]:
         """Return the next part of any choice that is not finished, and whether it was the prompt."""
@@ -331,7 +331,7 @@ async def _disconnect(receive: Receive) -> None:
         pass
 
 
-def _sent(values: dict[str, Any]) -> str:
+def sent_event(values: dict[str, Any]) -> str:
     """Return a server-sent event."""
     text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
     return f"data: {text.translate(_LINE_ENDS)}\n\n"

@@ -128,8 +128,9 @@ def _read_document(fields: dict[str, Any], limits: Limits) -> NewDocument:
     require_known(fields, _FIELDS, set())
     name, text, metadata = (fields.get(field) for field in ("id", "text", "metadata"))
     name = uuid.uuid4().hex if name is None else name
-    if not isinstance(name, str) or not name or "/" in name:
-        raise wrong_field("id", f"is {shown(name)}", "a text without a slash")
+    # Clients take a part "." or ".." out of an address (RFC 3986, 5.2.4), so that nobody could remove the document.
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
+        raise wrong_field("id", f"is {shown(name)}", "a text without a slash, other than . and ..")
     require_text("id", name, _MOST_CHARACTERS_OF_ID)
     if not isinstance(text, str) or not text.strip():
         raise wrong_field("text", "is missing" if text is None else f"is {shown(text)}", "some sentences")

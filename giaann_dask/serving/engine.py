@@ -15,12 +15,15 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from giaann_dask.errors import ClusterError, PromptError
 from giaann_dask.models.base import Predictor, PreparedText, PromptWords, TokenEvent
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, SamplingOptions
 from giaann_dask.rows.regions import LOST
+
+if TYPE_CHECKING:
+    from giaann_dask.serving.models import ModelSource
 
 # For a response of the cluster to a health check.
 _HEALTH_S = 3.0
@@ -92,13 +95,14 @@ class EngineRequest:
 
     Attributes
     ----------
-    commit : str
-        Commit of the engine, noted by whoever serves several; empty until then.
+    source : ModelSource or None
+        The network at the commit of the engine, noted by whoever serves several; None until then.
     """
 
     def __init__(self, prompt: str, options: CompletionOptions, report: Report) -> None:
         self.prompt, self.options, self.report = prompt, options, report
-        self.cancelled, self.commit = False, ""
+        self.cancelled = False
+        self.source: ModelSource | None = None
 
     def cancel(self) -> None:
         """End the generation at the next boundary of two steps; may be called from any thread."""

@@ -319,7 +319,7 @@ class ServedModel:
     def start(self, prompt: str, options: CompletionOptions, report: Report) -> EngineRequest:
         """Start to continue a prompt; see `CompletionEngine.start`."""
         with self._exchanging:
-            engine, commit = self._engine, self.source.commit
+            engine, source = self._engine, self.source
             if engine is not None:
                 self._running[engine] += 1
         if engine is None:
@@ -327,7 +327,7 @@ class ServedModel:
             request.end(closed_error(self._reason))
             return request
         request = engine.start(prompt, options, partial(self._report, engine, report))
-        request.commit = commit
+        request.source = source
         return request
 
     def _report(self, engine: CompletionEngine, report: Report, event: PromptEvent | Exception | None) -> None:
@@ -369,11 +369,26 @@ class ServedModel:
             self._counts += engine.statistics()
         resources.close()
 
-    def trace(self, connections: Sequence[ConnectionKey], sentences: int) -> list[TracedConnection]:
-        """Return connections, without their names, with the training sentences that built them; may read files."""
-        assert self.source.tracer is not None
+    def trace(
+        self, source: ModelSource, connections: Sequence[ConnectionKey], sentences: int
+    ) -> list[TracedConnection]:
+        """Return connections, without their names, with the training sentences that built them; may read files.
+
+        Parameters
+        ----------
+        source : ModelSource
+            The network at the commit that the connections are of: this one's source, or a former one.
+        connections : sequence of ConnectionKey
+            What is traced.
+        sentences : int
+            Sentences of each whose text is read.
+        """
+        assert source.tracer is not None
         with self._tracing:
-            tracer = self._tracer = self._tracer or self.source.tracer()
+            if source is self.source:
+                tracer = self._tracer = self._tracer or source.tracer()
+            else:
+                tracer = source.tracer()
             return [
                 tracer.connection(key, source="", column="", contribution=0.0, sentences=sentences)
                 for key in connections

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 
 from giaann_dask.serving.engine import CompletionOptions, EngineRequest, PromptEvent
-from giaann_dask.serving.models import ServedModel
+from giaann_dask.serving.models import ModelSource, ServedModel
 from giaann_dask.serving.requests import HttpError, busy
 from giaann_dask.serving.serving_options import QueueOptions
 
@@ -47,8 +47,14 @@ class Ticket:
     @property
     def commit(self) -> str:
         """Commit that continues the first of the prompts that have begun, or would begin now."""
-        begun = (job.generation.commit for job in self.jobs if job.generation is not None)
-        return next((commit for commit in begun if commit), self._model.source.commit)
+        begun = (job.generation.source for job in self.jobs if job.generation is not None)
+        return next((source for source in begun if source is not None), self._model.source).commit
+
+    @property
+    def sources(self) -> list[ModelSource]:
+        """The network at the commit that continues each prompt; where it has not begun, at the one that would."""
+        begun = [None if job.generation is None else job.generation.source for job in self.jobs]
+        return [self._model.source if source is None else source for source in begun]
 
     async def next(self) -> tuple[int, PromptEvent]:
         """Return the next event of any of the prompts, with the prompt's index.

@@ -15,8 +15,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from giaann_dask.errors import StoreDamagedError, StoreMissingError
 from giaann_dask.models.results import ConnectionKey, ContextPart
-from giaann_dask.serving.models import Models, ServedModel
+from giaann_dask.serving.models import Models, ModelSource, ServedModel
 from giaann_dask.serving.requests import (
     HttpError,
     read_body,
@@ -119,7 +120,7 @@ def changed(commit: str) -> HttpError:
 
 
 def find_sentences(
-    model: ServedModel, connections: Sequence[ConnectionKey], sentences: int, commit: str | None = None
+    model: ServedModel, source: ModelSource, connections: Sequence[ConnectionKey], sentences: int
 ) -> list[dict[str, Any]]:
     """Return strength, number of sentences and sentences of connections, ready for JSON.
 
@@ -129,21 +130,25 @@ def find_sentences(
     ----------
     model : ServedModel
         A network with an index.
+    source : ModelSource
+        The network at the commit that the connections are of, which need not be served any more.
     connections : sequence of ConnectionKey
         What is traced.
     sentences : int
         Sentences of each whose text is read.
-    commit : str, optional
-        Commit that the connections are of.
 
     Raises
     ------
     HttpError
-        With status 409, if another commit is served.
+        With status 409, if that commit has been removed since.
     """
-    found, source = model.trace(connections, sentences), model.source
-    if commit not in (None, source.commit):
-        raise changed(str(commit))
+    try:
+        found = model.trace(source, connections, sentences)
+    except (StoreMissingError, StoreDamagedError) as error:
+        # A purge removes the files of earlier commits.
+        if source is model.source:
+            raise
+        raise changed(source.commit) from error
     owners = None if source.documents is None else source.documents()
 
     def described(sentence: TracedSentence) -> dict[str, Any]:
@@ -155,16 +160,16 @@ def find_sentences(
     ]
 
 
-def trace_tokens(model: ServedModel, tokens: Sequence[dict[str, Any]], sentences: int, commit: str) -> None:
+def trace_tokens(model: ServedModel, source: ModelSource, tokens: Sequence[dict[str, Any]], sentences: int) -> None:
     """Add to the connections of tokens, ready for JSON, the training sentences; to the tokens the ids of documents.
 
     What a connection of the prompt itself raised is in no training sentence. See `find_sentences`.
     """
     reasons = [each for token in tokens for each in token["connections"] if each["connection"] is not None]
     keys = [_connection(each["connection"]) for each in reasons]
-    for reason, found in zip(reasons, find_sentences(model, keys, sentences, commit), strict=True):
+    for reason, found in zip(reasons, find_sentences(model, source, keys, sentences), strict=True):
         reason |= found
-    if model.source.documents is not None:
+    if source.documents is not None:
         for token in tokens:
             read = (each for reason in token["connections"] for each in reason.get("sentences", ()))
             token["documents"] = list(dict.fromkeys(name for each in read for name in each["documents"]))
@@ -192,7 +197,10 @@ async def trace(http: Request, models: Models, options: ServingOptions) -> Respo
     async with asyncio.timeout(options.timeout_s):
         model = await models.acquire(name, options.queue.wait_s)
         try:
-            data = await asyncio.to_thread(find_sentences, model, connections, sentences, commit)
+            source = model.source
+            if commit not in (None, source.commit):
+                raise changed(str(commit))
+            data = await asyncio.to_thread(find_sentences, model, source, connections, sentences)
         finally:
             models.release(model)
     return JSONResponse({"object": "list", "data": data})

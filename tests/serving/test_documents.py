@@ -32,7 +32,7 @@ from giaann_dask.algebra.removal import PreparedCommit
 from giaann_dask.cli import run
 from giaann_dask.errors import OptionError, StoreWriteError
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions
-from giaann_dask.serving import documents
+from giaann_dask.serving import completions, documents
 from giaann_dask.serving.document_bodies import NewDocument
 from giaann_dask.serving.documents import Document, DocumentHandlers, DocumentTable, DocumentWriter
 from giaann_dask.serving.engine import CompletionOptions
@@ -85,6 +85,17 @@ def serving(network: Path, clients: SharedClient, **options: Any) -> Iterator[tu
         server.open()
         with TestClient(server.app(), "http://127.0.0.1", raise_server_exceptions=False) as http:
             yield http, server.models
+
+
+@pytest.mark.parametrize("name", [".", "..", "", "a/b"])
+def test_an_id_can_be_written_in_an_address(name: str, network: Path, clients: SharedClient) -> None:
+    before = gd.open(network).commit
+    with serving(network, clients) as (http, _):
+        for given in ({"json": {"id": name, "text": COIN}}, {"params": {"id": name}, "content": COIN}):
+            kind = {} if "json" in given else {"Content-Type": "text/plain"}
+            refused = http.post(PATH, **given, headers={**WRITE, **kind})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "id")
+    assert gd.open(network).commit == before
 
 
 def test_a_document_is_learned_traced_and_forgotten(network: Path, clients: SharedClient) -> None:
@@ -367,6 +378,41 @@ def test_prompts_end_with_the_commit_that_they_began_with(network: Path, clients
         # Closed, as its last prompt has ended.
         until(lambda: engines[0].health() is not None)
         assert engines[1].health() is None
+
+
+def test_a_trace_ends_with_the_commit_that_it_began_with(
+    network: Path, clients: SharedClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others write before its sentences are read."""
+    traced = completions.trace_tokens
+    writes: list[tuple[str, str]] = []
+
+    def trace_tokens(*given: Any) -> None:
+        while writes:
+            add(*writes.pop())
+        traced(*given)
+
+    monkeypatch.setattr(completions, "trace_tokens", trace_tokens)
+    asked: dict[str, Any] = {"prompt": "the captain hung the", "max_tokens": 1}
+    with serving(network, clients) as (http, models):
+
+        def add(name: str, text: str) -> None:
+            assert http.post(PATH, json={"id": name, "text": text}, headers=WRITE).status_code == 201
+
+        def trace() -> dict[str, Any]:
+            answer = http.get("/v1/trace", params=asked)
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        def shown(answer: dict[str, Any]) -> Any:
+            return answer["choices"][0]["giaann"]["tokens"]
+
+        alone = trace()
+        writes.append(("ship", LANTERN))
+        during = trace()
+        assert shown(during) == shown(alone)
+        assert during["system_fingerprint"] == alone["system_fingerprint"] != models.default.commit
+        assert shown(trace()) != shown(alone)
 
 
 def test_a_prompt_that_waited_names_the_commit_that_continues_it(network: Path, clients: SharedClient) -> None:

@@ -9,8 +9,9 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ class Served:
 
     def __init__(self, port: int, engine: ScriptedEngine) -> None:
         self.port, self.engine = port, engine
+        self.end: Callable[[], object]
         self._open = ExitStack()
 
     def connect(self) -> socket.socket:
@@ -89,6 +91,7 @@ def served(**options: Any) -> Iterator[Served]:
         thread.start()
         assert ready.wait(WAIT_S)
         server = Served(bound.getsockname()[1], engine)
+        server.end = lambda: (stop.set(), thread.join(WAIT_S))
         try:
             yield server
         finally:
@@ -124,6 +127,56 @@ def ends(connection: socket.socket, dripping: bytes = b"") -> bool:
             connection.send(bytes([next(drops, ord("x"))]))
         time.sleep(0.02)
     return False
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (POST, 413),
+        (POST.replace(b"application/json", b"text/plain"), 415),
+        (POST.replace(b"/v1/completions", b"/v1/nothing"), 404),
+        (POST.replace(b"/v1/completions", b"/healthz"), 405),
+        (POST.replace(b"localhost", b"evil.example"), 403),
+    ],
+)
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_long_body_that_is_refused_is_answered_and_not_reset(head: bytes, status: int, chunked: bool) -> None:
+    """As the client sends all of it before it reads."""
+    piece, count = bytes(1 << 20), 32
+    with served() as server:
+        connection = server.connect()
+        length = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % (count * len(piece))
+        connection.sendall(head + length + b"\r\n\r\n")
+        for _ in range(count):
+            connection.sendall(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+        answer = server.ask(b"0\r\n\r\n" if chunked else b"", connection)
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+        assert answer.endswith(b"}")
+        assert server.ask().startswith(b"HTTP/1.1 200")
+
+
+def test_streams_that_the_end_of_the_server_cuts_short_say_so(caplog: pytest.LogCaptureFixture) -> None:
+    """In an event of each stream, and in one line of the log."""
+    body = SLOW[:-1] + b', "stream": true, "max_tokens": 4096, "echo": true}'
+    with served() as server:
+        connections = [server.connect() for _ in range(4)]
+        for connection in connections:
+            connection.sendall(POST + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+            assert server.engine.network.begun.acquire(timeout=WAIT_S)
+        time.sleep(0.2)
+        server.end()
+        for connection in connections:
+            found = b"".join(iter(partial(connection.recv, 65_536), b""))
+            assert found.startswith(b"HTTP/1.1 200 ")
+            assert b"the server is stopping; retry later" in found
+            assert found.endswith(b"0\r\n\r\n")
+    assert len([record for record in caplog.records if record.name.startswith("uvicorn")]) <= 1
+
+
+def test_who_waits_to_send_a_body_is_told_at_once_that_it_is_refused() -> None:
+    with served() as server:
+        head = POST.replace(b"application/json", b"text/plain") + b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n"
+        assert server.ask(head).startswith(b"HTTP/1.1 415 ")
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nX: ", POST + b"Content-Length: 100\r\n\r\n{"])
@@ -261,5 +314,5 @@ def test_a_request_with_two_lengths_of_its_body_is_the_last_of_its_connection(na
         found = server.ask(POST + head + b"\r\n" + body + HEALTH, connection)
         assert found.startswith((b"HTTP/1.1 200", b"HTTP/1.1 400"))
         assert b"connection: close" in found.lower()
-        rest = found + b"".join(iter(lambda: connection.recv(65_536), b""))
+        rest = found + b"".join(iter(partial(connection.recv, 65_536), b""))
         assert rest.count(b"HTTP/1.1") == 1, "what follows such a request is not read as another one"

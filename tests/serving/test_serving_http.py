@@ -296,6 +296,8 @@ def test_bodies_of_any_kind_have_their_status(client: TestClient, body: bytes, s
         ("[::1]:80", 200),
         ("evil.example", 403),
         ("127.0.0.1.evil.example", 403),
+        ("[::1].evil.example", 403),
+        ("[::1].evil.example:80", 403),
     ],
 )
 def test_without_a_key_other_host_names_are_refused(client: TestClient, host: str, status: int) -> None:
