@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import sys
 from typing import Any
 
 import dask
 from dask.utils import key_split
-from distributed import Client, Nanny, Scheduler, Status
+from distributed import Client, Nanny, Scheduler, Status, Worker
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.nanny import WorkerProcess
 from distributed.process import AsyncProcess
@@ -23,6 +24,7 @@ from distributed.protocol.pickle import dumps
 from tornado.ioloop import PeriodicCallback
 
 from giaann_dask.cluster.fork_server import begin_fork_server, default_method, forks
+from giaann_dask.cluster.waiting import ask_workers
 from giaann_dask.library_internals import prepare_worker_process
 
 _LOG = logging.getLogger(__name__)
@@ -123,6 +125,24 @@ def survive_losses(client: Client) -> None:
         add_scheduler_plugin(client, FailureCountReset())
     except Exception as error:
         _LOG.warning("this scheduler accepts no plugins, so work stops when all workers are lost at once: %s", error)
+
+
+def _lifetime_s(dask_worker: Worker) -> float | None:
+    """Return the seconds after which a worker ends by its own option; None for none."""
+    lifetime: float | None = dask_worker.lifetime
+    return lifetime
+
+
+def shortest_lifetime_s(client: Client) -> float:
+    """Return the seconds after which the first of the workers ends by its own option; infinite where none does.
+
+    Raises
+    ------
+    ClusterError
+        If the client is closed, or a worker does not respond.
+    """
+    found = ask_workers(client, _lifetime_s).values()
+    return min((each for each in found if isinstance(each, float) and each > 0), default=math.inf)
 
 
 class HistoryPruning(SchedulerPlugin):  # type: ignore[misc]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from distributed.spans import span
 
 from giaann_dask.cluster import Roles, driver_allocator, results, roles_of, trim_memory, wait_all
 from giaann_dask.cluster.devices import DeviceShare, declare_roles
+from giaann_dask.cluster.resilience import shortest_lifetime_s
 from giaann_dask.cluster.stages import SUM, StageClock
 from giaann_dask.encoding.sources import SourceOptions, estimate_characters
 from giaann_dask.encoding.stream import JOINED, EncodingStream, StreamedBlock, StreamOptions
@@ -56,6 +58,8 @@ _BLOCK_BATCHES = 4
 _WINDOW = 2048
 # Name of the span of training in Dask's reports.
 _SPAN = "giaann-dask training"
+# Commits in the life of a worker, where its end would come before the next one.
+_LIFE_COMMITS = 4
 
 
 class UncommittedState(NamedTuple):
@@ -103,6 +107,9 @@ class CommitSchedule:
     ----------
     options : TrainingOptions
         Its `commit_seconds` and `commit_sequences`.
+    lifetime_s : float
+        Seconds after which the first of the workers ends: what it holds is in a commit before that, where the others
+        end with it.
 
     Attributes
     ----------
@@ -110,8 +117,15 @@ class CommitSchedule:
         Integrated rounds of whole blocks that no commit has.
     """
 
-    def __init__(self, options: TrainingOptions) -> None:
-        self._seconds, self._enough = options.commit_seconds, options.commit_sequences
+    def __init__(self, options: TrainingOptions, lifetime_s: float = math.inf) -> None:
+        self._seconds, self._enough = min(options.commit_seconds, lifetime_s / _LIFE_COMMITS), options.commit_sequences
+        if self._seconds < options.commit_seconds:
+            _LOG.warning(
+                "a worker ends after %.0f s, so commits are made every %.1f s, and not every %.0f s; a block or batch "
+                "that takes longer is begun again: give workers a longer lifetime, or choose smaller block_characters "
+                "and batch_sequences",
+                *(lifetime_s, self._seconds, options.commit_seconds),
+            )
         self._sequences, self._moment = 0, time.perf_counter()
         self._took_s = 0.0
         self.uncommitted = 0
@@ -190,7 +204,7 @@ class Trainer:
         self._slow = SlowWorkers(options.slow_workers, partial(retire_worker, client))
         self._rounds = Rounds(self._regions, target.specification, options, self._slow)
         self._in_flight: deque[tuple[Round, Snapshot | None]] = deque()
-        self._schedule = CommitSchedule(options)
+        self._schedule = CommitSchedule(options, shortest_lifetime_s(client))
         # Of the input; 0 where its size is unknown.
         self._characters = 0
         self._figures = TrainingFigures()
