@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from giaann_dask.islands.merging import MergeReport as MergeReport
     from giaann_dask.islands.pack_options import PackOptions as PackOptions
     from giaann_dask.islands.packing import PackReport as PackReport
+    from giaann_dask.models.columns.model import ColumnsModel as ColumnsModel
     from giaann_dask.models.columns.state.inference_options import InferenceOptions as InferenceOptions
     from giaann_dask.models.columns.state.inference_options import V2Settings as V2Settings
     from giaann_dask.models.generation_options import BatchOptions as BatchOptions
@@ -100,6 +101,7 @@ _HOMES = {
     "islands.merging": ("MergeReport",),
     "islands.pack_options": ("PackOptions",),
     "islands.packing": ("PackReport",),
+    "models.columns.model": ("ColumnsModel",),
     "models.columns.state.inference_options": ("InferenceOptions", "V2Settings"),
     "models.generation_options": (
         *("BatchOptions", "BeamOptions", "EvaluationOptions", "GenerationOptions", "SamplingOptions"),

@@ -183,24 +183,35 @@ BUILT_IN = {
         f"{_MODELS}.contexts.model:MODEL", f"{_MODELS}.contexts.specification:CONTEXTS", ModelTraits()
     ),
 }
-_OTHER_FIELDS = f"{_MODELS}.words.specification:OTHER"
+_OTHER_FIELDS, _WORD_FIELDS = f"{_MODELS}.words.specification:OtherFields", f"{_MODELS}.words.specification:WORDS"
+# Profiles whose rules models of other packages can have.
+BASES = tuple(name for name, model in BUILT_IN.items() if model.traits.columns)
 
 
 @cache
-def fields_of(profile: str) -> FieldRules:
+def fields_of(profile: str, base: str = "") -> FieldRules:
     """Return the rules for the fields of a profile's specifications.
+
+    Parameters
+    ----------
+    profile : str
+        Name of the profile.
+    base : str
+        Profile of this package whose rules a model of another package has; empty for a model of words.
 
     Examples
     --------
     >>> fields_of("v2").defaults["sentences_per_sequence"]
     3
     """
-    known = BUILT_IN.get(profile)
-    path = _OTHER_FIELDS if known is None else known.fields
-    return cast("FieldRules", EntryPoint(profile, path, GROUP).load())
+    known = BUILT_IN.get(base or profile)
+    rules = EntryPoint(profile, _WORD_FIELDS if known is None else known.fields, GROUP).load()
+    if profile not in BUILT_IN:
+        rules = EntryPoint(profile, _OTHER_FIELDS, GROUP).load()(rules)
+    return cast("FieldRules", rules)
 
 
-def traits_of(profile: str, package: str = "") -> ModelTraits:
+def traits_of(profile: str, package: str = "", base: str = "") -> ModelTraits:
     """Return the traits of a profile's model; those of this package are known without importing it.
 
     Examples
@@ -208,7 +219,7 @@ def traits_of(profile: str, package: str = "") -> ModelTraits:
     >>> traits_of("v2").columns
     True
     """
-    known = BUILT_IN.get(profile)
+    known = BUILT_IN.get(base or profile)
     return find_model(profile, package).traits if known is None else known.traits
 
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from giaann_dask.errors import SpecificationError
 from giaann_dask.keywords import names_keywords
 from giaann_dask.registry import (
+    BASES,
     BUILT_IN,
     DEFAULT_PROFILE,
     FLAGS,
@@ -34,7 +35,9 @@ from giaann_dask.registry import (
     OwnStrengths,
     TokenKind,
     fields_of,
+    find_model,
     module_of,
+    name_model,
     traits_of,
 )
 from giaann_dask.registry import require as _require
@@ -172,6 +175,10 @@ class Specification:
     model_options : mapping of str to Any, or pairs of these
         Options of a model of another package, as its `options` class checks them; kept as pairs in the order of the
         names.
+    base : str
+        Profile whose rules a model of another package changes, filled in: `Model.base`.
+    own_exports : bool
+        Whether exports and digests of such a model need its package, filled in.
 
     Raises
     ------
@@ -231,6 +238,8 @@ class Specification:
     contexts: tuple[str, ...] = ()
     package: str = ""
     model_options: Mapping[str, Any] | Sequence[tuple[str, Any]] = ()
+    base: str = ""
+    own_exports: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -238,10 +247,11 @@ class Specification:
         except (TypeError, ValueError):
             _require(False, "model_options", self.model_options, "names with values")
             raise
-        rules = fields_of(self.profile)
-        for name, value in rules.defaults_for(self).items():
-            if getattr(self, name) is None:
-                self._set(name, value)
+        if self.profile not in BUILT_IN and not self.package:
+            self._begin_own()
+        _require(self.base in ("", *BASES), "base", self.base, ", ".join(BASES))
+        rules = fields_of(self.profile, self.base)
+        self._fill(rules.defaults_for(self))
         if self.segment_counts is not None:
             # JSON has lists only.
             self._set("segment_counts", tuple(self.segment_counts))
@@ -252,6 +262,22 @@ class Specification:
         for name, value in rules.check(self).items():
             self._set(name, value)
 
+    def _begin_own(self) -> None:
+        """Name the model of another package, and fill in what it is based on and its defaults."""
+        name_model(self.profile)
+        model = find_model(self.profile)
+        self._set("base", model.base)
+        optional = {field.name for field in dataclasses.fields(self) if field.default is MODEL_DEFAULT}
+        unknown = sorted(set(model.defaults) - optional)
+        _require(not unknown, "defaults", unknown, f"those of {', '.join(sorted(optional))}", "correct the model")
+        self._fill(model.defaults)
+
+    def _fill(self, defaults: Mapping[str, Any]) -> None:
+        """Set the fields that have no value yet."""
+        for name, value in defaults.items():
+            if getattr(self, name) is None:
+                self._set(name, value)
+
     def _set(self, name: str, value: object) -> None:
         """Set a field while the value is made."""
         object.__setattr__(self, name, value)
@@ -259,7 +285,7 @@ class Specification:
     def _check(self) -> None:
         """Check the fields that mean the same in all models."""
         if self.profile in BUILT_IN:
-            for name in ("package", "model_options"):
+            for name in ("package", "model_options", "base", "own_exports"):
                 _require(not getattr(self, name), name, getattr(self, name), "none with a model of this package")
         _require(self.placement in PLACEMENTS, "placement", self.placement, ", ".join(PLACEMENTS))
         _require(self.seed_tokens >= 1, "seed_tokens", self.seed_tokens, "at least 1")
@@ -287,7 +313,12 @@ class Specification:
         MissingDependencyError
             If the model's package is not installed.
         """
-        return traits_of(self.profile, self.package)
+        return traits_of(self.profile, self.package, self.base)
+
+    @property
+    def ruled_by(self) -> str:
+        """Profile of this package whose rules the network has, else its own."""
+        return self.base or self.profile
 
     @property
     def is_order_free(self) -> bool:
@@ -354,9 +385,9 @@ class Specification:
 
     def text_rules(self) -> dict[str, Any]:
         """Return the rules that encoded text depends on besides its limits and branches."""
-        rules = {name: getattr(self, name) for name in fields_of(self.profile).text_fields}
+        rules = {name: getattr(self, name) for name in fields_of(self.profile, self.base).text_fields}
         if "profile" in rules:
-            rules["profile"] = self._stored_profile
+            rules["profile"] = STORED_PROFILES.get(self.ruled_by, self.ruled_by)
         return rules if self.flags == HISTORY else {**rules, "flags": self.flags}
 
     def continuing(self, stored: Specification) -> Specification:
@@ -378,6 +409,13 @@ class Specification:
             return self
         return dataclasses.replace(self, flags=flags, trace=stored.trace or self.trace)
 
+    def weights(self, distances: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Return what a pair of tokens adds by the rule of the profile, by their distance; float32."""
+        place = distances + 1.0
+        if self.proximity_exponent != 1:
+            place = place**self.proximity_exponent
+        return (1.0 / place).astype(np.float32) * np.float32(self.proximity_scale)
+
     def increments(self, factor: float = 1.0) -> npt.NDArray[np.int64]:
         """Fixed-point increment of a connection by the distance of its tokens.
 
@@ -392,10 +430,14 @@ class Specification:
             Strength units, int64, shape ``(longest_sequence,)``; entry 0 is 0 without `self_transitions`. The real
             value is ``float32(float32(1 / (d + 1)) * proximity_scale)``, rounded to the nearest unit.
         """
-        place = np.arange(self.longest_sequence, dtype=np.float64) + 1.0
-        if self.proximity_exponent != 1:
-            place = place**self.proximity_exponent
-        real = (1.0 / place).astype(np.float32) * np.float32(self.proximity_scale)
+        distances = np.arange(self.longest_sequence, dtype=np.int64)
+        real = self.weights(distances)
+        if self.base:
+            real = np.asarray(find_model(self.profile, self.package).weights(distances, self), np.float32)
+            valid = real.shape == distances.shape and bool(np.isfinite(real).all() and (real >= 0).all())
+            _require(
+                valid, "weights", real.tolist()[:9], "numbers of at least 0, one for each distance", "correct them"
+            )
         scaled = (real * np.float32(factor)).astype(np.float64)
         if self.limit_scope == "pair":
             scaled = self._limited(scaled)
@@ -432,7 +474,7 @@ class Specification:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values, modes only where they are in use."""
-        return {**fields_of(self.profile).stored(self), "profile": self._stored_profile}
+        return {**fields_of(self.profile, self.base).stored(self), "profile": self._stored_profile}
 
     def describe(self) -> dict[str, Any]:
         """Return the fields as users know them: `as_dict` with the profile's present name and with the flags."""

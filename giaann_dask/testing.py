@@ -130,6 +130,7 @@ class ModelTests:
         """Refuse parts of contexts that no text has before anything is trained."""
         with pytest.raises(SpecificationError, match="of the context"):
             gd.Context("impossible", (part,))
+        self.specification()
         model = type(find_model(self.profile))
         if issubclass(model, gd.CountedModel):
             monkeypatch.setattr(

@@ -21,6 +21,7 @@ from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.cluster.submitting import Submitted, TaskSubmitter
 from giaann_dask.errors import SpecificationError, StoreExistsError, describe_difference
 from giaann_dask.events import Observer, StageAdvanced
+from giaann_dask.models import same_counts
 from giaann_dask.runs.packing import PackedRegionRun, pack, pack_targets, unpack
 from giaann_dask.runs.placement import Placement
 from giaann_dask.runs.postings import SequenceNumbers, renumber_postings
@@ -48,9 +49,10 @@ def require_same_rules(first: CommitReader, other: CommitReader) -> None:
             f"profile {wanted} as in {first.path}",
             "train both with the same specification",
         )
+    wanted_rules = first.manifest().specification
     one, two = (
         (
-            reader.manifest().specification.without_regions(),
+            same_counts(reader.manifest().specification, wanted_rules).without_regions(),
             reader.ever_pos().identity(),
             None if (tokenizer := reader.tokenizer()) is None else tokenizer.identity(),
         )

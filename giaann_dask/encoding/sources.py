@@ -114,7 +114,7 @@ class SourceOptions:
         """Return the options of a network's specification, for training or (`drop_short`) for inference."""
         tokenizer = lexicon if isinstance(lexicon, SubwordTokenizer) else None
         ever_pos = EverPos() if isinstance(lexicon, SubwordTokenizer) else lexicon
-        if specification.profile != "v1":
+        if specification.ruled_by != "v1":
             reading = replace(reading, newdoc=True, group=max(1, specification.sentences_per_sequence))
         limits = FilterOptions.of(specification, drop_short=drop_short)
         # Without tags the identity of text must not depend on the tagger.

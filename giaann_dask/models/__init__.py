@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from giaann_dask.errors import SpecificationError
@@ -25,6 +26,18 @@ def model_of(specification: Specification) -> Model:
         If its package is not installed.
     """
     return find_model(specification.profile, specification.package)
+
+
+def same_counts(one: Specification, other: Specification) -> Specification:
+    """Return a specification with the model's options of another one, where text is counted alike with both.
+
+    Networks of both can be added then, and trained further: their options differ in what only predictions read, or one
+    was trained when the model had fewer of them.
+    """
+    if one.model_options == other.model_options or (one.profile, one.base) != (other.profile, other.base):
+        return one
+    alike = model_of(one).counts_alike(one, other)
+    return replace(one, model_options=other.model_options) if alike else one
 
 
 def totals_of(specification: Specification) -> Totals:

@@ -23,6 +23,7 @@ from giaann_dask.errors import GiaannError, ModelError, OptionError, PromptError
 from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers
 from giaann_dask.models.generation_options import BatchOptions, GenerationOptions, StateOptions
+from giaann_dask.models.own_options import own_options
 from giaann_dask.models.results import ConnectionKey, EvaluationReport, GeneratedToken, ScoredWord
 from giaann_dask.models.totals import Totals
 from giaann_dask.registry import ModelTraits
@@ -403,6 +404,15 @@ class ExportFormat(Protocol):
         """
 
 
+# Methods that say what an export has.
+_EXPORTS = ("export_contents", "coordinates", "segment_names")
+
+
+def _is_ours(cls: type) -> bool:
+    """Return whether a class is of this package, or a builtin."""
+    return cls.__module__.partition(".")[0] in (__name__.partition(".")[0], "abc", "builtins")
+
+
 def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method of another package's model: it cannot write to what it is given, and its errors name the model.
 
@@ -448,6 +458,10 @@ class Model(ABC):
         Class that marks what a commit misses; None for a model that is trained on all tokens.
     implied_segment : int
         Segment of counts that the others imply; -1 for none. They are counted by comparisons, and never named.
+    base : str
+        Of a model of columns of another package, the profile whose rules it changes, ``"v1"`` or ``"v2"``.
+    defaults : mapping of str to Any
+        Of such a model, values of fields of `Specification` that differ from those of its base.
     """
 
     traits: ClassVar[ModelTraits] = ModelTraits()
@@ -456,10 +470,12 @@ class Model(ABC):
     counts_dense: ClassVar[bool] = False
     error_mask: ClassVar[type[ErrorMask] | None] = None
     implied_segment: ClassVar[int] = -1
+    base: ClassVar[str] = ""
+    defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
-        if cls.__module__.partition(".")[0] != __name__.partition(".")[0]:
+        if not _is_ours(cls):
             for name, value in list(vars(cls).items()):
                 if isinstance(value, FunctionType) and not name.startswith("_"):
                     setattr(cls, name, guarded(value))
@@ -467,16 +483,31 @@ class Model(ABC):
     def require_trainable(self, specification: Specification) -> None:  # noqa: B027 - most models need no check
         """Raise a `SpecificationError` where a network of a specification cannot be trained by adding up."""
 
-    def check_options(self, options: Any, profile: str) -> None:  # noqa: B027 - most have nothing to check
-        """Raise a `SpecificationError` where nothing can be counted with the model's own options.
+    def options_of(self, specification: Specification) -> Any:
+        """Return the model's own options of a network, an instance of `options`."""
+        return own_options(specification, self.options)
+
+    def weights(self, distances: Integers, specification: Specification) -> npt.NDArray[np.floating[Any]]:
+        """Return what a pair of tokens adds by their distance; of models of columns, by default as their `base` does.
 
         Parameters
         ----------
-        options : object
-            An instance of `options`.
-        profile : str
-            Name of the model.
+        distances : ndarray
+            Distances in tokens, int64; 1 for adjacent ones.
+        specification : Specification
+            Of the network.
         """
+        return specification.weights(distances)
+
+    def counts_alike(self, one: Specification, other: Specification) -> bool:
+        """Return whether text is counted alike with the model's options of two specifications."""
+        return dict(one.model_options) == dict(other.model_options)
+
+    @property
+    def own_exports(self) -> bool:
+        """Whether exports of a model of another package need it: it has its own arrays, names or contents."""
+        classes = [each for each in type(self).__mro__ if not _is_ours(each)]
+        return any(name in vars(each) for each in classes for name in _EXPORTS)
 
     @abstractmethod
     def count(

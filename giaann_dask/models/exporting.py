@@ -10,7 +10,7 @@ from giaann_dask.events import Observer, ignore
 from giaann_dask.local_files import local_path
 from giaann_dask.models import model_of
 from giaann_dask.models.base import ExportFormat
-from giaann_dask.models.words.model import export_contents
+from giaann_dask.models.words.model import context_columns, export_contents
 from giaann_dask.registry import BUILT_IN, find_model
 from giaann_dask.spec import Specification
 from giaann_dask.storage import require_local
@@ -50,7 +50,7 @@ def _writer(specification: Specification, path: Path) -> ExportFormat | None:
     def of(formats: Mapping[str, ExportFormat]) -> ExportFormat | None:
         return next((each for ending, each in formats.items() if path.name.endswith(ending)), None)
 
-    found = None if specification.package else of(model_of(specification).export_formats())
+    found = of(model_of(specification).export_formats())
     others = [name for name in BUILT_IN if found is None and of(find_model(name).export_formats())]
     if others:
         raise OptionError(
@@ -62,8 +62,9 @@ def _writer(specification: Specification, path: Path) -> ExportFormat | None:
 
 
 def _contents_of(reader: CommitReader) -> ExportContents:
-    """Return the contents of an export; networks of models of other packages have one form, also without these."""
+    """Return the contents of an export; those of other packages' models that have no own ones need no package."""
     specification = reader.manifest().specification
-    if specification.package:
-        return export_contents(reader, {})
+    if specification.package and not specification.own_exports:
+        other = find_model(specification.base) if specification.base else None
+        return export_contents(reader, {}, context_columns()) if other is None else other.export_contents(reader)
     return model_of(specification).export_contents(reader)

@@ -5,12 +5,13 @@ A first run that fails before its first commit leaves no files.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from giaann_dask.cluster.sharing import SharedPlace
 from giaann_dask.errors import SpecificationError, describe_difference
-from giaann_dask.models import model_of
+from giaann_dask.models import model_of, same_counts
 from giaann_dask.runs.placement import Placement
 from giaann_dask.spec import Specification
 from giaann_dask.store.commits import CommitReader
@@ -84,7 +85,8 @@ class NetworkTarget:
         reader.manifest().require_whole(path)
         if specification.trace:
             require_index(reader)
-        check_same("specification", specification.describe(), reader.manifest().specification.describe(), path)
+        stored_rules = same_counts(reader.manifest().specification, specification)
+        check_same("specification", specification.describe(), stored_rules.describe(), path)
         check_same("ever-POS lexicon", self.ever_pos.identity(), reader.ever_pos().identity(), path)
         stored, wanted = (None if each is None else each.identity() for each in (reader.tokenizer(), tokenizer))
         check_same("tokenizer", wanted, stored, path)
@@ -99,7 +101,9 @@ class NetworkTarget:
         reader, found = self.reader, self.reader.vocabulary()
         # A network without any commit has no dictionaries yet.
         vocabulary = found if found.concepts or len(found.features) > 1 else self._new_vocabulary()
-        contents = CommitContents(reader.manifest(), vocabulary, Ledger(reader.ledger()), origins=reader.origins())
+        # Options that only predictions read are the last ones that were asked for.
+        manifest = replace(reader.manifest(), specification=self.specification)
+        contents = CommitContents(manifest, vocabulary, Ledger(reader.ledger()), origins=reader.origins())
         return contents, reader.placement()
 
     def _new_vocabulary(self) -> Vocabulary:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,15 +21,24 @@ from giaann_dask.errors import MissingDependencyError, ModelError, OptionError, 
 from giaann_dask.models.results import Reason
 from giaann_dask.models.words.counting import count_contexts
 from giaann_dask.models.words.stream import Context, TokenStream
-from giaann_dask.registry import find_model, name_model
+from giaann_dask.registry import clear_models, find_model, name_model
+from giaann_dask.store.export import ColumnArray
 
 PROFILE = "support.own_models:MODEL"
 
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
 @pytest.fixture(scope="module")
-def client() -> Any:
+def client() -> Iterator[Client]:
     with gd.connect(workers=0) as client:
         yield client
+
+
+@pytest.fixture(autouse=True)
+def _examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
 
 
 @pytest.fixture(scope="module")
@@ -182,3 +195,189 @@ def test_the_name_of_a_view_is_that_of_its_function() -> None:
     one = Context("a", ((partial(own_models.last_vowel), 1),))
     stream = TokenStream.from_documents([[["the", "sky"]]])
     assert stream.sources(1, one).tolist() == stream.sources(1, Context("a", ((own_models.last_vowel, 1),))).tolist()
+
+
+# Examples
+
+
+@pytest.mark.parametrize("name", ["TOPIC", "BAG", "CLASS_BIGRAM", "SPARSE_BIGRAM", "DECAYING"])
+def test_small_models_are_trained_added_forgotten_traced_and_evaluated(
+    name: str, client: Client, text: Path, tmp_path: Path
+) -> None:
+    profile, other = f"small_models:{name}", write_village(tmp_path / "other.txt", 9, 2)
+    whole = train(text, tmp_path / "whole", client, profile)
+    batched = gd.train(
+        text, tmp_path / "batched", client=client, specification=whole.specification, batch_sequences=7, regions=1
+    )
+    assert batched.digest() == whole.digest()
+    assert {"profile": profile, "package": "small_models"}.items() <= whole.specification.as_dict().items()
+    part = train(other, tmp_path / "part", client, profile)
+    both = gd.add([whole, part], tmp_path / "both", client=client)
+    gd.forget(both.path, [other], client=client)
+    assert gd.open(both.path).digest() == whole.digest()
+    prompt = " ".join(text.read_text(encoding="utf-8").split()[:6])
+    continuation = whole.generate(prompt, max_tokens=4, client=client)
+    assert continuation.tokens
+    for token, found in zip(continuation.tokens, continuation.trace(sentences=1000).tokens, strict=True):
+        for reason, connection in zip(token.reasons, found.connections, strict=True):
+            units = sum(each.units for each in connection.sentences)
+            assert units / whole.specification.strength_unit == pytest.approx(reason.strength)
+    report = whole.evaluate(other, client=client)
+    assert 0 < report.top1 <= 1
+    assert whole.export(tmp_path / "export.npz").connections.exists()
+
+
+def test_columns_that_change_one_rule_have_no_other_settings(client: Client, text: Path, tmp_path: Path) -> None:
+    specification = gd.Specification(profile="small_models:DECAYING", model_options={"half_life": 1.0})
+    assert (specification.branches, specification.base, specification.segments) == (1, "v1", 8)
+    assert specification.increments()[2] / specification.increments()[1] == pytest.approx(0.5, abs=0.01)
+    assert gd.Specification.from_dict(specification.as_dict()) == specification
+    plain = gd.Specification(branches=1)
+    assert plain.increments().tolist() != specification.increments().tolist()
+    with pytest.raises(SpecificationError, match=r"lif is True; expected False.*profile v2"):
+        gd.Specification(profile="small_models:DECAYING", lif=True)
+    corpus = gd.encode(text, tmp_path / "corpus", client=client, specification=plain)
+    network = gd.train(corpus.path, tmp_path / "net", client=client, specification=specification)
+    assert network.digest() == gd.train(text, tmp_path / "same", client=client, specification=specification).digest()
+
+
+class Faulty(gd.ColumnsModel):
+    defaults = {"proximity_scale": 5.0}  # noqa: RUF012
+
+
+class Weightless(gd.ColumnsModel):
+    def weights(self, distances: Any, specification: Any) -> Any:
+        return np.where(distances > 5, 0, 1)
+
+
+class Exporting(own_models.Model):
+    def segment_names(self) -> dict[str, str]:
+        return {"1": "before"}
+
+    def coordinates(self, specification: Any) -> Any:
+        return super().coordinates(specification) | {"double": ColumnArray(np.int64, lambda run: run.strength * 2)}
+
+    def export_formats(self) -> Any:
+        return {".words": lambda reader, path, observer, compression: path.write_text("words")}
+
+
+FAULTY, WEIGHTLESS, EXPORTING = Faulty(), Weightless(), Exporting()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("FAULTY", "defaults is .*proximity_scale"), ("WEIGHTLESS", "weights is 0")]
+)
+def test_columns_that_cannot_be_trained_are_refused(name: str, said: str) -> None:
+    with pytest.raises(SpecificationError, match=said):
+        gd.Specification(profile=f"{__name__}:{name}")
+
+
+def test_exports_and_digests_are_those_of_the_model(
+    client: Client, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, network = (
+        train(text, tmp_path / name, client, profile)
+        for name, profile in (("plain", PROFILE), ("own", f"{__name__}:EXPORTING"))
+    )
+    assert "own_exports" not in plain.specification.as_dict()
+    exported = network.export(tmp_path / "a.npz")
+    assert exported.dictionaries is not None
+    assert json.loads(exported.dictionaries.read_text())["kinds"] == {"1": "before"}
+    with np.load(exported.connections) as arrays:
+        assert (arrays["double"] == 2 * arrays["count"]).all()
+    network.export(tmp_path / "a.words")
+    assert (tmp_path / "a.words").read_text() == "words"
+    assert network.digest() != plain.digest()
+    assert (network.to_dask_dataframe().compute()["double"] > 1).all()
+    monkeypatch.setitem(sys.modules, __name__, None)
+    clear_models()
+    with pytest.raises(MissingDependencyError, match=f"install the package {__name__}"):
+        gd.open(network.path).digest()
+    clear_models()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Many:
+    pair: tuple[int, int] = (1, 2)
+    names: list[str] = field(default_factory=lambda: ["a"])
+    table: dict[str, float] = field(default_factory=lambda: {"a": 0.5})
+    array: Any = field(default_factory=lambda: np.array([0.5, 0.25]))
+    scalar: Any = field(default_factory=lambda: np.float64(0.5))
+    kinds: frozenset[str] = frozenset({"x", "y"})
+    nothing: Any = None
+
+
+class WithMany(own_models.Model):
+    options = Many
+
+    def contexts(self, options: Many) -> list[gd.Context]:
+        assert (options.pair, type(options.array)) == ((1, 2), np.ndarray)
+        return [gd.Context("1", (("word", 1),))]
+
+    def probabilities(self, seen: gd.SeenWords, options: Many) -> Any:
+        return options.array[0] * options.table["a"] * seen.counts / seen.total
+
+
+class Plain:
+    def __init__(self, value: int = 1) -> None:
+        self.value = value
+
+
+class WithPlain(own_models.Model):
+    options = Plain
+
+
+WITH_MANY, WITH_PLAIN = WithMany(), WithPlain()
+
+
+def test_values_of_options_are_stored_as_they_are_or_refused(client: Client, text: Path, tmp_path: Path) -> None:
+    network = train(text, tmp_path / "net", client, f"{__name__}:WITH_MANY", names=["b", "c"])
+    stored = gd.open(network.path).specification
+    assert stored == network.specification
+    options = WITH_MANY.options_of(stored)
+    default = Many(names=["b", "c"])
+    assert options.array.tolist() == default.array.tolist()
+    for name in ("pair", "names", "table", "scalar", "kinds", "nothing"):
+        assert getattr(options, name) == getattr(default, name), name
+        assert type(getattr(options, name)) is type(getattr(default, name)), name
+    assert network.generate("The old").text
+    again = gd.train(text, network.path, client=client, specification=network.specification)
+    assert again.commit == network.commit
+    for wrong in (object(), float("nan"), {1: 2}, [Plain()]):
+        with pytest.raises(SpecificationError, match=r"option nothing of the model .* cannot be stored"):
+            gd.Specification(profile=f"{__name__}:WITH_MANY", model_options={"nothing": wrong})
+    with pytest.raises(SpecificationError, match=r"of the class .*Plain; expected a dataclass"):
+        gd.Specification(profile=f"{__name__}:WITH_PLAIN")
+
+
+def test_options_that_only_predictions_read_change_in_training_and_sums(
+    client: Client, text: Path, tmp_path: Path
+) -> None:
+    network, other = train(text, tmp_path / "net", client), write_village(tmp_path / "other.txt", 9, 2)
+    before = network.generate("The miller").tokens[0].candidates[0].value
+    further = gd.Specification(profile=PROFILE, model_options={"smoothing": 0.5}, trace=True)
+    after = gd.train(other, network.path, client=client, specification=further)
+    assert dict(after.specification.model_options)["smoothing"] == 0.5
+    assert gd.open(network.path).generate("The miller").tokens[0].candidates[0].value != before
+    part = train(other, tmp_path / "part", client, smoothing=0.2)
+    whole = gd.add([train(text, tmp_path / "first", client), part], tmp_path / "sum", client=client)
+    assert whole.manifest.connections == after.manifest.connections
+    longer = gd.Specification(profile=PROFILE, model_options={"reach": 4}, trace=True)
+    with pytest.raises(SpecificationError, match="reach"):
+        gd.train(text, network.path, client=client, specification=longer)
+    other_rules = train(text, tmp_path / "longer", client, reach=4)
+    with pytest.raises(SpecificationError, match="reach"):
+        gd.add([part, other_rules], tmp_path / "no", client=client)
+
+
+def test_a_package_that_gains_an_option_reads_its_old_networks(
+    client: Client, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = train(text, tmp_path / "net", client)
+    more = make_dataclass("More", [("more", int, 3)], bases=(own_models.Options,), frozen=True, kw_only=True)
+    monkeypatch.setattr(own_models.Model, "options", more)
+    opened = gd.open(network.path)
+    assert opened.generate("The miller").text == network.generate("The miller").text
+    specification = gd.Specification(profile=PROFILE, trace=True)
+    assert dict(specification.model_options)["more"] == 3
+    assert gd.train(text, opened.path, client=client, specification=specification).commit == network.commit

@@ -17,6 +17,7 @@ class Options:
 
     fault: str = ""
     smoothing: float = 0.1
+    reach: int = 3
 
 
 def last_vowel(words: tuple[str, ...]) -> str | None:
@@ -38,7 +39,7 @@ class Model(gd.CountedModel):
         """Return contexts of three segments."""
         if options.fault == "contexts":
             raise KeyError("contexts")
-        bag = [gd.Context("bag", (("word", distance),)) for distance in (1, 2, 3)]
+        bag = [gd.Context("bag", (("word", distance),)) for distance in range(1, options.reach + 1)]
         vowel = failing if options.fault == "view" else last_vowel
         return [gd.Context("1", (("word", 1),)), *bag, gd.Context("vowel", ((vowel, 1), ("ending", 2)))]
 

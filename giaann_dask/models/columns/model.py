@@ -26,7 +26,7 @@ from giaann_dask.models.columns.scaling import require_sums
 from giaann_dask.models.columns.totals import ColumnTotals
 from giaann_dask.models.generation_options import GenerationOptions
 from giaann_dask.models.results import ConnectionKey
-from giaann_dask.registry import BUILT_IN
+from giaann_dask.registry import BUILT_IN, require
 from giaann_dask.runs.packing import PackedRegionRun, unpack_rows
 from giaann_dask.runs.pair_tables import PairRegionRun
 from giaann_dask.runs.placement import Placement
@@ -52,10 +52,18 @@ class ColumnsModel(Model):
     sums_pairs = True
     counts_dense = True
     error_mask = ColumnsErrorMask
+    base = "v1"
 
     def require_trainable(self, specification: Specification) -> None:
-        """See `Model.require_trainable`."""
+        """See `Model.require_trainable`; each pair of tokens adds something."""
         require_sums(specification)
+        if specification.base:
+            least = int(specification.increments()[1:].min())
+            require(least > 0, "weights", least, "more than 0 for each distance", "correct the method weights")
+
+    def counts_alike(self, one: Specification, other: Specification) -> bool:
+        """See `Model.counts_alike`."""
+        return np.array_equal(one.increments(), other.increments())
 
     def count(
         self, blocks: Sequence[EncodedBlock], specification: Specification, placement: Placement

@@ -255,7 +255,7 @@ def open_columns(
 
 def _projection(reader: CommitReader, options: GenerationOptions) -> RowProjection:
     """Return which part of rows the options need; of profile v2 only the train-set settings do without strengths."""
-    strengths = reader.manifest().specification.profile != "v1"
+    strengths = reader.manifest().specification.ruled_by != "v1"
     return RowProjection(strengths=strengths or options.reads_strengths)
 
 

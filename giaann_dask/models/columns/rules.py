@@ -60,7 +60,7 @@ def fitting_rules(specification: Specification, asked: PredictionRules) -> Infer
             "profile v1 or v2",
             "measure it with evaluate (Network.score in Python)",
         )
-    if specification.profile == "v1":
+    if specification.ruled_by == "v1":
         if isinstance(asked, InferenceOptions):
             return asked
         if not asked.chosen:
@@ -147,7 +147,7 @@ def open_whole_session(
 
 def compile_steps(specification: Specification) -> None:
     """Compile the steps of profile ``v1``; those of others are compiled when they are called."""
-    if specification.profile == "v1":
+    if specification.ruled_by == "v1":
         pull_batch.compile_steps(specification)
 
 

@@ -35,7 +35,7 @@ _MODES = (
     *("flags", "trace", "self_transitions"),
 )
 # Fields of models of words.
-_OTHERS = ("contexts", "package", "model_options")
+_OTHERS = ("contexts", "package", "model_options", "base", "own_exports")
 # Fields that came with profile v2: a network of profile v1 has them all as they are here, and is stored without them.
 _LATER = tuple(name for name in PLAIN if name != "branches")
 _SWITCHES = (

@@ -49,9 +49,8 @@ from giaann_dask.models.words.predictor import (
 )
 from giaann_dask.models.words.scores import MOST_RANK, TextScores, token_bytes
 from giaann_dask.models.words.seen_words import RECENT_WORDS, SeenWords, SparseProbabilities
-from giaann_dask.models.words.specification import own_options
 from giaann_dask.models.words.spelling import Spelling
-from giaann_dask.models.words.stream import EVERYWHERE, NONE, Context, Feature, TokenStream, find_numbers
+from giaann_dask.models.words.stream import EVERYWHERE, NONE, Context, Feature, TokenStream, find_numbers, view_identity
 from giaann_dask.rows.protocol import RowProjection
 from giaann_dask.rows.regions import open_regions
 from giaann_dask.rows.remote import RegionKeys, row_source
@@ -104,10 +103,6 @@ class CountedModel(WordModel):
             word that is not known. Or `SeenWords.sparse`, which costs less where few words stand out.
         """
 
-    def options_of(self, specification: Specification) -> Any:
-        """Return the model's own options of a network."""
-        return own_options(specification, self.options)
-
     def layout(self, specification: Specification) -> tuple[tuple[Context, ...], ...]:
         """Return the contexts that are counted on each segment, the first of them empty.
 
@@ -122,9 +117,17 @@ class CountedModel(WordModel):
         """See `Model.require_trainable`."""
         self.layout(specification)
 
-    def check_options(self, options: Any, profile: str) -> None:
-        """See `Model.check_options`: options whose contexts cannot be counted are refused."""
-        _layout(self.contexts(options), profile)
+    def counts_alike(self, one: Specification, other: Specification) -> bool:
+        """See `Model.counts_alike`: options that only predictions read may differ."""
+        first, second = (
+            [
+                (each.name, [(view_identity(view), at) for view, at in each.parts])
+                for several in layout
+                for each in several
+            ]
+            for layout in (self.layout(one), self.layout(other))
+        )
+        return first == second
 
     def count_stream(self, stream: TokenStream, specification: Specification) -> Run:
         """See `WordModel.count_stream`."""

@@ -91,7 +91,8 @@ class WordModel(Model):
 
     def export_contents(self, reader: CommitReader) -> ExportContents:
         """See `Model.export_contents`."""
-        return export_contents(reader, self.segment_names())
+        columns = self.coordinates(reader.manifest().specification)
+        return export_contents(reader, self.segment_names(), columns)
 
     def find_used(self, run: RegionRun | PackedRegionRun) -> UsedNames:
         """Return the keys of the words that occur."""
@@ -269,9 +270,11 @@ def _targets(postings: Callable[[int], Postings], part: ContextPart) -> Integers
     return places
 
 
-def export_contents(reader: CommitReader, kinds: Mapping[str, str]) -> ExportContents:
-    """Return the contents of an export of a commit, given the names of segments by number."""
-    return ExportContents(context_columns(), lambda: context_dictionaries(reader, kinds), _word_counts)
+def export_contents(
+    reader: CommitReader, kinds: Mapping[str, str], columns: Mapping[str, ColumnArray]
+) -> ExportContents:
+    """Return the contents of an export of a commit, given the names of segments by number, and the arrays."""
+    return ExportContents(columns, lambda: context_dictionaries(reader, kinds), _word_counts)
 
 
 def context_dictionaries(reader: CommitReader, kinds: Mapping[str, str]) -> dict[str, Any]:

@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
-from giaann_dask.errors import SpecificationError
+from giaann_dask.models.own_options import own_options, stored_options
 from giaann_dask.registry import (
     HISTORY,
     PLAIN,
     FieldRules,
     find_model,
     module_of,
-    name_model,
     package_of,
     require,
     require_values,
 )
 from giaann_dask.spec import Specification
-
-T = TypeVar("T")
-
-
-def own_options(specification: Specification, options: type[T]) -> T:
-    """Return the options of a model of another package as an object of its class, which checks them.
-
-    Raises
-    ------
-    SpecificationError
-        If there are others, or values out of range.
-    """
-    given = dict(specification.model_options)
-    try:
-        return options(**given)
-    except Exception as error:
-        expected = f"those of {options.__module__}.{options.__qualname__}"
-        raise SpecificationError(f"model_options {given}: {error}", expected, "correct them") from error
 
 
 class WordFields(FieldRules):
@@ -49,7 +31,7 @@ class WordFields(FieldRules):
     def check(self, specification: Specification) -> dict[str, Any]:
         """See `FieldRules.check`."""
         s = specification
-        own = ("profile", "seed_tokens", "regions", "trace", "contexts", "package", "model_options")
+        own = ("profile", "seed_tokens", "regions", "trace", "contexts", *OWN)
         plain = {f.name: f.default for f in dataclasses.fields(s) if f.name not in (*own, *PLAIN)}
         require_values(s, {**self.defaults, **plain, "flags": HISTORY}, "leave it out")
         return {}
@@ -60,29 +42,46 @@ class WordFields(FieldRules):
         return {name: getattr(specification, name) for name in names}
 
 
-class OtherFields(WordFields):
-    """Rules of models of other packages, which check options of their own."""
+WORDS = WordFields()
+# Fields of models of other packages.
+OWN = ("package", "model_options", "base", "own_exports")
 
-    own_fields = ("package", "model_options")
+
+class OtherFields(FieldRules):
+    """Rules of models of other packages, which check options of their own.
+
+    Parameters
+    ----------
+    base : FieldRules
+        Rules of the profile that the model is based on, or of models of words.
+    """
+
+    def __init__(self, base: FieldRules) -> None:
+        self._base = base
+        self.defaults, self.text_fields = base.defaults, base.text_fields
+
+    def defaults_for(self, specification: Specification) -> Mapping[str, Any]:
+        """See `FieldRules.defaults_for`."""
+        return self._base.defaults_for(specification)
+
+    def canonical_flags(self, specification: Specification) -> bool:
+        """See `FieldRules.canonical_flags`."""
+        return self._base.canonical_flags(specification)
 
     def check(self, specification: Specification) -> dict[str, Any]:
         """See `FieldRules.check`; the options of a stored network are as it was trained."""
         s = specification
-        super().check(s)
+        found = self._base.check(s)
         require(not s.contexts, "contexts", s.contexts, "none in this profile", "choose profile contexts")
         if s.package:
-            return {}
-        name_model(s.profile)
+            return found
         model = find_model(s.profile)
-        options: Any = own_options(s, model.options)
-        model.check_options(options, s.profile)
-        complete = dataclasses.asdict(options)
+        options = stored_options(own_options(s, model.options), s.profile)
+        model.require_trainable(s)
         package = package_of(s.profile) or module_of(s.profile)
-        return {"package": package, "model_options": tuple(sorted(complete.items()))}
+        return {**found, "package": package, "model_options": options, "own_exports": model.own_exports}
 
     def stored(self, specification: Specification) -> dict[str, Any]:
-        """See `WordFields.stored`."""
-        return super().stored(specification) | {"model_options": dict(specification.model_options)}
-
-
-OTHER = OtherFields()
+        """See `FieldRules.stored`; what a model of words has always alike is left out."""
+        own = {name: getattr(specification, name) for name in OWN if getattr(specification, name)}
+        return self._base.stored(specification) | own | {"model_options": dict(specification.model_options)}

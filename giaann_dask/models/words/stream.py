@@ -122,6 +122,11 @@ def view_name(view: View) -> str:
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 
+def view_identity(view: View) -> Any:
+    """Return what makes two views the same: partial functions are compared by what they are made of."""
+    return (view.func, view.args, view.keywords) if isinstance(view, partial) else view
+
+
 def value_of(view: View, words: tuple[str, ...]) -> str | None:
     """Return what a view sees of the last of some words.
 

@@ -265,7 +265,7 @@ class _Tally:
         self.vocabulary = vocabulary
         self.sequences = 0
         self.counts = StepCounts.empty(options.top_k[-1])
-        self._observer, self._by_name = observer, specification.profile == "v2"
+        self._observer, self._by_name = observer, specification.ruled_by == "v2"
         self._subwords = specification.tokens == "subwords"
         self._probabilities: list[npt.NDArray[np.float64]] | None = [] if options.bits_per_byte else None
         self._bytes = 0
