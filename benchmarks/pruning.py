@@ -29,7 +29,19 @@ COLUMNS = ("asked", "kept", "below", "MiB", "top-1", "top-5", "perplexity", "pro
 def measure_share(path: Path, whole: Network, text: str, sequences: int, asked: float) -> dict[str, Any]:
     """Return the figures of a network."""
     network = Network(path)
-    arguments = ("evaluate", path, text, "--top-k", "1,5", "--max-sequences", sequences, "--workers", 0)
+    arguments = (
+        "evaluate",
+        path,
+        text,
+        "--top-k",
+        "1,5",
+        "--max-sequences",
+        sequences,
+        "--workers",
+        0,
+        "--protocol",
+        "published",
+    )
     command = [sys.executable, "-m", "giaann_dask", *map(str, arguments), "--json"]
     report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     # The second process finds the tables of profile contexts.

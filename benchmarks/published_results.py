@@ -2,7 +2,8 @@
 
 ``PYTHONPATH=. python benchmarks/published_results.py training TEXT...`` trains so many sequences of files of real text
 in each profile, from raw text, on workers of this machine. ``accuracy HELD_OUT TEXT...`` trains the texts, their first
-half, quarter and so on, evaluates each on the same text, and predicts the largest size by a curve through the others.
+half, quarter and so on, evaluates each on the same text by the published protocol, and predicts the largest size by a
+curve through the others.
 Both print one JSON object a line.
 """
 
@@ -77,7 +78,11 @@ def accuracy(arguments: argparse.Namespace) -> None:
                     text, Path(folder) / f"{profile}-{halvings}", client=client, profile=profile, progress=False
                 )
                 report = network.evaluate(
-                    arguments.held_out, client=client, max_sequences=arguments.sequences, progress=False
+                    arguments.held_out,
+                    client=client,
+                    max_sequences=arguments.sequences,
+                    protocol="published",
+                    progress=False,
                 )
                 sizes.append(sum(network.manifest.by_status))
                 shares.append(report.top1)

@@ -261,7 +261,8 @@ def evaluate(
 
     The first tokens of each sentence are given; top-1 is the share of the others that the network predicts, in total,
     by the token's index in its sentence and by its part of speech. Sentences without a noun or without delimiters are
-    not counted.
+    not counted. The columns of a token depend on the words before it alone (--protocol left-to-right), or on its whole
+    sentence (published).
 
     A network of profile contexts gives every word a probability, so perplexity and bits per byte are reported, too, and
     all sentences count.

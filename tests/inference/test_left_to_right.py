@@ -153,6 +153,7 @@ def test_a_noun_that_nobody_can_know_is_not_predicted(tmp_path: Path, profile: s
             network.evaluate(text, client=client, protocol=protocol, sources=sources, top_k=(1, 20), bits_per_byte=True)
             for protocol in ("published", "left-to-right")
         )
+        there = network.generate("The old miller of the", client=client, sources=sources)
     assert published.prediction_tokens == from_left.prediction_tokens
     # Of the twenty nouns after "heavy" one is right by chance.
     possible = published.prediction_tokens - len(TWENTY) + 1
@@ -160,6 +161,7 @@ def test_a_noun_that_nobody_can_know_is_not_predicted(tmp_path: Path, profile: s
     assert from_left.protocol == from_left.as_dict()["protocol"] == "left-to-right"
     assert "protocol" in from_left.shown()
     assert ("protocol", "left-to-right") in from_left.summary().rows
+    assert there.tokens == network.generate("The old miller of the", sources=sources).tokens
     words = network.generate(SENTENCE.split(" {}")[0], max_tokens=1, sources=sources, explain=True).tokens
     assert sources == "own" or words[0].word in TWENTY
     assert sources == "own" or any(reason.word == "heavy" for reason in words[0].reasons)
