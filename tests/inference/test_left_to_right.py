@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from support.stored_networks import reader_of
 
 import giaann_dask as gd
 from giaann_dask.data import sample_test_text, sample_text
+from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import OptionError
+from giaann_dask.models.columns.evaluation import evaluation
 from giaann_dask.models.columns.evaluation.accuracy import NO_PREDICTION, Predictions
 from giaann_dask.models.columns.evaluation.predicting import PredictionRule, predict_span
 from giaann_dask.models.columns.flags import flags_of, open_flags_with
@@ -22,6 +25,7 @@ from giaann_dask.models.columns.state.inference_options import InferenceOptions,
 from giaann_dask.models.generation_options import PredictionRules
 from giaann_dask.rows.stored import StoredRows
 from giaann_dask.text.blocks import NOUNS, FilterOptions
+from giaann_dask.text.read_options import ReadOptions
 from giaann_dask.text.segmentation import EncodedBlock, encode_block
 from giaann_dask.text.splitting import split_text
 from giaann_dask.text.tagging import make_builder, make_tagger, tag_part
@@ -189,3 +193,17 @@ def test_fed_predictions_continue_the_seed_tokens_alone(
 def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(OptionError, match="protocol"):
         gd.EvaluationOptions(protocol="right-to-left")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["v1", "v1 history"])
+def test_figures_do_not_depend_on_the_division_into_blocks(
+    networks: dict[str, gd.Network], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    found, text = [], gd.TextOptions(reading=ReadOptions(part_characters=500))
+    with gd.connect(workers=0) as client:
+        for characters in (500, 100_000):
+            monkeypatch.setattr(evaluation, "StreamOptions", partial(StreamOptions, block_characters=characters))
+            report = networks[name].evaluate(gd.Files(sample_test_text()), client=client, text=text)
+            found.append((report.prediction_tokens, report.prediction_matches, report.accuracy))
+    assert found[0] == found[1]
+    assert found[0][1] > 50

@@ -249,7 +249,7 @@ def _submit_block(
         its = rule if where is None else replace(rule, device="cuda")
         task = (block.encoded, span, flags, handle.placement, handle.regions.argument, its)
         name = "infer" if where is None else INFER_TOGETHER
-        key = task_key(name, flags.key, span, its, handle.regions.identity)
+        key = task_key(name, block.encoded.key, flags.key, span, its, handle.regions.identity)
         future = handle.submit(infer, *task, key=key, where=where)
         if where is not None:
             predicting.add(future, tasks)
