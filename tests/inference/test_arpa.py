@@ -110,6 +110,12 @@ def test_probabilities_add_up_to_one(arpa: Arpa) -> None:
         assert sum(10 ** arpa.log_chance(context, word) for word in arpa.words) == pytest.approx(1, abs=1e-5)
 
 
+def test_the_last_words_of_every_ngram_are_listed(arpa: Arpa) -> None:
+    """Without them pocketsphinx leaves an n-gram out (`findings/arpa_in_pocketsphinx.sh`)."""
+    assert max(map(len, arpa.chance)) == ORDER
+    assert {ngram[1:] for ngram in arpa.chance if len(ngram) > 1} <= arpa.chance.keys()
+
+
 def test_probabilities_are_those_of_the_formula(arpa: Arpa) -> None:
     """Modified Kneser-Ney smoothing (Chen and Goodman 1998), counted here with dictionaries."""
     counts = [Counter[Ngram]() for _ in range(ORDER)]
