@@ -173,7 +173,7 @@ def dense_options(command: Command) -> Command:
 
 # Options of how files are read, and of how text is read that is counted.
 _READ_OPTIONS = "giaann_dask.text.read_options.ReadOptions"
-_READING = ("text_field", "read_as", "markup", "window_log", "split")
+_READING = ("text_field", "id_field", "read_as", "markup", "window_log", "split")
 reading_options = options_of("reading", _READ_OPTIONS, "Text", only=_READING)
 _counted_options = options_of("reading", _READ_OPTIONS, "Text", only=(*_READING, "count_repeats"))
 

@@ -457,7 +457,7 @@ def describe_place(content: Part | CorpusRange, options: SourceOptions) -> str:
 
 # What decides how text is divided into parts and which field of records it is; the rest follows from the network.
 _READING = (
-    *("part_characters", "line_characters", "text_field", "read_as", "markup", "window_log", "split"),
+    *("part_characters", "line_characters", "text_field", "id_field", "read_as", "markup", "window_log", "split"),
     "count_repeats",
 )
 

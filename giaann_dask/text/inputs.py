@@ -44,7 +44,7 @@ from giaann_dask.text.input_files import (
 from giaann_dask.text.markup import require_markup
 from giaann_dask.text.memory_inputs import MemoryInput, Source
 from giaann_dask.text.read_options import ReadOptions
-from giaann_dask.text.records import RECORD_FORMATS, read_records, record_text
+from giaann_dask.text.records import RECORD_FORMATS, read_records, record_id, record_text
 
 _LOG = logging.getLogger(__name__)
 DATASET_PREFIX = "hf:"
@@ -447,6 +447,7 @@ def _require_text(file: Path | RemoteInput, options: ReadOptions) -> Format:
     if form in RECORD_FORMATS:
         for record in islice(read_records(file, form, replace(options, stop=None)), 1):
             record_text(record, options.text_field)
+            record_id(record, options.id_field)
     return form
 
 

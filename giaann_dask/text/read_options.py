@@ -32,6 +32,9 @@ class ReadOptions:
     text_field : str
         Column of a table, or field of a JSON or dataset record, with its text; ``content.text`` is a field of the
         field ``content``.
+    id_field : str, optional
+        Column or field with the identity of a record: records of equal text and different ids are counted each. By
+        default the text alone is its identity.
     read_as : str, optional
         Format of files, standard input and pipes; by default the one that their first kilobytes and names show.
         ``text`` takes them as they are.
@@ -60,6 +63,7 @@ class ReadOptions:
     part_characters: int = 262_144
     line_characters: int = 1_000_000
     text_field: str = field(default="text", metadata={"alias": "text_column", "flags": ("--text", "--text-column")})
+    id_field: str | None = field(default=None, metadata={"alias": "id_column", "flag": "--id"})
     read_as: Format | None = field(default=None, metadata={"flag": "--as"})
     markup: Markup = "strip"
     window_log: int = field(default=WINDOW_LOG, metadata={"flag": "--long"})
@@ -75,8 +79,8 @@ class ReadOptions:
         for name, choices in (("read_as", (None, *FORMATS)), ("markup", get_args(Markup))):
             value = getattr(self, name)
             require_option(value in choices, name, value, " or ".join(filter(None, choices)))
-        for name in ("text_field", "split"):
-            if not getattr(self, name):
+        for name in ("text_field", "id_field", "split"):
+            if getattr(self, name) == "":
                 raise OptionError(f"{name} is empty", "a name", "name one or leave it out", names=(name,))
 
 

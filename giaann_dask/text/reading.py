@@ -38,7 +38,7 @@ from giaann_dask.text.inputs import DatasetInput, Input, format_of, resolve_inpu
 from giaann_dask.text.markup import MARKED_FORMATS, unmarked_blocks
 from giaann_dask.text.memory_inputs import MemoryInput, Source, conllu_sentences, require_text
 from giaann_dask.text.read_options import ReadOptions
-from giaann_dask.text.records import RECORD_FORMATS, Record, open_lines, read_records, record_text
+from giaann_dask.text.records import RECORD_FORMATS, Record, open_lines, read_records, record_id, record_text
 from giaann_dask.text.tokens import Part, PartKind, TaggedSentence, TextPlace
 
 __all__ = ["DatasetInput", "read_parts", "resolve_inputs"]
@@ -48,11 +48,12 @@ _SENTENCE_END = re.compile(r"[.!?][\"'”’»)\]]*\s")
 
 
 class _Passage(NamedTuple):
-    """Passage, the number of its document, and where it begins in its file."""
+    """Passage, the number of its document, where it begins in its file, and the id of its record."""
 
     text: str
     document: int
     place: TextPlace | None = None
+    identifier: str = ""
 
 
 class _Sentence(NamedTuple):
@@ -125,6 +126,7 @@ def read_range(located: PartRange) -> Part:
     kind: PartKind = "conllu" if form == "conllu" else "text"
     texts, documents = tuple(each.text for each in found), tuple(each.document for each in found)
     part = Part(located.source, kind, texts, documents, records=located.records)
+    part = replace(part, identifier=found[0].identifier if found else "")
     if part.fingerprint() != located.fingerprint:
         raise _unseen(located, f"{located.name} has another text there")
     return part
@@ -260,21 +262,23 @@ def _group_passages(passages: Iterable[_Passage], limit: int, empty: Part, range
 
     They have a place with `ranges`. A record is in parts of its own, so that it is the same with any others before it.
     """
-    texts: list[str] = []
-    documents: list[int] = []
+    held: list[_Passage] = []
     size = 0
-    begin: TextPlace | None = None
-    for text, document, place in passages:
-        if texts and (size + len(text) > limit or (empty.records and document != documents[-1])):
-            yield replace(empty, passages=tuple(texts), documents=tuple(documents), place=begin)
-            texts, documents, size = [], [], 0
-        if not texts:
-            begin = place if ranges else None
-        texts.append(text)
-        documents.append(document)
-        size += len(text)
-    if texts:
-        yield replace(empty, passages=tuple(texts), documents=tuple(documents), place=begin)
+
+    def part() -> Part:
+        first = held[0]
+        texts, documents = tuple(each.text for each in held), tuple(each.document for each in held)
+        place = first.place if ranges else None
+        return replace(empty, passages=texts, documents=documents, place=place, identifier=first.identifier)
+
+    for each in passages:
+        if held and (size + len(each.text) > limit or (empty.records and each.document != held[-1].document)):
+            yield part()
+            held, size = [], 0
+        held.append(each)
+        size += len(each.text)
+    if held:
+        yield part()
 
 
 def _text_passages(
@@ -416,8 +420,9 @@ def _record_passages(records: Iterable[Record], documents: Iterator[int], option
     for record in records:
         document = next(documents)
         text, offset = record_text(record, options.text_field), record.offset
+        identifier = record_id(record, options.id_field)
         for number, paragraph in enumerate(text_paragraphs(text, options.part_characters)):
-            yield _Passage(paragraph, document, None if offset is None else TextPlace(offset, number))
+            yield _Passage(paragraph, document, None if offset is None else TextPlace(offset, number), identifier)
 
 
 def _memory_records(texts: MemoryInput, options: ReadOptions) -> Iterator[Record]:

@@ -98,6 +98,26 @@ def record_text(record: Record, field: str) -> str:
     return text
 
 
+def record_id(record: Record, field: str | None) -> str:
+    """Return the id of a record as text; empty where no field has it.
+
+    Raises
+    ------
+    InputFormatError
+        If a field is named, and the record has none.
+    """
+    if field is None:
+        return ""
+    value, place, _ = record
+    try:
+        found = find_field(value, field) if isinstance(value, Mapping) else None
+    except KeyError:
+        found = None
+    if found is None or found == "":
+        raise UnreadFormatError(f"{place} has no id in the field {field!r}", "one for each record", "choose id_field")
+    return str(found)
+
+
 _AS_TEXT = "take it as it is with read_as text"
 
 
@@ -206,13 +226,18 @@ def _arrow_records(file: Opened, form: Format, options: ReadOptions) -> Iterator
     place = str(file)
     import_optional("pyarrow", "parquet")
     with _translating(place), open_bytes(file, options.stop, options.window_log) as stream:
-        batches = (_parquet_batches if form == "parquet" else _ipc_batches)(stream, place, options.text_field)
+        batches = (_parquet_batches if form == "parquet" else _ipc_batches)(stream, place, _wanted(options))
         number = 0
         for batch in batches:
             for begin in range(0, len(batch), _ROWS):
                 for row in batch.slice(begin, _ROWS).to_pylist():
                     number += 1
                     yield Record(row, f"row {number} of {place!r}")
+
+
+def _wanted(options: ReadOptions) -> list[str]:
+    """Return the fields of a table that are read."""
+    return [options.text_field, *([options.id_field] if options.id_field is not None else [])]
 
 
 def _require_column(schema: Any, place: str, field: str) -> str:
@@ -223,25 +248,26 @@ def _require_column(schema: Any, place: str, field: str) -> str:
     raise _no_field(f"the table {place!r}", field, schema.names, "column")
 
 
-def _parquet_batches(stream: BinaryIO, place: str, field: str) -> Iterator[Any]:
-    """Yield the rows of Parquet with the column of a field."""
+def _parquet_batches(stream: BinaryIO, place: str, fields: list[str]) -> Iterator[Any]:
+    """Yield the rows of Parquet with the columns of fields."""
     parquet: Any = import_optional("pyarrow.parquet", "parquet")
     # Column chunks of a whole row group would be read ahead.
     table = parquet.ParquetFile(stream, pre_buffer=False, buffer_size=_PARQUET_BUFFER_BYTES)
-    _require_column(table.schema_arrow, place, field)
-    yield from table.iter_batches(batch_size=_ROWS, columns=[field], use_threads=False)
+    for field in fields:
+        _require_column(table.schema_arrow, place, field)
+    yield from table.iter_batches(batch_size=_ROWS, columns=fields, use_threads=False)
 
 
-def _ipc_batches(stream: BinaryIO, place: str, field: str) -> Iterator[Any]:
-    """Yield the rows of a file or stream of Arrow with the column of a field."""
+def _ipc_batches(stream: BinaryIO, place: str, fields: list[str]) -> Iterator[Any]:
+    """Yield the rows of a file or stream of Arrow with the columns of fields."""
     ipc: Any = import_optional("pyarrow.ipc", "parquet")
     if stream.peek(len(_ARROW_FILE)).startswith(_ARROW_FILE):  # type: ignore[attr-defined]
         reader = ipc.open_file(stream)
         batches = map(reader.get_batch, range(reader.num_record_batches))
     else:
         reader = batches = ipc.open_stream(stream)
-    column = _require_column(reader.schema, place, field)
-    yield from (batch.select([column]) for batch in batches)
+    columns = [_require_column(reader.schema, place, field) for field in fields]
+    yield from (batch.select(list(dict.fromkeys(columns))) for batch in batches)
 
 
 @contextmanager

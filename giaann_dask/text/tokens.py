@@ -234,6 +234,8 @@ class Part:
         Format of the file.
     records : bool
         Whether its documents are records, each of which is a part of its own in the ledger.
+    identifier : str
+        Id of its record; empty where it has none.
     """
 
     source: str
@@ -243,6 +245,7 @@ class Part:
     place: TextPlace | None = field(default=None, compare=False)
     form: Format = field(default="text", compare=False)
     records: bool = field(default=False, compare=False)
+    identifier: str = ""
 
     @property
     def characters(self) -> int:
@@ -259,7 +262,11 @@ class Part:
         >>> a.fingerprint() == b.fingerprint()
         True
         """
-        digest = hashlib.blake2b(self.kind.encode(), digest_size=16)
+        # Parts without an id have the fingerprint of their text alone.
+        digest = hashlib.blake2b(self.kind.encode(), digest_size=16, person=b"id" if self.identifier else b"")
+        if self.identifier:
+            encoded = self.identifier.encode("utf-8", "surrogatepass")
+            digest.update(len(encoded).to_bytes(8, "little") + encoded)
         for passage in self.passages:
             digest.update(len(passage).to_bytes(8, "little"))
             digest.update(passage.encode("utf-8"))

@@ -162,6 +162,29 @@ def test_nested_fields(tmp_path: Path) -> None:
         resolve_inputs([tmp_path / "c.jsonl"], ReadOptions(text_field="content.text"))
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet", "a.arrow"])
+def test_ids_are_part_of_the_identity_of_a_record(tmp_path: Path, name: str) -> None:
+    rows = pa.table({"key": [7, 8, 7], "text": ["A mill."] * 3})
+    if name == "a.jsonl":
+        write(tmp_path / name, "".join(json.dumps(row) + "\n" for row in rows.to_pylist()))
+    elif name == "a.csv":
+        rows.to_pandas().to_csv(tmp_path / name, index=False)
+    elif name == "a.parquet":
+        pyarrow.parquet.write_table(rows, tmp_path / name)
+    else:
+        pyarrow.feather.write_feather(rows, str(tmp_path / name))
+    options = ReadOptions(id_field="key")
+    parts = list(read_parts([tmp_path / name], options))
+    assert [part.identifier for part in parts] == ["7", "8", "7"]
+    first, second, third = (part.fingerprint() for part in parts)
+    assert first == third != second
+    assert len({part.fingerprint() for part in read_parts([tmp_path / name])}) == 1
+    for part in parts:
+        located = locate_part(part, options)
+        assert (located is None) == (name in ("a.parquet", "a.arrow"))
+        assert located is None or read_range(located) == part
+
+
 # In Python and on the command line
 
 
@@ -176,5 +199,13 @@ def test_training_on_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     table, net = str(tmp_path / "reviews.csv"), str(tmp_path / "net")
     assert run(["train", table, "--text", "review", "--network", net, "--workers", "0", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sequences"] == 0
+    # Where records have ids, equal texts of different ones are counted each.
+    for sequences in (3, 0):
+        assert (
+            run(["train", table, "--text", "review", "--id", "id", "--network", net, "--workers", "0", "--json"]) == 0
+        )
+        assert json.loads(capsys.readouterr().out)["sequences"] == sequences
+    assert run(["train", table, "--text", "review", "--id", "no", "--network", net, "--workers", "0"]) == 2
+    assert "has no id in the field 'no'; expected one for each record; choose --id" in capsys.readouterr().err
     assert run(["train", table, "--network", net, "--workers", "0"]) == 2
     assert "expected one of its columns: 'id', 'review'; choose --text-field" in capsys.readouterr().err
