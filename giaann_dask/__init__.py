@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from giaann_dask.api.islands import pack_bundle as pack_bundle
     from giaann_dask.api.network import Network as Network
     from giaann_dask.api.network import open as open
-    from giaann_dask.api.planning import plan as plan
-    from giaann_dask.api.planning import simulate as simulate
     from giaann_dask.api.text_options import TextOptions as TextOptions
     from giaann_dask.api.training import Training as Training
     from giaann_dask.api.training import encode as encode
@@ -66,10 +64,10 @@ if TYPE_CHECKING:
     from giaann_dask.models.words.seen_words import SparseProbabilities as SparseProbabilities
     from giaann_dask.models.words.stream import Context as Context
     from giaann_dask.object_urls import place as place
+    from giaann_dask.planning.estimate import TrainingPlan as TrainingPlan
+    from giaann_dask.planning.estimate import plan as plan
     from giaann_dask.planning.hardware import Hardware as Hardware
-    from giaann_dask.planning.search import PlanTarget as PlanTarget
-    from giaann_dask.planning.search import TrainingPlan as TrainingPlan
-    from giaann_dask.planning.simulation import SimulationOptions as SimulationOptions
+    from giaann_dask.planning.hardware import Machines as Machines
     from giaann_dask.rows.protocol import RowOptions as RowOptions
     from giaann_dask.serving.network_server import Server as Server
     from giaann_dask.serving.network_server import serve as serve
@@ -89,7 +87,6 @@ _HOMES = {
     "api.cluster": ("connect",),
     "api.islands": ("change_keys", "create_island", "join_island", "merge_bundles", "pack_bundle"),
     "api.network": ("Network", "open"),
-    "api.planning": ("plan", "simulate"),
     "api.text_options": ("TextOptions",),
     "api.training": ("Training", "encode", "new_inputs", "train"),
     "cluster": ("ClusterOptions", "roles_of", "start_cluster"),
@@ -111,9 +108,8 @@ _HOMES = {
     "models.words.seen_words": ("SeenWords", "SparseProbabilities"),
     "models.words.stream": ("Context",),
     "object_urls": ("place",),
-    "planning.hardware": ("Hardware",),
-    "planning.search": ("PlanTarget", "TrainingPlan"),
-    "planning.simulation": ("SimulationOptions",),
+    "planning.estimate": ("TrainingPlan", "plan"),
+    "planning.hardware": ("Hardware", "Machines"),
     "rows.protocol": ("RowOptions",),
     "serving.network_server": ("Server", "serve"),
     "serving.serving_options": ("ServingOptions",),

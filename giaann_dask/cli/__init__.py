@@ -33,7 +33,7 @@ from giaann_dask.cli.networks import (
     unpersist,
 )
 from giaann_dask.cli.output import escape_warnings, say
-from giaann_dask.cli.planning import plan, simulate
+from giaann_dask.cli.planning import plan
 from giaann_dask.cli.process import OUTPUT, interrupt_on_signals, provide_streams
 from giaann_dask.cli.serving import serve
 from giaann_dask.errors import GiaannError
@@ -68,7 +68,7 @@ for command in (
         index,
         inspect,
     ),
-    *(island, job, log, persist, plan, prune, report, serve, simulate, tag, unpersist),
+    *(island, job, log, persist, plan, prune, report, serve, tag, unpersist),
 ):
     giaann_dask.add_command(command)
 _NO_MEMORY = "the memory is not enough; expected more memory; close other programs, or raise the limit with ulimit -v"

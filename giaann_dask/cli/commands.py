@@ -139,13 +139,6 @@ def encode(
 @INPUTS
 @click.option("--network", required=True, type=WRITTEN_PATH, help="Folder or URL of the network, new or not.")
 @click.option("--branch", metavar="NAME", help="Branch of the network to commit to.  [default: main]")
-@section("Training")(
-    "--plan",
-    "planned",
-    type=click.Choice(["auto"]),
-    help="Count the beginning of the text first, and choose batch sizes, selection, exchange and, for a new "
-    "network, regions by their cost on this cluster; explicit options are kept.",
-)
 @network_options
 @training_options()
 @new_text_options
@@ -175,10 +168,6 @@ def train(
     text.require_fit(specification or Specification())
     workload = Workload(inputs, text.reading, training.max_sequences)
     with connect(options=where) as client, progress(workload) as observer, stop_on_signals() as stop:
-        if values["planned"] is not None:
-            from giaann_dask.api.planning import choose_options
-
-            specification, training = choose_options(client, inputs, network, specification, text, training)
         trained = train_network(
             inputs,
             network,

@@ -1,15 +1,16 @@
-"""Define the commands that say what a training would cost: ``plan`` on given hardware, ``simulate`` on more workers."""
+"""Define the command ``plan``, which estimates what a training would cost, and the command that trains so."""
 
 from __future__ import annotations
 
 import shlex
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from giaann_dask.cli.click_ext import PLAIN, Command, Items, options_of, section
-from giaann_dask.cli.output import answer
+from giaann_dask.cli.click_ext import Command, options_of
+from giaann_dask.cli.output import answer, figures
 from giaann_dask.cli.progress import waiting
 from giaann_dask.cli.shared_options import (
     FILE_PATH,
@@ -24,141 +25,110 @@ from giaann_dask.cli.shared_options import (
 if TYPE_CHECKING:
     from giaann_dask.api.text_options import TextOptions
     from giaann_dask.cluster import ClusterOptions
-    from giaann_dask.planning.costs import TrainingConfiguration
-    from giaann_dask.planning.search import PlanTarget
-    from giaann_dask.planning.simulation import SimulationOptions
+    from giaann_dask.planning.hardware import Hardware
 
-_rates, _files = section("Rates"), section("Files")
-_HARDWARE = click.option(
-    "--hardware", type=FILE_PATH, metavar="FILE", help="TOML file that describes it.  [default: the cluster]"
-)
+# Of a plan for machines that are not connected.
+_SCHEDULER_FILE = "scheduler.json"
+# Options of the plan that its command does not repeat.
+_OWN = ("json", "verbose")
+_RAW = "giaann_dask.raw_arguments"
 
 
-@click.command(cls=Command)
+class _PlanCommand(Command):
+    """Command that keeps its arguments as they were given, for the command that it prints."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the arguments and parse them."""
+        ctx.meta[_RAW] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_PlanCommand)
 @INPUTS
-@_HARDWARE
-@options_of("target", "giaann_dask.planning.search.PlanTarget", PLAIN)
-@options_of("sample", "giaann_dask.api.planning.plan", "Sample", only=("sample_sequences",))
-@_rates(
-    "--calibrate", first=True, is_flag=True, help="Measure the cluster first, which takes a minute, and keep the rates."
-)
-@_rates("--write-hardware", type=FILE_PATH, metavar="FILE", help="Write the description of the hardware.")
+@click.option("--hardware", type=FILE_PATH, metavar="FILE", help="TOML file of the machines.  [default: the cluster]")
+@options_of("sample", "giaann_dask.planning.estimate.plan", "Sample", only=("sequences", "sample_sequences"))
 @network_options
 @new_text_options
 @common_options
+@click.pass_context
 def plan(
+    context: click.Context,
+    /,
     inputs: tuple[str, ...],
     hardware: Path | None,
-    target: PlanTarget,
     sample: dict[str, Any],
-    calibrate: bool,
-    write_hardware: Path | None,
     text: TextOptions,
     cluster: ClusterOptions,
     **values: Any,
 ) -> None:
-    """Plan a training: its cost on given hardware, its bottleneck, and the command of the plan.
+    """Estimate a training: whether it fits, memory, time, what limits the rate, and the smallest cluster as fast.
 
-    The first sequences of the text are counted and nothing is stored. A plan that does not fit into the memory of the
-    workers is refused.
+    A sample that is spread over all of the text is trained in this process, and nothing is stored. A training that does
+    not fit into the memory of the machines ends with exit code 2.
     """
     where = prepared(cluster)
-    from giaann_dask.api.cluster import connect
-    from giaann_dask.api.planning import plan as plan_training
+    from giaann_dask.planning.estimate import plan as plan_training
+    from giaann_dask.planning.hardware import Hardware
     from giaann_dask.spec import Specification
-    from giaann_dask.storage import require_writable, write_file
 
-    if write_hardware is not None:
-        require_writable(write_hardware)
-    with connect(options=where) as client, waiting("plan"):
-        found = plan_training(
-            inputs,
-            client=client,
-            hardware=hardware,
-            target=target,
-            specification=Specification(**read_fields(values)),
-            text=text,
-            calibrate=calibrate,
-            command=f"giaann-dask train {shlex.join(inputs)} --network NETWORK",
-            **sample,
-        )
-    if write_hardware is not None:
-        write_file(write_hardware, found.hardware.toml(), "the description of the hardware")
-    answer(found.as_dict(), [found])
+    fields = read_fields(values)
+    specification = Specification(**fields) if fields else None
+    text.require_fit(specification or Specification())
+    described = Hardware.read(hardware) if hardware is not None else _connected(where)
+    with waiting("plan"):
+        found = plan_training(inputs, hardware=described, specification=specification, text=text, **sample)
+    commands = {} if hardware is None else _start_commands(described)
+    commands["command"] = _train_command(context, connected=hardware is None)
+    answer({**found.as_dict(), **commands}, [found, *figures(commands, *commands)])
     found.require_fit()
 
 
-@click.command(cls=Command)
-@INPUTS
-@_HARDWARE
-@click.option("--sizes", type=Items(int), help="Workers.  [default: 10, 30, 100, and so on to 10,000]")
-@click.option("--compare", is_flag=True, help="Also simulate other selection, placement, accumulation and exchange.")
-@_files("--csv", "csv_file", type=FILE_PATH, metavar="FILE", help="Write all figures as comma-separated values.")
-@_files("--picture", type=FILE_PATH, metavar="FILE", help="Draw the curves, as .svg, .png or .pdf.")
-@options_of(
-    "configuration",
-    "giaann_dask.planning.costs.TrainingConfiguration",
-    "Division",
-    without=("regions", "placement"),
-)
-@options_of("options", "giaann_dask.planning.simulation.SimulationOptions", "Simulation", first=("rounds",))
-@options_of("sample", "giaann_dask.api.planning.simulate", "Sample", only=("columns", "sample_sequences"))
-@network_options
-@new_text_options
-@common_options
-def simulate(
-    inputs: tuple[str, ...],
-    hardware: Path | None,
-    sizes: tuple[int, ...] | None,
-    csv_file: Path | None,
-    picture: Path | None,
-    configuration: TrainingConfiguration,
-    options: SimulationOptions,
-    sample: dict[str, Any],
-    text: TextOptions,
-    cluster: ClusterOptions,
-    **values: Any,
-) -> None:
-    """Simulate a training on 10 to 10,000 workers: throughput, where it saturates, and why.
-
-    The first sequences of the text are encoded; rounds, selection, placement and compaction are those
-    of training, and only time is simulated. Needs the extra plan.
-    """
-    from dataclasses import replace
-
-    from giaann_dask.lazy import require_optional
-
-    require_optional("simpy", "plan")
-    where = prepared(cluster)
+def _connected(where: ClusterOptions) -> Hardware:
+    """Return the machines of the cluster that the options name."""
     from giaann_dask.api.cluster import connect
-    from giaann_dask.api.planning import SIZES
-    from giaann_dask.api.planning import simulate as simulate_training
-    from giaann_dask.diagnostics.pictures.charts import draw_scaling
-    from giaann_dask.diagnostics.pictures.draw_options import SUFFIXES, check_suffix, save_figure
-    from giaann_dask.spec import Specification
-    from giaann_dask.storage import require_writable, write_file
+    from giaann_dask.planning.hardware import Hardware
 
-    if picture is not None:
-        check_suffix(picture, SUFFIXES)
-    for path in filter(None, (picture, csv_file)):
-        require_writable(path)
-    specification = Specification(**read_fields(values))
-    chosen = replace(configuration, regions=specification.regions, placement=specification.placement)
-    with connect(options=where) as client, waiting("simulate"):
-        report = simulate_training(
-            inputs,
-            client=client,
-            hardware=hardware,
-            sizes=sizes or SIZES,
-            configuration=chosen,
-            options=options,
-            compare=values["compare"],
-            specification=specification,
-            text=text,
-            **sample,
+    with connect(options=where) as client:
+        return Hardware.of_cluster(client)
+
+
+def _start_commands(hardware: Hardware) -> dict[str, str]:
+    """Return the commands that start the scheduler, and the workers of a machine of each kind."""
+    found = {"scheduler": f"dask scheduler --scheduler-file {_SCHEDULER_FILE}"}
+    for number, kind in enumerate(hardware.machines, 1):
+        role = "" if kind.role == "both" else f" --resources {kind.role}=1"
+        threads = max(1, kind.cores // kind.workers)
+        name = f"each of {kind.count} machines" + (f", kind {number}" if len(hardware.machines) > 1 else "")
+        found[name] = (
+            f"dask worker --scheduler-file {_SCHEDULER_FILE} --nworkers {kind.workers} --nthreads {threads} "
+            f"--memory-limit {kind.worker_bytes}{role} --preload giaann_dask.worker_setup"
         )
-    if csv_file is not None:
-        write_file(csv_file, report.csv().encode(), "the figures")
-    if picture is not None:
-        save_figure(draw_scaling(report), picture)
-    answer(report.as_dict(), [report])
+    return found
+
+
+def _train_command(context: click.Context, *, connected: bool) -> str:
+    """Return the command that trains as planned, with the options that were given as far as it has them."""
+    from giaann_dask.cli.commands import train
+
+    taken = {each for parameter in train.params for each in parameter.opts} - {f"--{name}" for name in _OWN}
+    given, _, order = context.command.make_parser(context).parse_args(list(context.meta[_RAW]))
+    parts = ["giaann-dask", "train", *given.pop("inputs"), "--network", _free_name()]
+    for parameter in dict.fromkeys(order):
+        name = str(parameter.name)
+        if not isinstance(parameter, click.Option) or parameter.opts[0] not in taken:
+            continue
+        values = given[name] if isinstance(given[name], list) else [given[name]]
+        for value in values:
+            if parameter.is_flag:
+                parts.append(parameter.opts[0] if value else parameter.secondary_opts[0])
+            else:
+                parts += [parameter.opts[0], str(value)]
+    if not connected:
+        parts += ["--scheduler-file", _SCHEDULER_FILE]
+    return shlex.join(parts)
+
+
+def _free_name() -> str:
+    """Return the name of a folder that does not exist here."""
+    names = ("network" if number == 1 else f"network-{number}" for number in count(1))
+    return next(name for name in names if not Path(name).exists())

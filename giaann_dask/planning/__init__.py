@@ -1,1 +1,1 @@
-"""Estimate what a training costs on given hardware, and choose a configuration for it."""
+"""Estimate what a training costs before it is run: whether it fits, memory, time, and what limits the rate."""

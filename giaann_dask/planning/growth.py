@@ -1,312 +1,228 @@
-"""Fit how a network grows from a sample of its corpus, which is counted exactly in this process.
+"""Measure how the network of a text grows, by training groups of a sample, and extrapolate it with an interval.
 
-Columns, connections and bytes follow a power of the sequences (Heaps' law), and the connections of columns one of
-their rank (Zipf's law). The error of a fit is that of what the first half of the sample predicts for all of it.
+Connections are repeated as text grows. Of T strengthened connections V are distinct. ``T / V - 1`` follows a power of T
+whose exponent falls as the sample grows, and the local exponent of V (Heaps' law) falls, too: the power law of the
+first underestimates V, and that of the second overestimates it. The estimate lies between both, and their distance is
+part of the interval, as is the difference between the groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain, repeat
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+import giaann_dask as gd
 from giaann_dask.errors import EmptyInputError
-from giaann_dask.keys import unpack_neuron
-from giaann_dask.runs.column_placement import column_usage, place_columns
-from giaann_dask.runs.packing import PackedRegionRun
-from giaann_dask.runs.placement import FIRST_REGIONS, Placement, row_weights
-from giaann_dask.runs.summing import count_union
-from giaann_dask.spec import PlacementKind, Specification
+from giaann_dask.events import Event, RoundIntegrated
+from giaann_dask.planning.sampling import PIECE, TextSample, write_pieces
 from giaann_dask.text.blocks import CANDIDATE
-from giaann_dask.text.segmentation import EncodedBlock
-from giaann_dask.training import tasks
-from giaann_dask.training.selection import touches_of
-from giaann_dask.training.training_options import Order, SelectionOptions
-from giaann_dask.training.training_report import measure_touches
 
-# Sequences of the sample are counted in random order up to these shares, so that the law is not that of one chapter.
-_SHARES = (1 / 8, 1 / 4, 1 / 2, 1)
-_SEED = 1
-# Sequences of a batch, and batches of each size that are counted, at most.
-BATCH_SIZES = (1, 16, 256, 2048, 8192)
-_BATCHES = 8
-# Numbers of regions whose use by batches is counted.
-REGION_COUNTS = (1, 4, 16, 64, 256, 1024)
-# Columns by rank to which Zipf's law is fitted: those in the middle, as the first and the last ones bend.
-_FIRST_RANK, _LAST_SHARE = 10, 0.5
+GROUPS = 8
+"""Groups of a sample."""
+# Of Student's distribution with as many degrees of freedom as there are groups less one: 80 % of it are between.
+_QUANTILE = 1.415
+# Weight of the upper law in the estimate, most of the exponent of the lower one, part of their distance that is one
+# standard error of the estimate, and the least such error for each unit of the logarithm of the extrapolation.
+_UPPER, _MOST_EXPONENT, _DISTANCE, _LEAST_ERROR = 2 / 3, 0.7, 1 / 4, 0.02
 _LEAST_SEQUENCES = 64
+# Places of an encoded corpus at which pairs are counted, and sequences at each, at most.
+_SLICE = 64
+Floats: TypeAlias = npt.NDArray[np.float64]
+# Small batches, so that repeated connections are counted for text of one place.
+_SMALL = gd.TrainingOptions(batch_sequences=64, block_characters=PIECE, commit_seconds=3600.0)
 
 
-@dataclass(frozen=True)
-class PowerLaw:
-    """The law ``scale * x ** exponent``, fitted to measured values.
+class _GroupPart(NamedTuple):
+    """Inputs to be trained, their size, and the number of sequences to stop at."""
 
-    Parameters
-    ----------
-    scale, exponent : float
-        Of the law.
-    exponent_error : float
-        Standard error of the exponent.
-    error : float
-        Relative error of what the law predicts for values that were held out; 0 where none were.
+    inputs: Any
+    size: float
+    most: int | None = None
 
-    Examples
-    --------
-    >>> law = PowerLaw.fit([1, 10, 100], [3, 30, 300])
-    >>> round(law.at(1000)), round(law.inverse(3000)), round(law.error, 9)
-    (3000, 1000, 0.0)
-    """
 
-    scale: float
-    exponent: float
-    exponent_error: float = 0.0
-    error: float = 0.0
+class Interval(NamedTuple):
+    """Estimate with an interval of 80 %."""
+
+    low: float
+    likely: float
+    high: float
 
     @classmethod
-    def fit(cls, x: Sequence[float], y: Sequence[float]) -> PowerLaw:
-        """Return the law of positive values at two or more places, without an error of prediction."""
-        log_x, log_y = np.log(np.asarray(x, np.float64)), np.log(np.asarray(y, np.float64))
-        centred = log_x - log_x.mean()
-        exponent = float(centred @ log_y / (centred @ centred))
-        scale = float(log_y.mean() - exponent * log_x.mean())
-        rest = log_y - scale - exponent * log_x
-        deviation = float(np.sqrt(rest @ rest / max(len(log_x) - 2, 1) / (centred @ centred)))
-        return cls(float(np.exp(scale)), exponent, deviation)
+    def around(cls, likely: float, error: float) -> Interval:
+        """Return the interval of a value whose logarithm has a standard error."""
+        factor = math.exp(_QUANTILE * error)
+        return cls(float(likely / factor), float(likely), float(likely * factor))
 
-    def at(self, x: float) -> float:
-        """Return the value at a place."""
-        return float(self.scale * x**self.exponent)
+    def widened(self, error: float) -> Interval:
+        """Return the interval of a product with a factor near 1 that has a standard error."""
+        own = math.log(self.high / self.likely) / _QUANTILE if self.likely else 0.0
+        return Interval.around(self.likely, math.hypot(own, error))
 
-    def inverse(self, y: float) -> float:
-        """Return the place with a value."""
-        return float((y / self.scale) ** (1 / self.exponent))
+    def times(self, factor: float) -> Interval:
+        """Return the interval of a multiple."""
+        return Interval(*(factor * each for each in self))
 
 
-class BatchFigures(NamedTuple):
-    """Figures of the increment of one batch, on average.
+class Growth(NamedTuple):
+    """Measured growth of the network of a sample; arrays have a value for each of its groups.
 
     Attributes
     ----------
-    sequences : int
-        Trained sequences of the batch.
-    nbytes : float
-        Bytes of its increment.
-    regions : mapping
-        Regions that it touches, by placement and number of regions.
+    size : ndarray
+        Characters of text, or pairs of tokens of encoded corpora.
+    sequences, strengthened, increment_bytes : ndarray
+        Sequences of the text, connections that they strengthened, and bytes of their increments.
+    connections, words : ndarray
+        Distinct connections and dictionary entries after each group.
+    connection_bytes : float
+        Bytes of a stored connection.
     """
 
-    sequences: int
-    nbytes: float
-    regions: Mapping[tuple[PlacementKind, int], float]
+    size: Floats
+    sequences: Floats
+    strengthened: Floats
+    increment_bytes: Floats
+    connections: Floats
+    words: Floats
+    connection_bytes: float
+
+    def total(self, values: Floats, size: float) -> Interval:
+        """Return what a text of some size has of a figure of the groups (ratio estimator)."""
+        groups, rate = len(values), values.sum() / self.size.sum()
+        if groups < 2 or size <= self.size.sum():
+            return Interval.around(rate * size, 0.0)
+        rest = values - rate * self.size
+        error = math.sqrt(groups * float(rest @ rest) / (groups - 1)) / max(values.sum(), 1e-9)
+        return Interval.around(rate * size, error)
+
+    def distinct(self, size: float) -> Interval:
+        """Return the distinct connections of a text of some size."""
+        known, far = self.connections[-1], math.log(max(size / self.size.sum(), 1.0))
+        if far == 0.0 or len(self.size) < 4:
+            return Interval.around(known * math.exp(far), 0.5 * far)
+        at = [len(self.size) // 4 - 1, len(self.size) // 2 - 1, len(self.size) - 1]
+        steps, found = self.strengthened.cumsum()[at], self.connections[at]
+        repeated = np.maximum(steps / found - 1, 1e-9)
+        exponent = float(np.clip(np.polyfit(np.log(steps), np.log(repeated), 1)[0], 0.05, _MOST_EXPONENT))
+        lower = math.log(steps[-1]) + far - math.log1p(repeated[-1] * math.exp(exponent * far))
+        heaps = math.log(found[2] / found[1]) / math.log(steps[2] / steps[1])
+        upper = math.log(known) + min(heaps, 1.0) * far
+        distance = max(upper - lower, 0.0)
+        _, likely, high = self.total(self.strengthened, size)
+        groups = math.log(high / likely) / _QUANTILE
+        error = math.hypot(groups, _DISTANCE * distance, _LEAST_ERROR * far)
+        return Interval.around(math.exp(upper - (1 - _UPPER) * distance), error)
+
+    def dictionary(self, size: float) -> float:
+        """Return the dictionary entries of a text of some size, by the law of the second half of the sample."""
+        half, whole = self.words[len(self.words) // 2 - 1], self.words[-1]
+        exponent = min(math.log2(max(whole / max(half, 1.0), 1.0)), 1.0)
+        return float(whole * max(size / self.size.sum(), 1.0) ** exponent)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Growth:
-    """Growth of the network of a corpus, as a sample of it says.
-
-    Parameters
-    ----------
-    sequences, trained, tokens, pairs, characters : int
-        Counted sequences of the sample, those that are trained, the tokens and pairs of tokens of these, and
-        characters of its text.
-    columns, connections, packed_bytes : PowerLaw
-        Of trained sequences: distinct columns and connections, and bytes of the network in one run.
-    zipf : PowerLaw
-        Connections of a column, of its rank.
-    batches : mapping of str to tuple of BatchFigures
-        By order of selection, ascending by size.
-    largest_column, largest_row, used_row : float
-        Share in all connections of the largest column, of the largest neuron, and of the neuron that a step of a prompt
-        uses, on average.
-    region_shares : mapping
-        Share of the largest region in all connections, by placement and number of regions.
-    """
-
-    sequences: int
-    trained: int
-    tokens: int
-    pairs: int
-    characters: int
-    columns: PowerLaw
-    connections: PowerLaw
-    packed_bytes: PowerLaw
-    zipf: PowerLaw
-    batches: Mapping[Order, tuple[BatchFigures, ...]]
-    largest_column: float
-    largest_row: float
-    used_row: float
-    region_shares: Mapping[tuple[PlacementKind, int], float] = field(default_factory=dict)
-
-    @property
-    def placements(self) -> tuple[PlacementKind, ...]:
-        """Placements that were measured."""
-        return tuple(dict.fromkeys(kind for kind, _ in self.region_shares))
-
-    @property
-    def connection_bytes(self) -> float:
-        """Bytes of a connection of the whole sample."""
-        return self.packed_bytes.at(self.trained) / self.connections.at(self.trained)
-
-    def increment_bytes(self, order: Order, sequences: float) -> float:
-        """Return the bytes of the increment of a batch; larger ones than those of the sample grow in proportion."""
-        return self._batch(order, sequences, lambda each: each.nbytes)
-
-    def touched_regions(self, order: Order, sequences: float, placement: PlacementKind, regions: int) -> float:
-        """Return how many regions a batch touches."""
-        counts = np.log(REGION_COUNTS)
-        found = [
-            self._batch(order, sequences, lambda each, count=count: each.regions[placement, count])  # type: ignore[misc]
-            for count in REGION_COUNTS
-        ]
-        touched = float(np.exp(np.interp(np.log(regions), counts, np.log(found))))
-        return min(touched, regions)
-
-    def region_share(self, placement: PlacementKind, regions: int) -> float:
-        """Return the share of the largest of some regions, none of which was split for its size."""
-        shares = [self.region_shares[placement, count] for count in REGION_COUNTS]
-        return float(np.exp(np.interp(np.log(regions), np.log(REGION_COUNTS), np.log(shares))))
-
-    def _batch(self, order: Order, sequences: float, value: Callable[[BatchFigures], float]) -> float:
-        figures = self.batches[order if order in self.batches else "corpus"]
-        sizes = [each.sequences for each in figures]
-        values = [value(each) for each in figures]
-        if sequences > sizes[-1]:
-            return float(values[-1] * sequences / sizes[-1])
-        return float(np.exp(np.interp(np.log(sequences), np.log(sizes), np.log(values))))
-
-
-def measure_growth(blocks: Sequence[EncodedBlock], specification: Specification, characters: int) -> Growth:
-    """Count a sample and fit how its network grows.
-
-    Parameters
-    ----------
-    blocks : sequence of EncodedBlock
-        Sequences of the sample in the order of the corpus.
-    specification : Specification
-        What training computes.
-    characters : int
-        Of the text of the sample.
+def measure_text(sample: TextSample, specification: gd.Specification, text: gd.TextOptions) -> Growth:
+    """Train the groups of a sample of text, one after another, and return how the network grew.
 
     Raises
     ------
     EmptyInputError
         If the sample has fewer than 64 sequences that can be trained.
     """
-    trained = sum(int((block.status == CANDIDATE).sum()) for block in blocks)
+    with TemporaryDirectory(prefix="giaann-plan-") as folder:
+        groups = []
+        for group in sample.groups:
+            inputs = filter(None, write_pieces(group, Path(folder)))
+            # The size of a group is counted once.
+            sizes = chain([float(sum(piece.size for piece in group))], repeat(0.0))
+            groups.append([_GroupPart(each, size) for each, size in zip(inputs, sizes, strict=False)])
+        return _measure(groups, specification=specification, text=text)
+
+
+def measure_corpora(
+    corpora: Sequence[gd.EncodedCorpus], sequences: int, specification: gd.Specification | None
+) -> tuple[Growth, float]:
+    """Train the beginnings of encoded corpora in steps; return how the network grew, and the size of the corpora.
+
+    The size is the number of pairs of tokens, each of which strengthens a connection; that of the rest of a corpus is
+    estimated from sequences that are spread over it.
+    """
+    share = min(1.0, sequences / max(sum(map(len, corpora)), 1))
+    ends = [[round(share * len(corpus) * number / GROUPS) for number in range(GROUPS + 1)] for corpus in corpora]
+    groups = [
+        [
+            _GroupPart(corpus, _pairs(corpus, *end[number : number + 2]), end[number + 1])
+            for corpus, end in zip(corpora, ends, strict=True)
+            if end[number] < end[number + 1]
+        ]
+        for number in range(GROUPS)
+    ]
+    growth = _measure(groups, specification=specification)
+    rest = sum(_spread_pairs(corpus, end[-1]) for corpus, end in zip(corpora, ends, strict=True))
+    return growth, float(growth.size.sum()) + rest
+
+
+def _measure(groups: Iterable[Iterable[_GroupPart]], **given: Any) -> Growth:
+    """Train groups one after another into one network in this process; those without a sequence are left out."""
+    rows = list[Floats]()
+    trained = 0
+    with TemporaryDirectory(prefix="giaann-plan-") as folder, gd.connect(workers=0) as client:
+        given |= {"client": client, "progress": False}
+        for group in groups:
+            row = np.zeros(len(Growth._fields) - 1)
+            for inputs, size, most in group:
+                options = replace(_SMALL, max_sequences=most)
+                observe = partial(_add_strengthened, row)
+                try:
+                    network = gd.train(inputs, Path(folder) / "network", options=options, observer=observe, **given)
+                except EmptyInputError:
+                    # Nothing of a small group can be trained.
+                    continue
+                report, manifest = network.training_report, network.manifest
+                if "text" in given:
+                    # The network has its lexicon and tokenizer now.
+                    given["text"] = replace(given["text"], ever_pos=None, tokenizer=None)
+                trained += report.trained
+                row[[0, 1, 3]] += size, report.sequences, report.increment_bytes
+                row[4:] = report.connections, manifest.concepts + manifest.features
+            rows += [row] if row[1] else []
     if trained < _LEAST_SEQUENCES:
         raise EmptyInputError(
             f"a sample of {trained} sequences that can be trained",
             f"{_LEAST_SEQUENCES} or more",
             "give a longer text, or a larger sample",
         )
-    laws, runs = _fit(blocks, specification, trained)
-    earlier, _ = _fit(blocks, specification, trained // 2)
-    columns, connections, nbytes = (
-        replace(law, error=abs(before.at(trained) / law.at(trained) - 1))
-        for law, before in zip(laws, earlier, strict=True)
-    )
-    sources, weights = _sources(runs)
-    used, inverse = np.unique(unpack_neuron(sources)[0], return_inverse=True)
-    by_column = np.bincount(inverse, weights)
-    falling = np.sort(by_column)[::-1]
-    first, last = _FIRST_RANK, max(_FIRST_RANK + 2, round(_LAST_SHARE * len(falling)))
-    ranked = [value for value in falling[first:last].tolist() if value > 0]
-    zipf = PowerLaw.fit(range(first + 1, first + 1 + len(ranked)), ranked) if len(ranked) > 1 else PowerLaw(1, 0)
-    placements = _placements(blocks, specification)
-    shares = {
-        key: float(np.bincount(placed.first_regions_of(used), by_column).max() / by_column.sum())
-        for key, placed in placements.items()
-    }
-    lengths = np.concatenate([np.diff(block.offsets)[block.status == CANDIDATE] for block in blocks])
-    return Growth(
-        sequences=sum(len(block.status) for block in blocks),
-        trained=trained,
-        tokens=int(lengths.sum()),
-        pairs=int((lengths * (lengths - 1) // 2).sum()),
-        characters=characters,
-        columns=columns,
-        connections=connections,
-        packed_bytes=nbytes,
-        zipf=zipf,
-        batches={
-            order: tuple(_batches(blocks, specification, order, placements, trained))
-            for order in (("corpus", "least-overlap") if specification.traits.columns else ("corpus",))
-        },
-        largest_column=float(falling[0] / falling.sum()),
-        largest_row=float(weights.max() / weights.sum()),
-        used_row=float((weights**2).sum() / weights.sum() ** 2),
-        region_shares=shares,
-    )
+    nbytes, connections = (sum(getattr(run, name) for run in manifest.runs) for name in ("nbytes", "connections"))
+    size, sequences, strengthened, increment_bytes, found, words = np.array(rows).T
+    return Growth(size, sequences, strengthened, increment_bytes, found, words, nbytes / max(connections, 1))
 
 
-def _fit(
-    blocks: Sequence[EncodedBlock], specification: Specification, trained: int
-) -> tuple[list[PowerLaw], list[PackedRegionRun]]:
-    """Return the laws of columns, connections and bytes of the first sequences, and runs of all of these."""
-    ends = [round(share * trained) for share in _SHARES]
-    slices = np.full(sum(int((block.status == CANDIDATE).sum()) for block in blocks), len(ends))
-    slices[np.random.default_rng(_SEED).permutation(trained)] = np.searchsorted(ends, np.arange(trained), side="right")
-    runs: list[PackedRegionRun] = []
-    sizes = []
-    for number in range(len(ends)):
-        increment = tasks.count_selected(blocks, slices, number, Placement(1), specification, ())
-        runs.append(tasks.compact(*increment.values()))
-        sources, _ = _sources(runs)
-        connections = count_union([run.connections for run in runs])
-        columns = len(np.unique(unpack_neuron(sources)[0]))
-        sizes.append((columns, connections))
-    # Each slice is a run of a network of so many sequences.
-    packed = PowerLaw.fit(np.diff([0, *ends])[1:].tolist(), [run.nbytes for run in runs[1:]])
-    return [*(PowerLaw.fit(ends, values) for values in zip(*sizes, strict=True)), packed], runs
+def _add_strengthened(row: Floats, event: Event) -> None:
+    if isinstance(event, RoundIntegrated):
+        row[2] += event.connections
 
 
-def _sources(runs: Sequence[PackedRegionRun]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Return the source neurons of some runs, and the connections of each, summed over the runs."""
-    found = [row_weights(table) for run in runs for table in (run.connections, run.neurons)]
-    sources, inverse = np.unique(np.concatenate([source for source, _ in found]), return_inverse=True)
-    weights = np.bincount(inverse, np.concatenate([weight for _, weight in found]).astype(np.float64))
-    return sources, weights.astype(np.float64)
+def _pairs(corpus: gd.EncodedCorpus, begin: int, end: int) -> float:
+    """Return the pairs of tokens of the trained sequences of a range of a corpus."""
+    block = corpus.encoded(begin, end)
+    lengths = np.diff(block.offsets)[block.status == CANDIDATE].astype(np.float64)
+    return float((lengths * (lengths - 1) / 2).sum())
 
 
-def _placements(
-    blocks: Sequence[EncodedBlock], specification: Specification
-) -> dict[tuple[PlacementKind, int], Placement]:
-    """Return how columns are placed, by kind of placement and number of regions."""
-    found: dict[tuple[PlacementKind, int], Placement] = {("hash", count): Placement(count) for count in REGION_COUNTS}
-    if specification.traits.columns:
-        usages = [column_usage(block) for block in blocks]
-        for count in REGION_COUNTS:
-            found["co-occurrence", count] = place_columns(Placement(count), usages, "co-occurrence")
-    return found
-
-
-def _batches(
-    blocks: Sequence[EncodedBlock],
-    specification: Specification,
-    order: Order,
-    placements: Mapping[tuple[PlacementKind, int], Placement],
-    trained: int,
-) -> Iterator[BatchFigures]:
-    """Yield the figures of batches of each size that the sample has."""
-    touches = touches_of(blocks) if order != "corpus" else None
-    for size in BATCH_SIZES:
-        if size > trained:
-            return
-        count = trained // size
-        if touches is None:
-            batch = np.arange(trained) // size
-        else:
-            plan = tasks.RoundPlan(count, 1, single=size == 1)
-            batch = tasks.assign(touches, plan, SelectionOptions(order=order))
-        figures = []
-        # Spread over the sample, as its beginning is not like the rest.
-        for number in np.unique(np.linspace(0, count - 1, _BATCHES).astype(np.int64)).tolist():
-            increments = tasks.count_selected(blocks, batch, number, Placement(FIRST_REGIONS), specification, ())
-            touched = measure_touches(increments)
-            regions = [len(np.unique(placed.first_regions_of(touched.column))) for placed in placements.values()]
-            figures.append((touched.nbytes, *regions))
-        nbytes, *used = np.maximum(np.mean(figures, axis=0), 1).tolist()
-        yield BatchFigures(size, nbytes, dict(zip(placements, used, strict=True)))
+def _spread_pairs(corpus: gd.EncodedCorpus, begin: int) -> float:
+    """Return an estimate of the pairs of tokens of a corpus from a sequence on."""
+    left = len(corpus) - begin
+    if left == 0:
+        return 0.0
+    starts = np.unique(np.linspace(begin, max(len(corpus) - _SLICE, begin), _SLICE).astype(np.int64)).tolist()
+    ranges = [(start, min(start + _SLICE, len(corpus))) for start in starts]
+    counted: int = sum(end - start for start, end in ranges)
+    return sum(_pairs(corpus, *each) for each in ranges) * left / counted

@@ -31,7 +31,6 @@ RUN_ON_A_CLUSTER = {
     "encode",
     "train",
     "plan",
-    "simulate",
     "evaluate",
     "generate",
     "add",

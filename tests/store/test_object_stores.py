@@ -451,7 +451,6 @@ PLACES = {
     "island pack": "s3://none/a s3://none/a.txt --island a.island --key key --out bundle",
     "island merge": "s3://none/a bundle --island a.island",
     "plan": "s3://none/a.txt",
-    "simulate": "s3://none/a.txt",
     "job backup": "--network s3://none/a --to s3://none/b",
     "job compare": "--train s3://none/a.txt --evaluate s3://none/b.txt --tagger lexicon --output compared",
     "job nightly": "--network s3://none/a --text s3://none/a.txt",

@@ -1,8 +1,4 @@
-"""Draw charts of figures: the difference of two networks, and how simulated trainings scale.
-
-The difference shows how many connections changed, and the largest changes by name; the scaling the rate and the
-efficiency by the sequences that are trained at once.
-"""
+"""Draw the difference of two networks: how many connections changed, and the largest changes by name."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ from typing import TYPE_CHECKING
 from giaann_dask.algebra.comparison import KINDS, NetworkDifference
 from giaann_dask.diagnostics.pictures.schemes import LIGHT
 from giaann_dask.keywords import names_keywords
-from giaann_dask.planning.scaling import ScalingReport
 from giaann_dask.representations import printable
 
 if TYPE_CHECKING:
@@ -21,7 +16,6 @@ if TYPE_CHECKING:
 # Of new, gone, stronger and weaker connections; told apart with any kind of colour blindness.
 _COLOURS = dict(zip(KINDS, ("#0072b2", "#d55e00", "#56b4e9", "#e69f00"), strict=True))
 _NAME = 44
-_STYLES = ("-", "--", ":", "-.")
 
 
 @names_keywords
@@ -76,31 +70,3 @@ def _short(name: str) -> str:
     """Return a name that fits into the picture; of a path its end."""
     name = printable(name)
     return name if len(name) <= _NAME else f"\N{HORIZONTAL ELLIPSIS}{name[-_NAME:]}"
-
-
-def draw_scaling(report: ScalingReport) -> Figure:
-    """Draw rate and efficiency by sequences at once, a line for each variant, with the knee of the first.
-
-    Parameters
-    ----------
-    report : ScalingReport
-        Simulated trainings.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10.5, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for number, variant in enumerate(report.variants):
-        points = report.of(variant)
-        at_once = [point.at_once for point in points]
-        look = {"linestyle": _STYLES[number % len(_STYLES)], "marker": "o", "markersize": 3, "label": variant}
-        left.plot(at_once, [point.rate for point in points], **look)
-        right.plot(at_once, [point.efficiency for point in points], **look)
-    if knee := report.knee(report.variants[0]):
-        for axes in (left, right):
-            axes.axvline(knee.at_once, color=LIGHT.text, linewidth=0.8)
-        right.text(knee.at_once, 1.02, f" knee: {knee.cause}", size=8, transform=right.get_xaxis_transform())
-    left.set(xscale="log", yscale="log", xlabel="sequences at once", ylabel="sequences per second")
-    right.set(xscale="log", xlabel="sequences at once", ylabel="efficiency", ylim=(0, None))
-    left.legend(fontsize=8)
-    return figure

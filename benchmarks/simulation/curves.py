@@ -11,11 +11,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from giaann_dask.errors import require_option
-from giaann_dask.planning.costs import TrainingConfiguration
-from giaann_dask.planning.hardware import Hardware
-from giaann_dask.planning.simulation import SimulatedTraining, SimulationOptions, simulate_training
-from giaann_dask.planning.workloads import SequenceSample
-from giaann_dask.representations import Summarised, Summary
+from simulation.configuration import TrainingConfiguration
+from simulation.events import SimulatedTraining, SimulationOptions, simulate_training
+from simulation.hardware import Hardware
+from simulation.workloads import SequenceSample
 
 # Efficiency at the knee.
 _KNEE = 0.5
@@ -68,8 +67,8 @@ class Knee(NamedTuple):
     cause: str
 
 
-@dataclass(frozen=True, repr=False)
-class ScalingReport(Summarised):
+@dataclass(frozen=True)
+class ScalingReport:
     """Simulated trainings on more and more workers.
 
     Attributes
@@ -126,24 +125,19 @@ class ScalingReport(Summarised):
         writer.writerows(rows)
         return text.getvalue()
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        knees = {variant: self.knee(variant) for variant in self.variants}
-        return {"points": self.rows(), "knees": {name: knee and knee._asdict() for name, knee in knees.items()}}
-
-    def summary(self) -> Summary:
-        """Return the lines that represent the simulation."""
-        rows = []
+    def text(self) -> str:
+        """Return a line for each point, and the knee of each variant."""
+        lines = []
         for variant in self.variants:
-            knee = self.knee(variant)
-            lines = [
+            lines.append(variant)
+            lines += [
                 f"{point.workers:>6,} workers  B {point.at_once:>11,}  {point.rate:>12,.0f} sequences/s"
                 f"  {point.efficiency:>4.0%}  {point.cause}"
                 for point in self.of(variant)
             ]
-            last = f"knee at B = {knee.at_once:,.0f}: {knee.cause}" if knee else "no knee"
-            rows.append((variant, "\n".join([*lines, last])))
-        return Summary("Simulation", rows)
+            knee = self.knee(variant)
+            lines.append(f"knee at B = {knee.at_once:,.0f}: {knee.cause}" if knee else "no knee")
+        return "\n".join(lines)
 
 
 def resized(hardware: Hardware, workers: int) -> Hardware:

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from giaann_dask.cluster.worker_speeds import Reaction, Work
 from giaann_dask.keys import Integers
-from giaann_dask.planning.hardware import COMPRESSED, SHARED_TIERS, Hardware, Tier
-from giaann_dask.planning.workloads import ComposedRound, Floats, address_of
 from giaann_dask.training.slow_workers import SlowWorkers
+from simulation.hardware import COMPRESSED, SHARED_TIERS, Hardware, Tier
+from simulation.workloads import ComposedRound, Floats, address_of
 
 if TYPE_CHECKING:
     from simpy import Environment, Event

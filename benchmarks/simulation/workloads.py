@@ -19,9 +19,6 @@ import numpy.typing as npt
 from giaann_dask.cluster import Roles, WorkerMemory, assign_regions, data_budget
 from giaann_dask.cluster.regions import STORED_TOGETHER
 from giaann_dask.keys import Integers
-from giaann_dask.planning.costs import DECODED_BYTES, TrainingConfiguration
-from giaann_dask.planning.growth import Growth
-from giaann_dask.planning.hardware import Hardware
 from giaann_dask.runs.column_placement import ColumnUsage, column_usage, place_columns
 from giaann_dask.runs.merging import plan_compaction
 from giaann_dask.runs.placement import Placement
@@ -30,6 +27,9 @@ from giaann_dask.training.region_budgets import COMPACT_FRACTION
 from giaann_dask.training.selection import ColumnTouches, touches_of
 from giaann_dask.training.tasks import assign, plan_rounds
 from giaann_dask.training.training_options import ROUNDS_TOGETHER, SUMS_TOGETHER, SelectionOptions
+from simulation.configuration import DECODED_BYTES, TrainingConfiguration
+from simulation.growth import Growth
+from simulation.hardware import Hardware
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,19 +11,27 @@ from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from simpy import Environment, Event
 
 from giaann_dask.cluster.worker_speeds import REACTIONS, Reaction
 from giaann_dask.errors import require_at_least, require_between, require_one_of, require_option
 from giaann_dask.keys import Integers
-from giaann_dask.keywords import names_keywords
-from giaann_dask.lazy import import_optional
-from giaann_dask.planning.costs import DECODED_BYTES, TrainingConfiguration, region_limit
-from giaann_dask.planning.hardware import SHARED_TIERS, Hardware, Tier
-from giaann_dask.planning.measured_trainings import BLOCK_TASKS, CHAIN, COMMIT_TASKS
-from giaann_dask.planning.simulated_cluster import (
+from giaann_dask.runs.placement import FIRST_REGIONS
+from giaann_dask.training.region_budgets import SMALL_BYTES, regions_ahead
+from giaann_dask.training.training_options import RoundShape, TrainingOptions, choose_exchange
+from simulation.configuration import (
+    BLOCK_TASKS,
+    CHAIN,
+    COMMIT_TASKS,
+    DECODED_BYTES,
+    TrainingConfiguration,
+    region_limit,
+)
+from simulation.hardware import SHARED_TIERS, Hardware, Tier
+from simulation.simulated_cluster import (
     JudgedWorkers,
     SerialServer,
     SharedLinks,
@@ -32,7 +40,7 @@ from giaann_dask.planning.simulated_cluster import (
     then,
     traffic_of,
 )
-from giaann_dask.planning.workloads import (
+from simulation.workloads import (
     ComposedRound,
     Floats,
     LiveRegions,
@@ -40,12 +48,6 @@ from giaann_dask.planning.workloads import (
     SimulatedRegions,
     owners_of,
 )
-from giaann_dask.runs.placement import FIRST_REGIONS
-from giaann_dask.training.region_budgets import SMALL_BYTES, regions_ahead
-from giaann_dask.training.training_options import RoundShape, TrainingOptions, choose_exchange
-
-if TYPE_CHECKING:
-    from simpy import Environment, Event
 
 # Seconds until a worker that is lost has been started again.
 _RESTART_S = 10.0
@@ -57,7 +59,6 @@ _READ_TASKS = 3
 _IN_FLIGHT_SHARE = 1 / 3
 
 
-@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class SimulationOptions:
     """Options of a simulation.
@@ -179,8 +180,7 @@ class _Simulation:
         configuration: TrainingConfiguration,
         options: SimulationOptions,
     ) -> None:
-        simpy = import_optional("simpy", "plan")
-        self._env: Environment = simpy.Environment()
+        self._env = Environment()
         self._workload, self._hardware = workload, hardware
         self._configuration, self._options = configuration, options
         self._rates = rates = hardware.rates

@@ -1,0 +1,1 @@
+"""Simulate trainings on more workers than there are, by discrete events."""
