@@ -49,13 +49,14 @@ _cluster = partial(
 def as_files(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> Files:
     """Convert the inputs of a command, which are names, for functions that take texts, too.
 
-    Names that lead to nothing are refused, before workers are started.
+    Names that lead to nothing are refused, before workers are started; documents may also be identities in a ledger.
     """
     from giaann_dask.text.input_files import names_url
     from giaann_dask.text.inputs import Files, expand_lists, require_there
+    from giaann_dask.text.ledger import is_identity
 
     found = Files(reached(name) if names_url(name) else name for name in expand_lists(value))
-    require_there(found)
+    require_there(name for name in found if parameter.name != "documents" or not is_identity(name))
     return found
 
 

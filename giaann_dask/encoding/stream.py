@@ -313,7 +313,7 @@ class EncodingStream:
             if self._at_limit():
                 break
         if self.repeated:
-            _LOG.warning("left out %s texts that occur again in the inputs (count_repeats counts them)", self.repeated)
+            _LOG.warning("texts left out that occur again in the inputs: %s (count_repeats counts them)", self.repeated)
         if self._known_parts:
             _LOG.info("skipped %s parts of text that are in the network already", f"{self._known_parts:,}")
         if group.units:

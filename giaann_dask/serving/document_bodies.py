@@ -5,8 +5,9 @@ Does not cover: learning them (`giaann_dask.serving.documents`).
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import AsyncIterator
+import hashlib
+import re
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeAlias
 
 from starlette.requests import Request
@@ -26,6 +27,9 @@ from giaann_dask.serving.serving_options import Limits
 LINES = "application/x-ndjson"
 _FIELDS = {"id", "text", "metadata"}
 _MOST_CHARACTERS_OF_ID = 200
+# Of the title, or of the first words, that become the id of a text without one.
+_TITLE_CHARACTERS = 60
+_WORD = re.compile(r"\w+")
 
 NewDocument: TypeAlias = tuple[str, str, dict[str, Any]]
 
@@ -62,9 +66,10 @@ def read_documents(kind: str, body: bytes, name: str | None, limits: Limits) -> 
     if not 1 <= len(found) <= limits.documents:
         raise wrong_field("documents", f"are {len(found)}", f"1 to {limits.documents} in a request")
     documents = [_read_document(fields, limits) for fields in found]
-    if len({each[0] for each in documents}) < len(documents):
+    named = {name: (name, text, metadata) for name, text, metadata in reversed(documents)}
+    if any(named[name][1] != text for name, text, _ in documents):
         raise wrong_field("id", "is that of two documents", "another one for each")
-    return documents
+    return list(reversed(named.values()))
 
 
 async def document_batches(http: Request, limits: Limits) -> AsyncIterator[list[NewDocument]]:
@@ -127,14 +132,25 @@ def _decoded(body: bytes) -> str:
 def _read_document(fields: dict[str, Any], limits: Limits) -> NewDocument:
     require_known(fields, _FIELDS, set())
     name, text, metadata = (fields.get(field) for field in ("id", "text", "metadata"))
-    name = uuid.uuid4().hex if name is None else name
-    # Clients take a part "." or ".." out of an address (RFC 3986, 5.2.4), so that nobody could remove the document.
-    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
-        raise wrong_field("id", f"is {shown(name)}", "a text without a slash, other than . and ..")
-    require_text("id", name, _MOST_CHARACTERS_OF_ID)
+    if name is not None:
+        # Clients take a part "." or ".." out of an address (RFC 3986, 5.2.4), so that nobody could remove the document.
+        if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
+            raise wrong_field("id", f"is {shown(name)}", "a text without a slash, other than . and ..")
+        require_text("id", name, _MOST_CHARACTERS_OF_ID)
     if not isinstance(text, str) or not text.strip():
         raise wrong_field("text", "is missing" if text is None else f"is {shown(text)}", "some sentences")
     require_text("text", text, limits.document_bytes)
     if metadata is not None and not isinstance(metadata, dict):
         raise wrong_field("metadata", f"is {shown(metadata)}", "an object")
-    return name, text, metadata or {}
+    return _name_of(text, metadata or {}) if name is None else name, text, metadata or {}
+
+
+def _name_of(text: str, metadata: Mapping[str, Any]) -> str:
+    """Return the id of a text without one: words of its title, or its first ones, and digits of its hash.
+
+    The same text has the same id again, unless its title is another one.
+    """
+    title = metadata.get("title")
+    words = _WORD.findall(title if isinstance(title, str) and title.strip() else text[:_TITLE_CHARACTERS])
+    shown = "-".join(words)[:_TITLE_CHARACTERS] or "text"
+    return f"{shown}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"

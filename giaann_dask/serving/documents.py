@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _PAGE = 100
+TEXT = TextOptions()
+"""How the texts of documents are read."""
 _TRUE, _FALSE = {"true", "1"}, {"", "false", "0"}
 Answer = TypeVar("Answer")
 _LOG = logging.getLogger(__name__)
@@ -85,7 +87,13 @@ CREATE TABLE IF NOT EXISTS documents (
 );
 CREATE TABLE IF NOT EXISTS certificates (id TEXT PRIMARY KEY, report TEXT);
 CREATE TABLE IF NOT EXISTS purges (id TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS owners (part TEXT, id TEXT, PRIMARY KEY (part, id)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS parts ON owners (id);
 """
+# Owner of the parts that the network was trained on before a document had them; no document has this id.
+_NETWORK = ""
+# Other owners that the description of a document names at most.
+_SHOWN_OWNERS = 10
 # What is deleted is overwritten in the file, too.
 _PRAGMAS = ("secure_delete=ON", "synchronous=FULL", "journal_mode=DELETE")
 _BUSY_S = 30.0
@@ -181,10 +189,28 @@ class DocumentTable:
     def owners(self) -> dict[str, list[str]]:
         """Return the ids of stored documents by the identities of their parts of text."""
         found: dict[str, list[str]] = {}
-        for document in self.in_state("stored", text=False):
-            for part in document.parts:
-                found.setdefault(part, []).append(document.id)
+        where = "JOIN documents ON documents.id = owners.id WHERE state = 'stored' ORDER BY part, owners.id"
+        for part, name in self._rows(f"SELECT part, owners.id FROM owners {where}"):
+            found.setdefault(part, []).append(name)
         return found
+
+    def other_owners(self, name: str) -> dict[str, list[str]]:
+        """Return who else has parts of a document: ids by part, an empty one for the network itself."""
+        found: dict[str, list[str]] = {}
+        where = "WHERE own.id = ? AND other.id != own.id ORDER BY own.part, other.id"
+        query = f"SELECT own.part, other.id FROM owners own JOIN owners other ON own.part = other.part {where}"
+        for part, other in self._rows(query, name):
+            found.setdefault(part, []).append(other)
+        return found
+
+    def note_held(self, held: Mapping[str, bool]) -> None:
+        """Note which parts the network has, before documents have them: what no document has is its own."""
+        own = [(part, part) for part, is_held in held.items() if is_held]
+        gone = [(part,) for part, is_held in held.items() if not is_held]
+        with self._changing() as database:
+            is_free = "NOT EXISTS (SELECT 1 FROM owners WHERE part = ?)"
+            database.executemany(f"INSERT INTO owners SELECT ?, '{_NETWORK}' WHERE {is_free}", own)
+            database.executemany(f"DELETE FROM owners WHERE part = ? AND id = '{_NETWORK}'", gone)
 
     def put(self, documents: Sequence[Document], state: State) -> None:
         """Write documents with a state, in place of those with their ids; all of them or none."""
@@ -197,11 +223,14 @@ class DocumentTable:
         ]
         with self._changing() as database:
             database.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            parts = [(part, each.id) for each in documents for part in each.parts]
+            database.executemany("INSERT OR IGNORE INTO owners VALUES (?, ?)", parts)
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove documents by their ids."""
         with self._changing() as database:
-            database.executemany("DELETE FROM documents WHERE id = ?", [(name,) for name in names])
+            for table in ("documents", "owners"):
+                database.executemany(f"DELETE FROM {table} WHERE id = ?", [(name,) for name in names])
 
     def certify(self, name: str, certificate: Mapping[str, Any], *, purge: bool = False) -> None:
         """Keep the certificate of the removal of a document, in place of an earlier one, and whether a purge is due."""
@@ -225,6 +254,10 @@ class DocumentTable:
         with self._lock, self._reported():
             row = self._database.execute("SELECT report FROM certificates WHERE id = ?", (name,)).fetchone()
         return None if row is None else dict(json.loads(row[0]))
+
+    def _rows(self, query: str, *values: object) -> list[tuple[str, str]]:
+        with self._lock, self._reported():
+            return self._database.execute(query, values).fetchall()
 
     def _select(self, where: str, *values: object, text: bool = True) -> list[Document]:
         columns = "id, parts, characters, added, metadata, " + ("text" if text else "NULL")
@@ -308,15 +341,16 @@ class DocumentWriter:
         """
         with self.turns.change():
             held = self._held()
-            for document in self.table.in_state("adding"):
-                if held.issuperset(document.parts):
-                    self.table.put([document], "stored")
-                else:
-                    self.table.remove([document.id])
+            adding = self.table.in_state("adding")
+            self.table.put([each for each in adding if held.issuperset(each.parts)], "stored")
+            for document in adding:
+                if not held.issuperset(document.parts):
+                    self._take_back(document, document.text, held)
             for document in self.table.in_state("removing"):
-                if document.text is not None:
-                    self._subtract(document, document.text)
-                elif held.issuperset(document.parts):
+                own = {*document.parts} - self.table.other_owners(document.id).keys()
+                if document.text is not None and own:
+                    self._subtract(document, document.text, own)
+                elif own and held.issuperset(own):
                     self.table.put([document], "stored")
                 else:
                     self.table.remove([document.id])
@@ -352,20 +386,40 @@ class DocumentWriter:
             return [self.table.find(each.id) or each for each in documents]
 
     def _train(self, documents: Sequence[Document], texts: dict[str, str]) -> None:
+        ledger = self._changes.opened().contents.ledger
+        known = {part: bytes.fromhex(part) in ledger for each in documents for part in each.parts}
+        self.table.note_held(known)
         self.table.put(documents, "adding")
+        missing = frozenset(bytes.fromhex(part) for part, is_held in known.items() if not is_held)
+        new = [each for each in documents if not all(known[part] for part in each.parts)]
         try:
-            inputs: list[Source] = [source for each in documents for source in as_sources([texts[each.id]])]
-            with self._clients.use() as client:
-                reader = self._change_here(client, lambda: self._changes.add(inputs, self._options(inputs)))
-                if reader is None:
-                    train(inputs, self._path, client=client, progress=False)
+            if new:
+                inputs: list[Source] = [source for each in new for source in as_sources([texts[each.id]])]
+                options = replace(self._options(inputs), only=missing)
+                with self._clients.use() as client:
+                    reader = self._change_here(client, lambda: self._changes.add(inputs, options))
+                    if reader is None:
+                        train(inputs, self._path, client=client, text=TEXT, progress=False)
         except BaseException:
             held = self._held()
-            self.table.remove([each.id for each in documents if not held.issuperset(each.parts)])
+            self.table.put([each for each in documents if held.issuperset(each.parts)], "stored")
+            for each in new:
+                if not held.issuperset(each.parts):
+                    self._take_back(each, texts[each.id], held)
             raise
         self.table.put(documents, "stored")
-        self._renew(reader or self._head())
+        if new:
+            self._renew(reader or self._head())
         self._changed = time.monotonic()
+
+    def _take_back(self, document: Document, text: str | None, held: set[str]) -> None:
+        """Remove a document that was trained in part, with the parts that no other owner has."""
+        trained = {*document.parts} & held - self.table.other_owners(document.id).keys()
+        if trained and text is not None:
+            self.table.put([document], "removing")
+            self._subtract(document, text, trained)
+        else:
+            self.table.remove([document.id])
 
     def _change_here(self, client: Client, change: Callable[[], Answer | None]) -> Answer | None:
         """Return what a small change made without the cluster, None where it cannot be; see `SmallChanges`."""
@@ -380,10 +434,26 @@ class DocumentWriter:
                 self._changes.forget()
                 return None
 
-    def remove(self, document: Document, text: str, *, purge: bool) -> dict[str, Any] | None:
-        """Subtract a document, and predict without it; return the certificate.
+    def describe(self, document: Document) -> dict[str, Any]:
+        """Return JSON-ready values of a document, with who else has parts of it; see `kept_for`."""
+        return document.as_dict() | self.kept_for(document)
 
-        None where another document has the same text, which therefore stays.
+    def kept_for(self, document: Document) -> dict[str, Any]:
+        """Return for whom parts of a document stay when it is removed.
+
+        ``shared_with`` has ids of other documents with the same text or parts of it, ten at most, and ``shared_parts``
+        how many parts these or the network have; ``held_before`` tells how many of them the network was trained on
+        before any document had them.
+        """
+        others = self.table.other_owners(document.id)
+        names = sorted({name for its in others.values() for name in its if name != _NETWORK})
+        before = sum(_NETWORK in its for its in others.values())
+        return {"shared_with": names[:_SHOWN_OWNERS], "shared_parts": len(others), "held_before": before}
+
+    def remove(self, document: Document, text: str, *, purge: bool) -> dict[str, Any] | None:
+        """Subtract the parts of a document that it alone has, and predict without them; return the certificate.
+
+        None where others have all of them, which therefore stay.
 
         Parameters
         ----------
@@ -400,20 +470,21 @@ class DocumentWriter:
             If it cannot be subtracted; then it stays stored.
         """
         with self.turns.change():
-            owners = self.table.owners()
-            if any(len(owners.get(part, ())) > 1 for part in document.parts):
+            own = {*document.parts} - self.table.other_owners(document.id).keys()
+            if not own:
                 self.table.remove([document.id])
                 return None
             self.table.put([document], "removing")
-            certificate = self._subtract(document, text, purge=purge)
+            certificate = self._subtract(document, text, own, purge=purge)
         if purge:
             self._later.submit(self._purge)
-        self._later.submit(self._add_digest_removed, document.id, certificate["commit_before"], text)
+        self._later.submit(self._add_digest_removed, document.id, certificate["commit_before"], text, own)
         return certificate
 
-    def _subtract(self, document: Document, text: str, *, purge: bool = False) -> dict[str, Any]:
-        store = NetworkStore(self._path)
-        inputs, options = self._sources(text)
+    def _subtract(self, document: Document, text: str, own: set[str], *, purge: bool = False) -> dict[str, Any]:
+        """Subtract the own parts of a document, and return the certificate, which says for whom others stay."""
+        store, kept = NetworkStore(self._path), self.kept_for(document)
+        inputs, options = self._sources(text, own)
         try:
             with self._clients.use() as client:
                 report = self._change_here(client, lambda: forget_few(self._changes, inputs, options))
@@ -422,7 +493,7 @@ class DocumentWriter:
             if self._held().issuperset(document.parts):
                 self.table.put([document], "stored")
             raise
-        certificate = report.as_dict() | ({"purge": "running"} if purge else {})
+        certificate = report.as_dict() | {"kept": kept} | ({"purge": "running"} if purge else {})
         # Of this file the text is removed now.
         certificate["elsewhere"] = [place for place in certificate["elsewhere"] if place != str(self.table.file)]
         self.table.certify(document.id, certificate, purge=purge)
@@ -485,13 +556,13 @@ class DocumentWriter:
         while (left := min(self._changed + _QUIET_S, last) - time.monotonic()) > 0 and not self._closing.wait(left):
             pass
 
-    def _add_digest_removed(self, name: str, before: str, text: str) -> None:
+    def _add_digest_removed(self, name: str, before: str, text: str, own: set[str]) -> None:
         """Add the digest of a document's own network to its certificate."""
         self._wait_until_quiet()
         try:
             reader = self._head()
             with self._clients.use() as client:
-                digest = digest_of_documents(client, reader, *self._sources(text))
+                digest = digest_of_documents(client, reader, *self._sources(text, own))
         except GiaannError as error:
             _LOG.warning("the certificate of document %r has no digest of its own: %s", name, error)
             return
@@ -546,15 +617,16 @@ class DocumentWriter:
         """Return the identities of a text's parts in the ledger."""
         return tuple(sorted(identities_of(*self._sources(text)) or ()))
 
-    def _sources(self, text: str) -> tuple[Sequence[Source], SourceOptions]:
-        """Return a text as an input, and how it is read."""
+    def _sources(self, text: str, own: set[str] | None = None) -> tuple[Sequence[Source], SourceOptions]:
+        """Return a text as an input, and how it is read, of its parts only some where these are named."""
         inputs = as_sources([text])
-        return inputs, self._options(inputs)
+        only = None if own is None else frozenset(map(bytes.fromhex, own))
+        return inputs, replace(self._options(inputs), only=only)
 
     def _options(self, inputs: Sequence[Source]) -> SourceOptions:
         """Return how inputs are read."""
         specification, lexicon = self._rules
-        return sources_of(specification, TextOptions().fitting(inputs), lexicon)
+        return sources_of(specification, TEXT.fitting(inputs), lexicon)
 
     @cached_property
     def _rules(self) -> tuple[Specification, EverPos | SubwordTokenizer]:
@@ -615,7 +687,7 @@ class DocumentHandlers:
         body = await read_bytes(http, self._limits.document_bytes)
         texts = read_documents(kind, body, http.query_params.get("id"), self._limits)
         documents = await self._change(lambda: self._writer.add(texts))
-        data = [each.as_dict() for each in documents]
+        data = await asyncio.to_thread(lambda: [self._writer.describe(each) for each in documents])
         several = {"object": "list", "data": data} if kind == LINES else data[0]
         return JSONResponse(several, 201)
 
@@ -642,21 +714,25 @@ class DocumentHandlers:
         if not given.isdecimal() or not 1 <= int(given) <= self._limits.documents:
             raise wrong_field("limit", f"is {shown(given)}", f"a whole number from 1 to {self._limits.documents}")
         found = await asyncio.to_thread(self._writer.table.page, after, int(given) + 1)
-        data, more = [each.as_dict() for each in found[: int(given)]], len(found) > int(given)
+        page, more = found[: int(given)], len(found) > int(given)
+        data = await asyncio.to_thread(lambda: [self._writer.describe(each) for each in page])
         return JSONResponse({"object": "list", "data": data, "has_more": more})
 
     async def one(self, http: Request) -> Response:
         """Handle ``GET /v1/documents/ID``."""
         document = await self._find(http)
-        return JSONResponse({**document.as_dict(), "text": document.text})
+        described = await asyncio.to_thread(self._writer.describe, document)
+        return JSONResponse({**described, "text": document.text})
 
     async def remove(self, http: Request) -> Response:
         """Handle ``DELETE /v1/documents/ID``: the answer has the certificate."""
         document = await self._find(http)
         purge = _is_true(http, "purge")
         text = await self._text_of(http, document)
+        kept = await asyncio.to_thread(self._writer.kept_for, document)
         found = await self._change(lambda: self._writer.remove(document, text, purge=purge))
-        return JSONResponse({"id": document.id, "object": "document.deleted", "deleted": True, "certificate": found})
+        deleted = {"id": document.id, "object": "document.deleted", "deleted": True}
+        return JSONResponse({**deleted, "certificate": found, "kept": found["kept"] if found else kept})
 
     async def certificate(self, http: Request) -> Response:
         """Handle ``GET /v1/documents/ID/certificate``."""
