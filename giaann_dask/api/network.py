@@ -307,7 +307,9 @@ class Network(Summarised, Mapping[str, "Column"]):
         from giaann_dask.models import model_of
         from giaann_dask.models.generation_options import GenerationOptions
 
-        asked = options if isinstance(options, GenerationOptions) else GenerationOptions(inference=options.inference)
+        asked = options
+        if not isinstance(asked, GenerationOptions):
+            asked = GenerationOptions(inference=asked.inference, model_options=asked.model_options)
         model_of(self.specification).require_fit(self.specification, asked)
 
     def evaluate(
@@ -368,6 +370,8 @@ class Network(Summarised, Mapping[str, "Column"]):
         chosen = options or EvaluationOptions()
         chosen = chosen if top_k is None else replace(chosen, top_k=tuple(top_k))
         chosen = chosen if max_sequences is None else replace(chosen, max_sequences=max_sequences)
+        if chosen.model_options:
+            self.require_fit(chosen)
         read, tagging = read_inputs(inputs, text)
         corpora = [EncodedCorpus(name) for name in read if is_corpus(name)]
         # Accuracy by part of speech is reported where all corpora store parts of speech.

@@ -32,6 +32,7 @@ from giaann_dask.cli.shared_options import (
     generation_options,
     inference_options,
     inference_rules,
+    model_options,
     network_options,
     new_text_options,
     output_options,
@@ -233,6 +234,7 @@ def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
 @section("Claims")("--claims", type=FILE_PATH, help="Check the claims of a JSON lines file instead of text.")
 @section("Claims")("--least-value", type=float, help="Count answers of a lower activation or probability as missing.")
 @click.option("--ref", "commit", metavar="NAME", help="Evaluate an older commit, tag or branch.")
+@model_options
 @row_options
 @text_options
 @events_option
@@ -284,7 +286,8 @@ def evaluate(
     if opened.specification.traits.probabilities:
         _score(opened, inputs, asked, where)
         return
-    options = replace(evaluation, inference=inference_rules(values, values["rules"].feed))
+    rules = inference_rules(values, values["rules"].feed)
+    options = replace(evaluation, inference=rules, model_options=values["model_options"])
     opened.require_fit(options)
     workload = Workload(inputs, text.reading, options.max_sequences)
     with connect(options=where) as client, progress(workload) as observer:
@@ -314,7 +317,7 @@ def _score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], wh
         raise OptionError(received, "profile v1 or v2", "leave it out", names=(name,))
     evaluation, text = values["evaluation"], values["text"]
     limits = {name: getattr(evaluation, name) for name in ("max_sequences", "first_sequence", "top_k")}
-    options = ScoringOptions(**limits, baseline=values["baseline"])
+    options = ScoringOptions(**limits, baseline=values["baseline"], model_options=values["model_options"])
     workload = Workload(inputs, text.reading, options.max_sequences)
     with connect(options=where) as client, progress(workload) as observer:
         logged = event_log(values["events"], observer)
@@ -347,6 +350,7 @@ def _check_claims(network: Network, values: dict[str, Any], where: ClusterOption
         tagger=values["text"].tagger or GenerationOptions.tagger,
         rows=evaluation.rows,
         device=evaluation.device,
+        model_options=values["model_options"],
     )
     network.require_fit(options)
     with connect(options=where) as client, waiting("evaluate"):
@@ -399,6 +403,7 @@ def _compare(
 @click.option("--explain", is_flag=True, help="Show other candidates and the decisive connections.")
 @beam_options
 @inference_options
+@model_options
 @click.option("--ref", "commit", metavar="NAME", help="Use an older commit, tag or branch.")
 @row_options
 @sampling_options
@@ -413,7 +418,8 @@ def generate(
     """
     from giaann_dask.api.network import Network
 
-    options = replace(generation, inference=inference_rules(values, "prediction"))
+    rules = inference_rules(values, "prediction")
+    options = replace(generation, inference=rules, model_options=values["model_options"])
     options = options if explain else replace(options, reasons=0)
     opened = Network(network, values["commit"])
     opened.require_fit(options)
@@ -441,6 +447,7 @@ def generate(
     help="Read the sentences from here, if they were moved: files, folders or encoded corpora; repeatable.",
 )
 @inference_options
+@model_options
 @click.option("--ref", "commit", metavar="NAME", help="Use an older commit, tag or branch.")
 @row_options
 @common_options
@@ -454,7 +461,8 @@ def trace(network: Path, prompt: str, texts: tuple[str, ...], **values: Any) -> 
     where = prepared(values["cluster"], LOCAL)
     from giaann_dask.api.network import Network
 
-    options = replace(values["generation"], inference=inference_rules(values, "prediction"))
+    rules = inference_rules(values, "prediction")
+    options = replace(values["generation"], inference=rules, model_options=values["model_options"])
     require_option(options.reasons >= 1, "reasons", options.reasons, "1 or more")
     opened = Network(network, values["commit"])
     opened.require_fit(options)

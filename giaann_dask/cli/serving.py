@@ -22,6 +22,7 @@ from giaann_dask.cli.shared_options import (
     generation_options,
     inference_options,
     inference_rules,
+    model_options,
     prepared,
     row_options,
 )
@@ -81,6 +82,7 @@ class NamedNetwork(click.ParamType):  # type: ignore[type-arg]
     help="Memory for open networks; the least recently used ones are closed.  [default: no limit]",
 )
 @inference_options
+@model_options
 @row_options
 @click.option("--ref", "commit", metavar="NAME", help="Serve an older commit, tag or branch.")
 @generation_options("tagger")
@@ -105,7 +107,11 @@ def serve(networks: tuple[tuple[str | None, Path], ...], **values: Any) -> None:
     cluster = prepared(values["cluster"], LOCAL)
     opener = EngineOpener(
         clients=SharedClient(lambda: connect(options=cluster)),
-        generation=replace(values["generation"], inference=inference_rules(values, "prediction")),
+        generation=replace(
+            values["generation"],
+            inference=inference_rules(values, "prediction"),
+            model_options=values["model_options"],
+        ),
         batch=BatchOptions(slots=options.queue.slots, state=values["state"]),
         workers=_compute_workers(values, cluster),
     )

@@ -374,6 +374,26 @@ _TRACE = _new_network(
 )
 
 
+def _read_model_options(_: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, Any]:
+    """Return options of a model of another package, which only its predictions read."""
+    fields = _read_settings(value)
+    for name in fields:
+        require_one_of(str(parameter.name), name, ("model_options",))
+    found: dict[str, Any] = fields.get("model_options", {})
+    return found
+
+
+# Options of a model of another package, for one prediction.
+model_options = section("Inference")(
+    "--set",
+    "model_options",
+    multiple=True,
+    callback=_read_model_options,
+    metavar="model_options=NAME=VALUE,...",
+    help="Options of a model of your own that only predictions read, instead of those of the network; repeatable.",
+)
+
+
 def specification_options(command: Command) -> Command:
     """Add the options that define how text is encoded for a new network."""
     for option in reversed(_OPTIONS):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
@@ -404,6 +404,7 @@ class ExportFormat(Protocol):
         """
 
 
+Pairs: TypeAlias = Iterable[tuple[str, Any]]
 # Methods that say what an export has.
 _EXPORTS = ("export_contents", "coordinates", "segment_names")
 
@@ -486,6 +487,31 @@ class Model(ABC):
     def options_of(self, specification: Specification) -> Any:
         """Return the model's own options of a network, an instance of `options`."""
         return own_options(specification, self.options)
+
+    def changed_options(
+        self, specification: Specification, given: Mapping[str, Any] | Iterable[tuple[str, Any]]
+    ) -> Any:
+        """Return the model's own options of a network, with some that only predictions read changed.
+
+        Raises
+        ------
+        OptionError
+            If the model has none, or they change what is counted.
+        SpecificationError
+            If the model has no such options, or not such values.
+        """
+        changes = dict(given)
+        if not changes:
+            return self.options_of(specification)
+        if not specification.package:
+            received = f"model_options {changes} for a network of the model {specification.profile}"
+            raise OptionError(received, "a model of another package", "leave model_options out")
+        wanted = replace(specification, model_options={**dict(specification.model_options), **changes})
+        options = self.options_of(wanted)
+        if not self.counts_alike(specification, wanted):
+            expected = "options that only predictions read"
+            raise OptionError(f"model_options {changes} change what is counted", expected, "train a new network")
+        return options
 
     def weights(self, distances: Integers, specification: Specification) -> npt.NDArray[np.floating[Any]]:
         """Return what a pair of tokens adds by their distance; of models of columns, by default as their `base` does.

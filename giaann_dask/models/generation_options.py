@@ -7,8 +7,9 @@ a model checks the options that it is given (`giaann_dask.models.base.Model.requ
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from giaann_dask.device import DeviceName
 from giaann_dask.errors import (
@@ -285,6 +286,8 @@ class GenerationOptions:
         How a worker fetches the network's rows.
     sampling : SamplingOptions
         How words are sampled, in profile ``contexts``.
+    model_options : mapping of str to Any, or pairs of these
+        Options of a model of another package that only its predictions read, instead of those of the network.
 
     Raises
     ------
@@ -306,9 +309,11 @@ class GenerationOptions:
     device: DeviceName = "auto"
     rows: RowOptions = field(default_factory=RowOptions)
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    model_options: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         check_tagger(self.tagger)
+        object.__setattr__(self, "model_options", option_pairs(self.model_options))
         require_at_least(1, self, "max_tokens", "runners_up")
         require_option(
             self.max_tokens <= MAXIMUM_GENERATED, "max_tokens", self.max_tokens, f"at most {MAXIMUM_GENERATED}"
@@ -323,6 +328,20 @@ class GenerationOptions:
     def seeded(self) -> GenerationOptions:
         """Return these options with the seed that counts; see `SamplingOptions.seeded`."""
         return replace(self, sampling=self.sampling.seeded())
+
+
+def option_pairs(options: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    """Return options of a model as pairs in the order of their names.
+
+    Raises
+    ------
+    OptionError
+        If they are no names with values.
+    """
+    try:
+        return tuple(sorted(dict(options).items(), key=lambda pair: pair[0]))
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"model_options is {options!r}", "names with values", "give a dictionary") from error
 
 
 def require_prompt(prompt: object) -> None:
@@ -370,6 +389,8 @@ class EvaluationOptions:
         always included. Candidates are ranked by value, then in the order of neurons.
     bits_per_byte : bool
         Whether bits per byte are also computed from the probabilities of tokens.
+    model_options : mapping of str to Any, or pairs of these
+        See `GenerationOptions`.
 
     Raises
     ------
@@ -390,8 +411,10 @@ class EvaluationOptions:
     rows: RowOptions = field(default_factory=RowOptions)
     top_k: tuple[int, ...] = (1,)
     bits_per_byte: bool = False
+    model_options: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "model_options", option_pairs(self.model_options))
         require_one_of("protocol", self.protocol, get_args(EvaluationProtocol))
         require_at_least(1, self, "max_sequences")
         require_at_least(0, self, "first_sequence")

@@ -9,7 +9,7 @@ import atexit
 import os
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -280,6 +280,7 @@ def serve(
     *,
     client: ClientLike | None = None,
     options: ServingOptions | None = None,
+    model_options: Mapping[str, Any] | None = None,
     **keywords: Any,
 ) -> Server:
     """Serve a network over HTTP in the background of this process: a page, OpenAI's API, and documents.
@@ -293,6 +294,8 @@ def serve(
     options : ServingOptions, optional
         Address, keys, limits and timeouts. Where the default port is in use, a free one is taken; of a writable
         network, a random write key if none is given.
+    model_options : mapping of str to Any, optional
+        See `giaann_dask.models.generation_options.GenerationOptions`.
     **keywords
         Fields of `options` by their names, such as ``writable=True``.
 
@@ -333,7 +336,7 @@ def serve(
         chosen = replace(chosen, write_key=secrets.token_urlsafe(16))
     opener = EngineOpener(
         clients=SharedClient(connecting),
-        generation=GenerationOptions(),
+        generation=GenerationOptions(model_options=model_options or {}),
         batch=BatchOptions(slots=chosen.queue.slots),
         workers=0,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from support import own_models
 from support.village import write_village
 
 import giaann_dask as gd
+from giaann_dask.cli import run
 from giaann_dask.errors import MissingDependencyError, ModelError, OptionError, SpecificationError
 from giaann_dask.models.results import Reason
 from giaann_dask.models.words.counting import count_contexts
@@ -368,6 +370,46 @@ def test_options_that_only_predictions_read_change_in_training_and_sums(
     other_rules = train(text, tmp_path / "longer", client, reach=4)
     with pytest.raises(SpecificationError, match="reach"):
         gd.add([part, other_rules], tmp_path / "no", client=client)
+
+
+def test_options_that_only_predictions_read_change_with_each_prediction(
+    client: Client, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network, changed = train(text, tmp_path / "net", client), {"smoothing": 0.5}
+    other = train(text, tmp_path / "other", client, **changed)
+    prompt = "The old"
+
+    def value(found: gd.Network, **options: Any) -> float:
+        return found.generate(prompt, max_tokens=1, **options).tokens[0].candidates[0].value
+
+    assert value(network) != value(other) == value(network, model_options=changed)
+    assert value(network, model_options=changed, client=client) == value(other)
+    for method in ("evaluate", "score"):
+        one, two = getattr(other, method)(text, client=client), network
+        assert one.every == getattr(two, method)(text, client=client, model_options=changed).every
+        assert one.every != getattr(two, method)(text, client=client).every
+    command = ["--set", "model_options=smoothing=0.5", "--json", "--profile", PROFILE]
+    assert run(["generate", str(network.path), prompt, "--max-tokens", "1", *command]) == 0
+    found = json.loads(capsys.readouterr().out)["tokens"][0]["candidates"][0]["value"]
+    assert found == value(other)
+    assert run(["evaluate", str(network.path), str(text), "--workers", "0", *command]) == 0
+    assert json.loads(capsys.readouterr().out)["perplexity"] == other.score(text, client=client).as_dict()["perplexity"]
+    with gd.serve(network, client=client, port=0, model_options=changed) as server:
+        body = json.dumps({"prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": 1}).encode()
+        request = Request(f"{server.url}/v1/completions", body, {"Content-Type": "application/json"})
+        with urlopen(request, timeout=60) as answer:
+            served = json.load(answer)["choices"][0]["logprobs"]["token_logprobs"][0]
+    assert served == pytest.approx(np.log(value(other)))
+    for wrong, kind, said in (
+        ({"reach": 2}, OptionError, "change what is counted"),
+        ({"nothing": 2}, SpecificationError, "nothing"),
+        (3, OptionError, "names with values"),
+    ):
+        for method in ("generate", "evaluate", "score"):
+            with pytest.raises(kind, match=said):
+                getattr(network, method)(str(text), client=client, model_options=wrong)
+    with gd.connect(workers=0), pytest.raises(OptionError, match="leave model_options out"):
+        gd.train(text, tmp_path / "contexts", profile="contexts").generate(prompt, model_options=changed)
 
 
 def test_a_package_that_gains_an_option_reads_its_old_networks(

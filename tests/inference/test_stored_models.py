@@ -151,6 +151,24 @@ def test_workers_import_what_their_client_has_named(monkeypatch: pytest.MonkeyPa
         assert network.generate("The miller", client=client).text == network.generate("The miller").text
 
 
+def _hide(name: str, folder: str, elsewhere: str) -> None:
+    """Let a worker not find a module of a folder."""
+    import os
+    import sys
+
+    sys.modules.pop(name, None)
+    sys.path[:] = [place for place in sys.path if place not in ("", folder)]
+    os.chdir(elsewhere)
+
+
+def test_a_model_that_a_worker_cannot_import_names_the_worker(tmp_path: Path, folder: Path) -> None:
+    network = gd.open("net", profile=PROFILE)
+    with gd.connect(workers=1) as client:
+        client.run(_hide, NAME, str(folder), str(tmp_path))
+        with pytest.raises(MissingDependencyError, match=rf"worker tcp://.* on host .*{NAME}"):
+            network.generate("The miller", client=client)
+
+
 def test_entry_points_are_those_of_installed_distributions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Find no entry point in the folder of work, and no module there that hides one of a package."""
     installed, local = folder / "site", folder / "local-1.dist-info"

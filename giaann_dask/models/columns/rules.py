@@ -98,6 +98,9 @@ def require_fit(specification: Specification, options: GenerationOptions) -> Inf
     OptionError
         If it cannot.
     """
+    if options.model_options:
+        received = f"model_options for predictions of a network of profile {specification.profile}"
+        raise OptionError(received, "a model of words of another package", "leave model_options out")
     for name in ("temperature", "block_ngrams"):
         if getattr(options.sampling, name) != getattr(SamplingOptions, name):
             found = f"{name} {getattr(options.sampling, name)} for a network of profile {specification.profile}"

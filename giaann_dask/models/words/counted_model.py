@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from giaann_dask.events import Observer, ignore
 from giaann_dask.keys import Integers, unpack_target, word_key
 from giaann_dask.models import model_of
 from giaann_dask.models.base import EvaluatedText, WorkerOpening
-from giaann_dask.models.generation_options import GenerationOptions, require_prompt
+from giaann_dask.models.generation_options import GenerationOptions, option_pairs, require_prompt
 from giaann_dask.models.results import (
     Candidate,
     ConnectionKey,
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from giaann_dask.models.words.score_report import ScoreReport, ScoringOptions
 
 Floats = npt.NDArray[np.float64]
+OptionPairs: TypeAlias = tuple[tuple[str, Any], ...]
 
 # Contexts of a model at most: how many tokens are sorted at a time depends on it.
 _MOST_CONTEXTS = 1024
@@ -244,15 +245,19 @@ class CountedPredictor(WordPredictor):
             after.append((read_only(number[known]), read_only(row.strength[known].astype(np.float64))))
         return replace(self._seen, after=tuple(after), sentence=sentence, text=text[-RECENT_WORDS:])
 
-    def chance(self, seen: SeenWords) -> Floats | SparseProbabilities:
-        """Return the probability of each known word, as the model says.
+    def options(self, changed: OptionPairs = ()) -> Any:
+        """Return the model's options, some of them changed for a prediction (`Model.changed_options`)."""
+        return self._model.changed_options(self.specification, changed) if changed else self._options
+
+    def chance(self, seen: SeenWords, options: Any) -> Floats | SparseProbabilities:
+        """Return the probability of each known word, as the model says with its options.
 
         Raises
         ------
         OptionError
             If these are no probabilities.
         """
-        found = self._model.probabilities(seen, self._options)
+        found = self._model.probabilities(seen, options)
         if isinstance(found, SparseProbabilities):
             fits, total = found.valid() and len(found) == len(self.words), found.total
         else:
@@ -288,8 +293,11 @@ class CountedPredictor(WordPredictor):
         """Return the continuation of a prompt."""
         return CountedText(self, prompt, options)
 
-    def score(self, text: str, candidates: int = 0, after: int = 0) -> tuple[ScoredWord, ...]:
+    def score(
+        self, text: str, candidates: int = 0, after: int = 0, model_options: OptionPairs = ()
+    ) -> tuple[ScoredWord, ...]:
         """See `WordPredictor.score`."""
+        options = self.options(model_options)
         require_prompt(text)
         sentences = sentences_of(text)
         places = iter(word_places(text, [word for sentence in sentences for word in sentence]))
@@ -300,7 +308,8 @@ class CountedPredictor(WordPredictor):
                 begin, end = next(places)
                 if end <= after:
                     continue
-                chance = self.chance(self.seen(tuple(words[first:at]), tuple(words[max(at - RECENT_WORDS, 0) : at])))
+                seen = self.seen(tuple(words[first:at]), tuple(words[max(at - RECENT_WORDS, 0) : at]))
+                chance = self.chance(seen, options)
                 value, number = self.log_probability(chance, words[at])
                 likely = most_probable(chance, max(candidates, 1)).tolist()
                 listed = tuple(Candidate(self.words[each], "", float(chance[each])) for each in likely[:candidates])
@@ -322,12 +331,13 @@ class CountedText(WordText):
         if not opened.words:
             raise PromptError("the network has counted no word", "a trained network", "train it first")
         self._opened, self._words = opened, [word.lower() for word in self.prompt]
+        self._own = opened.options(option_pairs(options.model_options))
 
     def predict(self) -> tuple[Sequence[str], Floats | SparseProbabilities]:
         """See `WordText.predict`."""
         opened = self._opened
         self._seen = opened.seen(tuple(self._sentence), tuple(self._words[-RECENT_WORDS:]))
-        self._chance = opened.chance(self._seen)
+        self._chance = opened.chance(self._seen, self._own)
         total = self._chance.total if isinstance(self._chance, SparseProbabilities) else self._chance.sum()
         if not total > 0:
             received = f"the model {opened.profile} gives every known word the probability 0"
@@ -348,7 +358,7 @@ class CountedText(WordText):
             at = np.flatnonzero(words == word)
             if len(at) and probability:
                 segment, context = self._opened.contexts[number]
-                without = float(self._opened.chance(self._seen.without(number))[word])
+                without = float(self._opened.chance(self._seen.without(number), self._own)[word])
                 gain = math.log(probability / max(without, sys.float_info.min))
                 key, nearest = self._key(segment, self._opened.words[word], context), self._nearest(context)
                 found.append(Reason(self._shown(context), "", nearest, segment, 0, float(counts[at[0]]), gain, key))
@@ -403,28 +413,33 @@ def score_counted(text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
     if options.baseline is not None:
         received = f"baseline for a network of the model {specification.profile}"
         raise OptionError(received, "profile contexts, whose counts n-grams are made of", "leave it out")
+    changed = option_pairs(options.model_options)
+    model_of(specification).changed_options(specification, changed)
     started = time.perf_counter()
     stream, sequences = read_text(text, options)
     place = str(reader.path), reader.commit
 
     def submit(span: tuple[int, int]) -> Future:
-        return client.submit(score_span, *place, stream, span, key=task_key("score", place, stream.key, span))
+        key = task_key("score", place, stream.key, span, changed)
+        return client.submit(score_span, *place, stream, span, changed, key=key)
 
     scores = score_spans(submit, tokens_of(client, stream), options.tokens_per_task, text.observer)
     return ScoreReport.of(scores, text, options, sequences, time.perf_counter() - started)
 
 
-def score_span(path: str, commit: str, stream: TokenStream, span: tuple[int, int]) -> TextScores:
+def score_span(
+    path: str, commit: str, stream: TokenStream, span: tuple[int, int], changed: OptionPairs = ()
+) -> TextScores:
     """Score the tokens of a stretch of a text, given the words before them in their sentence (a task)."""
     opened = cast(CountedPredictor, opened_from_rows(path, commit))
-    begin, end = span
+    (begin, end), options = span, opened.options(changed)
     logs, ranks, known = np.zeros(end - begin), np.zeros(end - begin, np.int64), np.zeros(end - begin, np.bool_)
     first = max(begin - max(RECENT_WORDS, *stream.place[begin : begin + 1].tolist()), 0)
     text = [stream.words[word] for word in stream.index[first:end].tolist()]
     for at, place in enumerate(stream.place[begin:end].tolist(), begin):
         same = int(np.searchsorted(stream.document[first:at], stream.document[at]))
         now = at - first
-        chance = opened.chance(opened.seen(tuple(text[now - place : now]), tuple(text[same:now])))
+        chance = opened.chance(opened.seen(tuple(text[now - place : now]), tuple(text[same:now])), options)
         logs[at - begin], number = opened.log_probability(chance, text[now])
         known[at - begin] = number != NONE
         ranks[at - begin] = MOST_RANK if number == NONE else min(words_above(chance, number), MOST_RANK)

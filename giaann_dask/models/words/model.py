@@ -113,6 +113,8 @@ class WordModel(Model):
         if options.beam.searches or options.inference.chosen:
             found = f"beam search or rules of inference for a network of the model {specification.profile}"
             raise OptionError(found, "profile v1 or v2", "leave them out")
+        if options.model_options:
+            self.changed_options(specification, options.model_options)
 
     @abstractmethod
     def open_rows(self, reader: CommitReader, rows: RowSource) -> WordPredictor:

@@ -276,7 +276,8 @@ class WordBatch:
     def prepare(self, prompt: str, options: GenerationOptions) -> PreparedText:
         """Divide a prompt into words; see `giaann_dask.models.base.ContinuationBatch.prepare`."""
         text = self._opened.start(prompt, options.seeded())
-        score = partial(self._opened.score, prompt)
+        changed: dict[str, Any] = {"model_options": options.model_options} if options.model_options else {}
+        score = partial(self._opened.score, prompt, **changed)
         return PreparedText(text.prompt, partial(self._enter, text), score=score)
 
     def _enter(self, text: WordText) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +14,7 @@ from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import require_at_least, require_option
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated
 from giaann_dask.keywords import names_keywords
+from giaann_dask.models.generation_options import option_pairs
 from giaann_dask.models.results import EvaluationReport
 from giaann_dask.models.words.scores import MOST_RANK, ScoreSummary, TextScores, join_scores
 from giaann_dask.models.words.stream import stream_tokens
@@ -50,6 +51,8 @@ class ScoringOptions:
         Tokens of one task; the figures do not depend on it.
     top_k : tuple of int
         Values of k: top-k is the share of tokens that are among the k most probable words.
+    model_options : mapping of str to Any, or pairs of these
+        Options of a model of another package that only its predictions read, instead of those of the network.
 
     Raises
     ------
@@ -67,13 +70,16 @@ class ScoringOptions:
     baseline: Literal["ngram"] | None = None
     tokens_per_task: int = TOKENS_PER_TASK
     top_k: tuple[int, ...] = (1,)
+    model_options: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     @classmethod
     def limits_of(cls, options: EvaluationOptions) -> ScoringOptions:
         """Return the limits of an evaluation; the other options are those of networks of columns."""
-        return cls(max_sequences=options.max_sequences, first_sequence=options.first_sequence, top_k=options.top_k)
+        names = ("max_sequences", "first_sequence", "top_k", "model_options")
+        return cls(**{name: getattr(options, name) for name in names})
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "model_options", option_pairs(self.model_options))
         require_at_least(1, self, "max_sequences")
         require_at_least(0, self, "first_sequence")
         require_option(self.baseline in (None, NGRAM), "baseline", self.baseline, NGRAM)
