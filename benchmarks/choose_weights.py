@@ -1,21 +1,24 @@
-"""Choose the weights of profile ``contexts`` under which a validation text is most probable.
+"""Choose the weights of profile ``contexts`` under which validation texts are most probable.
 
-The defaults in `giaann_dask.models.contexts.scores` come from here. Both files are CoNLL-U; a document begins at each
-``# newdoc``, or is a sentence where there is none::
+The defaults in `giaann_dask.models.contexts.scores` come from here: each pair of files is a text that is counted and
+another one of its kind. The mean over the pairs of the logarithm of the probability of a token is maximised (L-BFGS).
+Files are CoNLL-U, where a document begins at each ``# newdoc`` or is a sentence where there is none, or plain text, of
+which each file is a document::
 
-    python benchmarks/choose_weights.py train.conllu dev.conllu --steps 40
+    python benchmarks/choose_weights.py train.conllu dev.conllu manuals.txt other-manual.txt --tokens 4000
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize  # type: ignore[import-untyped]
 
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.keys import Integers
@@ -23,6 +26,7 @@ from giaann_dask.lazy import jit, jit_inner
 from giaann_dask.models.contexts.kernel import (
     IS_NEAR,
     LEAST_SHARE,
+    NEAR_KINDS,
     RECENT_KINDS,
     RECENT_PRIOR,
     SMALL,
@@ -33,60 +37,74 @@ from giaann_dask.models.contexts.kernel import (
     exponentials,
     logarithms_of_more,
 )
-from giaann_dask.models.contexts.kinds import count_kinds
-from giaann_dask.models.contexts.scores import NAMES, LogLinearModel, PoolingOptions
+from giaann_dask.models.contexts.kinds import CHAIN, count_kinds
+from giaann_dask.models.contexts.scores import BEST, NAMES, LogLinearModel, PoolingOptions
+from giaann_dask.models.contexts.specification import CONTEXT_NAMES
 from giaann_dask.models.contexts.tables import build_tables
+from giaann_dask.models.words.predictor import sentences_of
 from giaann_dask.models.words.stream import TokenStream
+from giaann_dask.spec import Specification
 
 
 def choose_weights(
-    model: LogLinearModel, validation: TokenStream, *, steps: int = 40, rate: float = 0.06
-) -> LogLinearModel:
-    """Choose the weights under which a validation text is most probable.
+    texts: Sequence[tuple[LogLinearModel, TokenStream]], *, lengths: int = CHAIN, steps: int = 25
+) -> PoolingOptions:
+    """Choose the weights under which validation texts are most probable.
 
     Parameters
     ----------
-    model : LogLinearModel
-        Tables that have not seen the validation text, and weights to begin with; those of 0 stay so.
-    validation : TokenStream
-        Text that is neither trained on nor reported on.
+    texts : sequence of (LogLinearModel, TokenStream)
+        For each kind of text tables that have not seen the validation text, which is neither trained on nor reported
+        on. All models have the weights to begin with; those of 0 stay so.
+    lengths : int
+        Rows of `Pooling.weights`.
     steps : int
-        Steps of ascent, each of which scores the whole text.
-    rate : float
-        Largest change of a weight in the first step; it falls to a tenth.
+        Steps of ascent, each of which scores the whole text once or twice.
 
     Returns
     -------
-    LogLinearModel
-        The same tables with the best weights found, rounded to thousandths.
+    PoolingOptions
+        The best weights found, rounded to thousandths.
     """
-    if not len(validation):
-        raise EmptyInputError("the validation text is empty", "some sentences", "give a longer text")
-    values = np.array((*model.options.weights, *model.options.recent_weights))
-    used = values != 0
-    text, evidence = model.with_evidence(validation, model.numbered(validation), 0, len(validation))
-    mean, square, best = np.zeros(len(values)), np.zeros(len(values)), (-math.inf, values)
-    for step in range(1, steps + 1):
+    if not texts or not all(len(stream) for _, stream in texts):
+        raise EmptyInputError("a validation text is empty", "some sentences", "give a longer text")
+    options = texts[0][0].options
+    begun = np.tile(options.pooling.weights[:1], (lengths, 1))
+    used, near = begun != 0, np.isin(np.arange(begun.shape[1]), NEAR_KINDS)
+    free = used & (~near | (np.arange(lengths) == 0)[:, None])
+    parts = [model.with_evidence(stream, model.numbered(stream), 0, len(stream)) for model, stream in texts]
+
+    def weights_of(values: Floats) -> Floats:
+        weights = np.zeros_like(begun)
         # A weight that crosses 0 is not taken for one that is left out.
-        given = np.where(used & (np.abs(values) < 1e-3), 1e-3, values)
-        value, slope = gradient(with_weights(model.options, given), text, evidence)
-        best = max(best, (value, values.copy()), key=lambda pair: pair[0])
-        mean, square = 0.8 * mean + 0.2 * slope * used, 0.95 * square + 0.05 * slope**2
-        scale = np.sqrt(square / (1 - 0.95**step)) + 1e-9
-        values = np.clip(values + rate * (1 - 0.9 * step / steps) * mean / (1 - 0.8**step) / scale, -10, 10)
-    return replace(model, options=with_weights(model.options, best[1]))
+        weights[free] = np.where(np.abs(values) < 1e-6, 1e-6, values)
+        weights[1:, near] = weights[0, near]
+        return weights
+
+    def loss(values: Floats) -> tuple[float, Floats]:
+        weights = weights_of(values)
+        found = [gradient(weights, options, *part) for part in parts]
+        slope = np.mean([slope for _, slope in found], axis=0)
+        return -float(np.mean([value for value, _ in found])), -slope[free]
+
+    best = minimize(loss, begun[free], jac=True, method="L-BFGS-B", options={"maxiter": steps})
+    return with_weights(options, weights_of(best.x))
 
 
 def with_weights(options: PoolingOptions, values: Floats) -> PoolingOptions:
-    """Return the same options with other weights, rounded to thousandths, as they are displayed."""
-    rounded = tuple(np.round(values, 3).tolist())
-    return replace(options, weights=rounded[: len(NAMES)], recent_weights=rounded[len(NAMES) :])
+    """Return the same options with other `Pooling.weights`, rounded to thousandths, as they are displayed."""
+    first, *longer = (tuple(row) for row in np.round(np.atleast_2d(values), 3).tolist())
+    return replace(
+        options, weights=first[: len(NAMES)], recent_weights=first[len(NAMES) :], longer_weights=tuple(longer)
+    )
 
 
-def gradient(options: PoolingOptions, text: Text, evidence: Evidence) -> tuple[float, Floats]:
-    """Return the mean logarithm of the probability of a text's tokens, and how it changes with the weights."""
-    change = np.zeros(len(NAMES) + RECENT_KINDS)
-    logs = _add_gradient(text, evidence, options.pooling, change)
+def gradient(weights: Floats, options: PoolingOptions, text: Text, evidence: Evidence) -> tuple[float, Floats]:
+    """Return the mean logarithm of the probability of a text's tokens, and how it changes with `Pooling.weights`."""
+    change = np.zeros_like(weights)
+    logs = _add_gradient(text, evidence, options.pooling._replace(weights=weights), change)
+    # Contexts of the nearest word have one weight for all lengths.
+    change[:, NEAR_KINDS] = change[:, NEAR_KINDS].sum(axis=0)
     return float(logs.mean()), change / len(text.words)
 
 
@@ -148,7 +166,7 @@ def _gather(now: int, text: Text, table: Evidence, weights: Floats, state: WorkS
 
 
 @jit_inner
-def _remember(now: int, text: Text, pooling: Pooling, state: WorkSpace) -> None:
+def _remember(now: int, text: Text, pooling: Pooling, weights: Floats, state: WorkSpace) -> None:
     """Collect the evidence of the tokens read before in this document."""
     words, document, recent = text.words, text.document, state.recent
     for at in range(max(now - len(pooling.fading) + 1, 0), now):
@@ -172,8 +190,8 @@ def _remember(now: int, text: Text, pooling: Pooling, state: WorkSpace) -> None:
         logarithms_of_more(state.values[0], count, state.values[1], state.values[2])
         for place in range(count):
             word = state.remembered[place]
-            recent[kind, word] = state.values[1, place]
-            state.score[word] += pooling.weights[text.rows.shape[1] + kind] * state.values[1, place]
+            recent[kind, word] = state.values[1, place] * text.recency[now]
+            state.score[word] += weights[text.rows.shape[1] + kind] * recent[kind, word]
 
 
 @jit_inner
@@ -194,11 +212,22 @@ def _normalise(left: float, text: Text, state: WorkSpace) -> float:
 
 
 @jit_inner
+def _weights_before(rows: Integers, weights: Floats) -> Floats:
+    longest = 0
+    for kind in range(CHAIN):
+        if rows[kind] >= 0:
+            longest = kind
+    own: Floats = weights[min(longest, len(weights) - 1)]
+    return own
+
+
+@jit_inner
 def add_evidence(now: int, text: Text, table: Evidence, pooling: Pooling, state: WorkSpace) -> tuple[float, float]:
     """Compute the distribution before one token; return the mass without evidence and the total."""
     state.counters[:] = 0
-    left = _gather(now, text, table, pooling.weights, state)
-    _remember(now, text, pooling, state)
+    weights = _weights_before(text.rows[now], pooling.weights)
+    left = _gather(now, text, table, weights, state)
+    _remember(now, text, pooling, weights, state)
     return left, _normalise(left, text, state)
 
 
@@ -255,15 +284,23 @@ def _add_gradient(text: Text, table: Evidence, pooling: Pooling, gradient: Float
     for now in range(len(logs)):
         left, total = add_evidence(now, text, table, pooling, state)
         logs[now] = _logarithm(now, left, text, state) - math.log(total)
-        _change(now, text, table, pooling.weights, total, state, gradient)
+        weights, own = _weights_before(text.rows[now], pooling.weights), _weights_before(text.rows[now], gradient)
+        _change(now, text, table, weights, total, state, own)
         for place in range(state.counters[1]):
             state.recent[:, state.remembered[place]] = 0.0
     return logs
 
 
+def stream_of(path: Path) -> TokenStream:
+    """Return the tokens of a file."""
+    return TokenStream.from_documents(documents_of(path))
+
+
 def documents_of(path: Path) -> list[list[list[str]]]:
-    """Return the words of the sentences of the documents of a CoNLL-U file."""
+    """Return the words of the sentences of the documents of a file, CoNLL-U or plain text."""
     text = path.read_text(encoding="utf-8")
+    if path.suffix != ".conllu":
+        return [sentences_of(text)]
     if "\n# newdoc" not in f"\n{text}":
         return [[sentence] for sentence in _sentences(text)]
     return [list(_sentences(part)) for part in f"\n{text}".split("\n# newdoc")[1:]]
@@ -276,23 +313,33 @@ def _sentences(text: str) -> Iterator[list[str]]:
             yield words
 
 
+def first_tokens(stream: TokenStream, count: int) -> TokenStream:
+    """Return the first tokens of a text."""
+    return replace(stream, **{name: getattr(stream, name)[:count] for name in ("index", "place", "document")})
+
+
 def main() -> None:
-    """Print the weights of each kind of context, and the perplexity before and after."""
+    """Print the weights by the length of the longest context that was seen, and the perplexity of each text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("train", type=Path)
-    parser.add_argument("validation", type=Path)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("files", type=Path, nargs="+", help="pairs of a text to count and a text to choose by")
+    parser.add_argument("--tokens", type=int, default=4000, help="tokens of each text to choose by")
+    parser.add_argument("--steps", type=int, default=25)
     given = parser.parse_args()
-    trained = TokenStream.from_documents(documents_of(given.train))
-    begun = with_weights(PoolingOptions(), np.full(len(NAMES) + 3, 0.05))
-    model = LogLinearModel(build_tables([count_kinds(trained)], trained.words), begun)
-    validation = TokenStream.from_documents(documents_of(given.validation))
-    chosen = choose_weights(model, validation, steps=given.steps)
-    weights = (*chosen.options.weights, *chosen.options.recent_weights)
-    for name, weight in zip((*NAMES, *(f"recent {n}" for n in range(len(weights) - len(NAMES)))), weights, strict=True):
-        print(f"{name:12} {weight:7.3f}")
-    before, after = (math.exp(-each.score(validation).log_probability.mean()) for each in (model, chosen))
-    print(f"perplexity of the validation text {before:.2f} with equal weights, {after:.2f} with these")
+    weighed = np.isin(np.arange(len(NAMES) + RECENT_KINDS), [kind - 1 for kind in BEST.kinds])
+    weighed[len(NAMES) :] = True
+    begun = with_weights(PoolingOptions(), np.where(weighed, 0.05, 0.0))
+    texts = []
+    for train, validation in zip(given.files[::2], given.files[1::2], strict=True):
+        counted = stream_of(train)
+        kinds = [CONTEXT_NAMES.index(name) for name in Specification(profile="contexts").contexts]
+        model = LogLinearModel(build_tables([count_kinds(counted, kinds)], counted.words), begun)
+        texts.append((model, first_tokens(stream_of(validation), given.tokens)))
+    chosen = choose_weights(texts, steps=given.steps)
+    for name, *weights in zip((*NAMES, *map("recent {}".format, range(3))), *chosen.pooling.weights, strict=True):
+        print(f"{name:12}", *(f"{weight:7.3f}" for weight in weights))
+    for (model, validation), path in zip(texts, given.files[1::2], strict=True):
+        found = replace(model, options=chosen).score(validation)
+        print(f"{path}: perplexity {math.exp(-found.log_probability.mean()):.2f}")
 
 
 if __name__ == "__main__":

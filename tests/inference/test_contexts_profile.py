@@ -17,7 +17,7 @@ import giaann_dask as gd
 from giaann_dask.cli import run
 from giaann_dask.errors import EmptyInputError, GiaannError, OptionError, SpecificationError
 from giaann_dask.models.contexts.kinds import CONTEXTS, count_kinds
-from giaann_dask.models.contexts.scores import BEST, KNESER_NEY, NAMES, LogLinearModel, backoff_matches
+from giaann_dask.models.contexts.scores import BEST, KNESER_NEY, LogLinearModel, backoff_matches
 from giaann_dask.models.contexts.specification import CHAIN_NAMES, CONTEXT_NAMES
 from giaann_dask.models.contexts.tables import PackedTables, build_tables
 from giaann_dask.models.words.stream import TokenStream
@@ -83,7 +83,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> gd.Network:
 
 def test_specification() -> None:
     assert tuple(kind.name for kind in CONTEXTS) == CONTEXT_NAMES
-    weighed = {name for name, weight in zip(NAMES, BEST.weights, strict=True) if weight}
+    weighed = {CONTEXTS[kind].name for kind in BEST.kinds}
     assert weighed | set(CHAIN_NAMES) == set(RULE.contexts), "what is weighed is counted, and nothing else"
     assert gd.Specification.from_dict(json.loads(json.dumps(RULE.as_dict()))) == RULE
     assert gd.Specification(profile="contexts", contexts=reversed(CONTEXT_NAMES)).contexts == CONTEXT_NAMES

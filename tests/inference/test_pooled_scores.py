@@ -20,7 +20,7 @@ from benchmarks.choose_weights import distribution as alone
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.keys import pack_target, unpack_target
 from giaann_dask.models.contexts.kernel import exponentials, logarithms_of_more
-from giaann_dask.models.contexts.kinds import count_kinds
+from giaann_dask.models.contexts.kinds import CHAIN, count_kinds
 from giaann_dask.models.contexts.scores import KNESER_NEY, NAMES, LogLinearModel, PoolingOptions, backoff_matches
 from giaann_dask.models.contexts.span_kernel import distribution
 from giaann_dask.models.contexts.tables import PackedTables, build_tables
@@ -36,7 +36,8 @@ DATA = Path(__file__).resolve().parent.parent / "data" / "synthetic"
 WORDS = st.sampled_from(["a", "b", "the", "cats", "walking", "1984"])
 SOME = st.lists(st.lists(st.lists(WORDS, min_size=1, max_size=8), min_size=1, max_size=4), min_size=1, max_size=3)
 OTHERS = st.lists(st.lists(st.lists(WORDS | st.text(max_size=3), min_size=1, max_size=6), min_size=1), min_size=1)
-WEIGHTS = st.lists(st.floats(-1, 1.5), min_size=len(NAMES) + 3, max_size=len(NAMES) + 3)
+ROW = st.lists(st.floats(-1, 1.5), min_size=len(NAMES) + 3, max_size=len(NAMES) + 3)
+WEIGHTS = st.lists(ROW, min_size=1, max_size=CHAIN + 1)
 
 
 def tables_of(documents: Documents) -> PackedTables:
@@ -60,7 +61,7 @@ def synthetic(name: str) -> Documents:
 @examples(20)
 @given(SOME, OTHERS, WEIGHTS, st.integers(0, 4), st.sampled_from([0, 2, 50]))
 def test_probabilities_sum_to_one(
-    trained: Documents, text: Documents, weights: list[float], chain: int, remembered: int
+    trained: Documents, text: Documents, weights: list[list[float]], chain: int, remembered: int
 ) -> None:
     options = with_weights(PoolingOptions(chain=chain, remembered_tokens=remembered), np.array(weights))
     model, stream = model_of(trained, options), TokenStream.from_documents(text)
@@ -154,7 +155,7 @@ def test_scores_do_not_depend_on_where_scoring_begins() -> None:
 @examples(40)
 @given(SOME, OTHERS, WEIGHTS, st.integers(0, 4), st.sampled_from([0, 2, 50]))
 def test_scores_of_spans_are_those_of_single_tokens(
-    trained: Documents, text: Documents, weights: list[float], chain: int, remembered: int
+    trained: Documents, text: Documents, weights: list[list[float]], chain: int, remembered: int
 ) -> None:
     options = with_weights(PoolingOptions(chain=chain, remembered_tokens=remembered), 3 * np.array(weights))
     model, stream = model_of([*trained, *text[::2]], options), TokenStream.from_documents(text)
@@ -178,7 +179,7 @@ def test_scores_of_spans_are_those_of_single_tokens(
 @examples(40)
 @given(SOME, OTHERS, WEIGHTS, st.integers(0, 4), st.sampled_from([0, 2, 50]))
 def test_scores_have_the_bits_of_sums_in_the_promised_order(
-    trained: Documents, text: Documents, weights: list[float], chain: int, remembered: int
+    trained: Documents, text: Documents, weights: list[list[float]], chain: int, remembered: int
 ) -> None:
     options = with_weights(PoolingOptions(chain=chain, remembered_tokens=remembered), 2 * np.array(weights))
     model, stream = model_of([*trained, *text[::2]], options), TokenStream.from_documents(text)
@@ -212,11 +213,11 @@ def test_rank_counts_the_words_that_are_more_probable() -> None:
 
 
 def test_gradient_is_that_of_the_score() -> None:
-    options = with_weights(PoolingOptions(remembered_tokens=30), np.full(len(NAMES) + 3, 0.1))
+    options = with_weights(PoolingOptions(remembered_tokens=30), np.full((3, len(NAMES) + 3), 0.1))
     model, stream = model_of(synthetic("train")[:20], options), TokenStream.from_documents([synthetic("test")[0] * 2])
-    _, slope = gradient(options, *whole_text(model, stream))
-    for at in (0, 5, len(NAMES), len(NAMES) + 1):
-        values = np.array((*options.weights, *options.recent_weights))
+    _, slope = gradient(options.pooling.weights, options, *whole_text(model, stream))
+    for at in ((0, 0), (0, 5), (1, 1), (2, len(NAMES)), (2, 2), (1, len(NAMES) + 1)):
+        values = options.pooling.weights
         sides = []
         for step in (0.01, -0.01):
             moved = values.copy()
@@ -230,7 +231,7 @@ def test_pooling_beats_the_chain_on_unseen_text() -> None:
     trained, unseen = synthetic("train"), TokenStream.from_documents(synthetic("test"))
     validation = TokenStream.from_documents(trained[-30:])
     begun = with_weights(PoolingOptions(), np.full(len(NAMES) + 3, 0.05))
-    chosen = choose_weights(model_of(trained[:-30], begun), validation, steps=10).options
+    chosen = choose_weights([(model_of(trained[:-30], begun), validation)], lengths=1, steps=10)
     tables = tables_of(trained)
     best = LogLinearModel(tables, chosen).score(unseen).summary()
     smoothed = LogLinearModel(tables, KNESER_NEY).score(unseen).summary()

@@ -18,13 +18,14 @@ from test_packed_counts import random_rows, require_same
 from test_pooled_scores import OTHERS, SOME, WEIGHTS, Documents, tables_of
 
 import giaann_dask as gd
+from benchmarks.choose_weights import with_weights
 from giaann_dask.data import sample_text
 from giaann_dask.models.contexts import uncompiled
 from giaann_dask.models.contexts.context_rows import Rows
 from giaann_dask.models.contexts.kernel import exponentials, exponentials_of, logarithms_of, logarithms_of_more
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS
 from giaann_dask.models.contexts.packed_counts import FIELDS, PackedCounts, decoding_of
-from giaann_dask.models.contexts.scores import NAMES, LogLinearModel, PoolingOptions
+from giaann_dask.models.contexts.scores import LogLinearModel, PoolingOptions
 from giaann_dask.models.contexts.span_kernel import distribution
 from giaann_dask.models.contexts.tables import PRIOR_COUNTS, chain_shares, compute_evidence
 from giaann_dask.models.words.stream import TokenStream
@@ -51,15 +52,10 @@ def test_rows_are_those_of_compiled_code(seed: int, rows: int, longest: int) -> 
 @examples(20)
 @given(SOME, OTHERS, WEIGHTS, st.integers(0, CHAIN), st.sampled_from([0, 3, 1500]))
 def test_probabilities_are_those_of_compiled_code(
-    training: Documents, tested: Documents, weights: list[float], chain: int, remembered: int
+    training: Documents, tested: Documents, weights: list[list[float]], chain: int, remembered: int
 ) -> None:
     tables = tables_of(training)
-    options = PoolingOptions(
-        weights=tuple(weights[: len(NAMES)]),
-        recent_weights=tuple(weights[len(NAMES) :]),
-        remembered_tokens=remembered,
-        chain=chain,
-    )
+    options = with_weights(PoolingOptions(remembered_tokens=remembered, chain=chain), np.array(weights))
     model, stream = LogLinearModel(tables, options), TokenStream.from_documents(tested)
     part, evidence = model.with_evidence(stream, model.numbered(stream), 0, len(stream))
     for now in range(len(stream)):
@@ -95,6 +91,7 @@ def test_functions_of_arrays_are_those_of_compiled_code() -> None:
 _GENERATE = """
 import json, sys
 import giaann_dask as gd
+from benchmarks.choose_weights import with_weights
 plain = gd.open(sys.argv[1]).generate(sys.argv[2], max_tokens=3)
 before = "numba" in sys.modules
 import numba

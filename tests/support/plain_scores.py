@@ -17,6 +17,7 @@ from giaann_dask.models.contexts.kernel import (
     exponentials,
     logarithms_of_more,
 )
+from giaann_dask.models.contexts.kinds import CHAIN
 from giaann_dask.models.contexts.scores import LogLinearModel
 from giaann_dask.models.contexts.span_kernel import distribution
 from giaann_dask.models.words.stream import TokenStream
@@ -50,8 +51,14 @@ def _entries(now: int, kind: int, text: Text, table: Evidence) -> list[tuple[int
     return [(int(table.word[at]), float(table.evidence[at]), float(shares[at])) for at in span]
 
 
+def _weights(now: int, text: Text, model: LogLinearModel) -> np.ndarray:
+    every = model.options.pooling.weights
+    longest = max((kind for kind in range(CHAIN) if text.rows[now, kind] >= 0), default=0)
+    return every[min(longest, len(every) - 1)]
+
+
 def _layer(now: int, text: Text, table: Evidence, model: LogLinearModel) -> tuple[Values, Values]:
-    shares, scores, weights = {}, {}, model.options.pooling.weights
+    shares, scores, weights = {}, {}, _weights(now, text, model)
     if table.chain:
         for word, _, share in _entries(now, 0, text, table):
             shares[word], scores[word] = share, 0.0
@@ -64,7 +71,7 @@ def _layer(now: int, text: Text, table: Evidence, model: LogLinearModel) -> tupl
 
 
 def _touch(now: int, text: Text, table: Evidence, model: LogLinearModel) -> tuple[Values, Values, float]:
-    direct, scores, left, weights = {}, {}, 1.0, model.options.pooling.weights
+    direct, scores, left, weights = {}, {}, 1.0, _weights(now, text, model)
     for kind in range(table.chain - 1, 0, -1):
         for word, _, share in _entries(now, kind, text, table):
             direct[word], scores[word] = direct.get(word, 0.0) + left * share, 0.0
@@ -79,7 +86,8 @@ def _touch(now: int, text: Text, table: Evidence, model: LogLinearModel) -> tupl
 
 
 def _remember(now: int, text: Text, model: LogLinearModel, direct: Values, scores: Values) -> None:
-    weights, fading = model.options.pooling.weights, model.options.pooling.fading
+    fading, factor = model.options.pooling.fading, float(text.recency[now])
+    weights = _weights(now, text, model)
     words, same = text.words.tolist(), text.document == text.document[now]
     counts: list[Values] = [{}, {}, {}]
     for at in range(max(now - len(fading) + 1, 0), now):
@@ -95,7 +103,7 @@ def _remember(now: int, text: Text, model: LogLinearModel, direct: Values, score
         logs = _apply(logarithms_of_more, [count[word] / prior for word, prior in zip(order, priors, strict=True)])
         for word, value in zip(order, logs, strict=True):
             direct.setdefault(word, 0.0)
-            scores[word] = scores.get(word, 0.0) + float(weights[text.rows.shape[1] + kind]) * value
+            scores[word] = scores.get(word, 0.0) + float(weights[text.rows.shape[1] + kind]) * factor * value
 
 
 def _sum(values: list[float]) -> float:

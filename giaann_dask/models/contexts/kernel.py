@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from giaann_dask.keys import Integers
 from giaann_dask.lazy import jit, jit_inner
-from giaann_dask.models.contexts.kinds import CONTEXTS
+from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -39,6 +39,8 @@ class Text(NamedTuple):
         Natural logarithm of `base`, which is 0 for words as long as lines; float64, same shape.
     ranked : ndarray
         Words by falling `base`, int64, same shape.
+    recency : ndarray
+        Factor of what the words read lately say at each token, see `recency_of`; float64, shape ``(tokens,)``.
     """
 
     words: Integers
@@ -48,6 +50,7 @@ class Text(NamedTuple):
     share: Floats
     log_base: Floats
     ranked: Integers
+    recency: Floats
 
 
 class Evidence(NamedTuple):
@@ -80,7 +83,14 @@ class Evidence(NamedTuple):
 class Pooling(NamedTuple):
     """Weights of every kind of context and of recent tokens, and the decay of recent tokens by distance.
 
-    `fading` is as long as the number of tokens that are remembered, and one more: its entry 0 is not used.
+    Attributes
+    ----------
+    weights : ndarray
+        A row for each length of the longest context of the chain that was seen before a token: up to one word, two, and
+        so on, the last row for all longer ones. Those of `NEAR_KINDS` are the same in all rows; float64, shape
+        ``(rows, kinds + RECENT_KINDS)``.
+    fading : ndarray
+        As long as the number of tokens that are remembered, and one more: its entry 0 is not used; float64.
     """
 
     weights: Floats
@@ -103,6 +113,13 @@ NEAR_KINDS = np.array(
 )
 IS_NEAR = np.zeros(len(CONTEXTS) - 1, np.bool_)
 IS_NEAR[NEAR_KINDS] = True
+
+
+def weights_before(rows: Integers, weights: Floats) -> Floats:
+    """Return the weights at a token, given the rows of its contexts and `Pooling.weights`."""
+    seen = np.flatnonzero(rows[:CHAIN] >= 0)
+    own: Floats = weights[min(int(seen[-1]) if len(seen) else 0, len(weights) - 1)]
+    return own
 
 
 # The exponential of larger numbers is close to overflow, and that of smaller ones to 0.
@@ -209,6 +226,40 @@ def logarithms_of(values: Floats) -> Floats:
     half = 0.5 * part * part
     found: Floats = ratio * (half + series) + power * _LN2_LOW - half + part + power * _LN2_HIGH
     return found
+
+
+# Repetition of a text is looked for in so many tokens before each token, among words with less than this share.
+_WINDOW, _RARE = 500, 5e-4
+# Tokens before a token that its `recency_of` depends on.
+TOKENS_OF_RECENCY = 2 * _WINDOW
+# Words that were repeated, and all, before any was read: what is not known yet is taken for a text like others.
+_REPEATED, _READ = 6.0, 20.0
+# Shares of words that are repeated in a text, and by which factors its recent words count; linear in between. In
+# sentences that do not belong together words read lately say little, and much in manuals. Chosen with the weights.
+_REPETITION = np.array([0.08, 0.13, 0.18, 0.25, 0.35, 0.5])
+_FACTORS = np.array([0.2, 0.35, 0.75, 0.9, 1.0, 1.2])
+
+
+def recency_of(words: Integers, document: Integers, share: Floats) -> Floats:
+    """Return by which factor the words read lately count at each token, given those before it.
+
+    Parameters
+    ----------
+    words, document, share : ndarray
+        See `Text`. The factor depends on `TOKENS_OF_RECENCY` tokens before, and the word itself is not looked at.
+    """
+    at = np.arange(len(words))
+    order = np.argsort(words, kind="stable")
+    before = np.full(len(words), -1)
+    same = np.flatnonzero(words[order[1:]] == words[order[:-1]])
+    before[order[same + 1]] = order[same]
+    begins = np.flatnonzero(np.diff(document, prepend=-1))
+    first = np.maximum(at - _WINDOW, begins[np.searchsorted(begins, at, side="right") - 1] if len(at) else at)
+    rare = share[words] < _RARE
+    read, repeated = (np.append(0, np.cumsum(which)) for which in (rare, rare & (before >= first)))
+    rates = (repeated[at] - repeated[first] + _REPEATED) / (read[at] - read[first] + _READ)
+    factors: Floats = np.interp(rates, _REPETITION, _FACTORS)
+    return factors
 
 
 # Least tokens of a block, and the share of the remembered tokens that a block has.

@@ -18,7 +18,15 @@ import numpy as np
 from giaann_dask.cluster import result
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.events import Observer, ignore
-from giaann_dask.models.contexts.kernel import LEAST_SHARE, RECENT_KINDS, RECENT_PRIOR, Floats
+from giaann_dask.models.contexts.kernel import (
+    LEAST_SHARE,
+    RECENT_KINDS,
+    RECENT_PRIOR,
+    TOKENS_OF_RECENCY,
+    Floats,
+    recency_of,
+    weights_before,
+)
 from giaann_dask.models.contexts.kinds import CONTEXTS
 from giaann_dask.models.contexts.scores import BEST, NAMES, LogLinearModel
 from giaann_dask.models.contexts.span_kernel import distribution
@@ -42,7 +50,7 @@ if TYPE_CHECKING:
 # about as long as so many tokens from rows, and a short text needs none.
 _CONNECTIONS_PER_TOKEN = 40_000
 # Kinds of contexts that a prediction reads.
-_KINDS = tuple(kind for kind, weight in enumerate(BEST.weights, 1) if weight)
+_KINDS = tuple(BEST.kinds)
 # Farther back in a sentence than any context looks.
 _REACH = 1 + max(distance for context in CONTEXTS for _, distance in context.parts)
 # How what was read lately is named, in the order of the kernel's counts.
@@ -172,7 +180,8 @@ class ContextsText(WordText):
         words = np.append(number[stream.index], np.zeros(options.max_tokens, np.int64))
         rows = np.full((len(words), len(NAMES)), NONE, np.int64)
         text = model.tables.words.with_unknown(unknown)
-        self._text = text._replace(words=words, document=np.zeros_like(words), rows=rows)
+        recency = np.ones(len(words))
+        self._text = text._replace(words=words, document=np.zeros_like(words), rows=rows, recency=recency)
 
     def step(self) -> GeneratedToken | None:
         """Return the next word, None at the end."""
@@ -190,6 +199,9 @@ class ContextsText(WordText):
         model = self._opened.model
         self._evidence, (text.rows[self._now],) = model.evidence_before(stream, len(tail), len(stream))
         self._pooling = model.options.pooling
+        self._weights = weights_before(text.rows[self._now], self._pooling.weights)
+        lately = slice(max(self._now - TOKENS_OF_RECENCY, 0), self._now + 1)
+        text.recency[self._now] = recency_of(text.words[lately], text.document[lately], text.share)[-1]
         chance, _ = distribution(text, self._evidence, self._pooling, self._now)
         return self._names, chance
 
@@ -241,7 +253,7 @@ class ContextsText(WordText):
 
     def _weighted(self, word: int) -> Iterator[Reason]:
         """Yield every context that was seen before the word and has a weight."""
-        weights = self._pooling.weights
+        weights = self._weights
         for kind, row in enumerate(self._text.rows[self._now].tolist()):
             entry = self._entry(row, word) if weights[kind] else NONE
             if entry != NONE:
@@ -259,7 +271,8 @@ class ContextsText(WordText):
         seen = (pooling.fading[now - at].sum(), len(once), len(twice))
         before = [self._names[int(words[now - back])] for back in (1, 2) if now >= back]
         for kind, (places, amount) in enumerate(zip((at, once, twice), seen, strict=True)):
-            gain = float(pooling.weights[-RECENT_KINDS + kind]) * math.log1p(float(amount) / prior)
+            weight = float(self._weights[-RECENT_KINDS + kind] * self._text.recency[now])
+            gain = weight * math.log1p(float(amount) / prior)
             if len(places):
                 yield Reason(_RECENT_CONTEXTS[kind].format(*before), "", int(places[-1]), NONE, 0, len(places), gain)
 

@@ -6,9 +6,9 @@ the counts exist already, and NLTK's `KneserNeyInterpolated` has a single discou
 query at a time. Tables are in `giaann_dask.models.contexts.tables`, and the compiled pass in
 `giaann_dask.models.contexts.span_kernel`.
 
-Weights do not change what was learnt. They are about twenty constants for a whole profile, like the decays and
-thresholds of other profiles, chosen once by `benchmarks/choose_weights.py` on text that is neither trained on nor
-reported on.
+Weights do not change what was learnt. They are constants of the profile, a row of them for each length of the longest
+context that was seen, chosen once by `benchmarks/choose_weights.py` on text that is neither trained on nor reported on.
+How much recent words say depends on how much the text that is read repeats itself (`contexts.kernel.recency_of`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.keys import Integers
-from giaann_dask.models.contexts.kernel import RECENT_KINDS, Evidence, Floats, Pooling, Text
+from giaann_dask.models.contexts.kernel import NEAR_KINDS, RECENT_KINDS, Evidence, Floats, Pooling, Text, recency_of
 from giaann_dask.models.contexts.kinds import CHAIN, CONTEXTS
 from giaann_dask.models.contexts.span_kernel import distribution, score_tokens
 from giaann_dask.models.contexts.tables import PRIOR_COUNTS, RowTables
@@ -43,6 +43,9 @@ class PoolingOptions:
     recent_weights : tuple of float
         Of the words read lately in the same document: of each word, fading; of what followed the last
         word; of what followed the last two.
+    longer_weights : tuple of tuple of float
+        Both kinds of weights where a context of two words of the chain was seen before, or of three, and so on, the
+        last for all longer ones; those of contexts of the nearest word are always those in `weights`.
     remembered_tokens : int
         How many tokens back that reaches; 0 leaves it out.
     fading_tokens : float
@@ -53,6 +56,7 @@ class PoolingOptions:
 
     weights: tuple[float, ...] = (0.0,) * len(NAMES)
     recent_weights: tuple[float, ...] = (0.0,) * RECENT_KINDS
+    longer_weights: tuple[tuple[float, ...], ...] = ()
     remembered_tokens: int = 1500
     fading_tokens: float = 50.0
     chain: int = CHAIN
@@ -60,23 +64,54 @@ class PoolingOptions:
     @property
     def pooling(self) -> Pooling:
         """The weights and fading as arrays."""
-        weights = np.array((*self.weights, *self.recent_weights), np.float64)
+        weights = np.array(((*self.weights, *self.recent_weights), *self.longer_weights), np.float64)
+        weights[:, NEAR_KINDS] = weights[0, NEAR_KINDS]
         distance = np.arange(self.remembered_tokens + 1, dtype=np.float64)
         # Words read long ago count little, but count.
         return Pooling(weights, np.maximum(np.exp(-distance / self.fading_tokens), np.finfo(np.float64).tiny))
 
+    @property
+    def kinds(self) -> list[int]:
+        """Places in `CONTEXTS` of the kinds of contexts that have a weight."""
+        weighed = (self.pooling.weights[:, : len(NAMES)] != 0.0).any(axis=0)
+        kinds: list[int] = (np.flatnonzero(weighed) + 1).tolist()
+        return kinds
 
-# Chosen by `benchmarks/choose_weights.py` on every fourth document of EWT dev, with the counts of EWT train. Kinds
-# that it gave less than 0.03 are left out but for one: on the other documents of dev nothing is lost by it (top-1
-# 0.1454 for 0.1459) and scoring takes half the time.
+
+# Chosen by `benchmarks/choose_weights.py` with the counts of twelve texts of different kinds, each on other text of the
+# same kind: web (EWT train and dev), encyclopedia, editorials, fortunes, two dictionaries, five manuals, and novels.
+# After four words of a passage that was counted before, the chain says most, and other contexts and recent words less.
 BEST = PoolingOptions(
     weights=(
-        *(-0.141, -0.103, -0.213, -0.109),
+        *(-0.186, 0.0, 0.0, 0.0),
         *(0.0, 0.0, 0.0, 0.0, 0.0),
-        *(0.026, 0.152, 0.061, 0.097),
-        *(0.06, 0.067, 0.056, 0.04, 0.0, 0.0),
+        *(-0.027, 0.197, 0.023, 0.208),
+        *(0.095, 0.103, 0.192, 0.076, 0.0, 0.0),
     ),
-    recent_weights=(0.511, 0.296, 0.334),
+    recent_weights=(0.534, 0.294, 0.667),
+    longer_weights=(
+        (
+            *(-0.186, -0.143, 0.0, 0.0),
+            *(0.0, 0.0, 0.0, 0.0, 0.0),
+            *(0.064, 0.164, 0.018, 0.029),
+            *(0.095, 0.079, 0.09, -0.015, 0.0, 0.0),
+            *(0.493, 0.209, 0.382),
+        ),
+        (
+            *(-0.186, -0.093, -0.13, 0.0),
+            *(0.0, 0.0, 0.0, 0.0, 0.0),
+            *(0.044, 0.059, -0.005, 0.055),
+            *(0.095, 0.026, 0.087, -0.014, 0.0, 0.0),
+            *(0.466, 0.193, 0.296),
+        ),
+        (
+            *(-0.186, -0.097, -0.163, 0.054),
+            *(0.0, 0.0, 0.0, 0.0, 0.0),
+            *(0.05, 0.068, 0.045, 0.019),
+            *(0.095, 0.066, 0.085, -0.015, 0.0, 0.0),
+            *(0.374, 0.14, 0.127),
+        ),
+    ),
 )
 
 
@@ -109,7 +144,8 @@ class LogLinearModel:
         first = max(begin - self.options.remembered_tokens - 2, 0)
         rows = np.full((end - first, len(NAMES)), NONE, np.int64)
         evidence, rows[begin - first :] = self.evidence_before(stream, begin, end)
-        return text._replace(words=text.words[first:end], document=text.document[first:end], rows=rows), evidence
+        part = {name: getattr(text, name)[first:end] for name in ("words", "document", "recency")}
+        return text._replace(**part, rows=rows), evidence
 
     def evidence_before(self, stream: TokenStream, begin: int, end: int) -> tuple[Evidence, Integers]:
         """Return the evidence before the tokens of a span; see `RowTables.of_tokens`."""
@@ -130,7 +166,9 @@ class LogLinearModel:
         """Return a text with the probabilities of its unknown words added to those of the known ones, without rows."""
         unknown, number = self.number_words(stream)
         text = self.tables.words.with_unknown(unknown)
-        return text._replace(words=number[stream.index], document=stream.document)
+        words = number[stream.index]
+        recency = recency_of(words, stream.document, text.share)
+        return text._replace(words=words, document=stream.document, recency=recency)
 
     def number_words(self, stream: TokenStream) -> tuple[tuple[str, ...], Integers]:
         """Return the unknown words of a text, and the number of each of its words."""

@@ -39,6 +39,7 @@ from giaann_dask.models.contexts.kernel import (
     exponentials,
     find_recent,
 )
+from giaann_dask.models.contexts.kinds import CHAIN
 from giaann_dask.models.words.scores import MOST_RANK
 
 Places = npt.NDArray[np.int32]
@@ -185,16 +186,30 @@ def _enter(word: int, found: _Found, begin: int, count: int) -> tuple[int, int]:
 def _find_entries(rows: Integers, table: Evidence, weights: Floats) -> _Entries:
     """Look up all rows at once, so that the processor waits for many of them at the same time."""
     tokens, kinds = rows.shape
+    used = np.zeros(kinds, np.bool_)
+    for length in range(len(weights)):
+        used |= weights[length, :kinds] != 0.0
     begin, end = np.zeros((tokens, kinds), np.int64), np.zeros((tokens, kinds), np.int64)
     freed = np.ones((tokens, kinds))
     for now in range(tokens):
         for kind in range(kinds):
             row = rows[now, kind]
-            if row >= 0 and (kind < table.chain or weights[kind] != 0.0):
+            if row >= 0 and (kind < table.chain or used[kind]):
                 begin[now, kind], end[now, kind] = table.pointer[row], table.pointer[row + 1]
                 if kind < table.chain:
                     freed[now, kind] = table.freed[row]
     return _Entries(begin, end, freed)
+
+
+@jit_inner
+def _weights_before(rows: Integers, weights: Floats) -> Floats:
+    """Return what `kernel.weights_before` does."""
+    longest = 0
+    for kind in range(CHAIN):
+        if rows[kind] >= 0:
+            longest = kind
+    own: Floats = weights[min(longest, len(weights) - 1)]
+    return own
 
 
 @jit_inner
@@ -289,13 +304,14 @@ def _gather(now: int, entries: _Entries, table: Evidence, weights: Floats, touch
 
 
 @jit_inner
-def _remember(now: int, text: Text, pooling: Pooling, recent: Recent, touched: _Touched) -> None:
+def _remember(now: int, text: Text, pooling: Pooling, weights: Floats, recent: Recent, touched: _Touched) -> None:
     """Collect the evidence of the tokens read before in this document."""
-    found, scores, weights = touched.found, touched.scores, pooling.weights
+    found, scores = touched.found, touched.scores
     kinds = text.rows.shape[1]
     block, some = count_recent(now, text, pooling, recent)
     words, evidence = recent.words[recent.pointer[block] : recent.pointer[block + 1]], recent.at.evidence
-    begin, count, weight = found.state[0], found.state[1], weights[kinds]
+    begin, count, factor = found.state[0], found.state[1], text.recency[now]
+    weight = weights[kinds] * factor
     for at in range(len(words)):
         word = words[_index(at)]
         old = found.place[_index(word)]
@@ -311,7 +327,7 @@ def _remember(now: int, text: Text, pooling: Pooling, recent: Recent, touched: _
     for kind in (1, 2):
         for place in range(some):
             at = recent.at.following[place]
-            scores[found.place[words[at]] - begin] += weights[kinds + kind] * evidence[kind, place]
+            scores[found.place[words[at]] - begin] += weights[kinds + kind] * factor * evidence[kind, place]
 
 
 @jit_inner
@@ -495,9 +511,10 @@ def _score_groups(
             touched.spare[0] = _touch_entries(order[turn + 1], entries, table)
         if group[at] != before:
             before = group[at]
-            _fill_layer(at, entries, text, table, pooling.weights, layer)
-        near, left = _gather(at, entries, table, pooling.weights, touched)
-        _remember(now, text, pooling, recent, touched)
+            _fill_layer(at, entries, text, table, pooling.weights[0], layer)
+        weights = _weights_before(text.rows[now], pooling.weights)
+        near, left = _gather(at, entries, table, weights, touched)
+        _remember(now, text, pooling, weights, recent, touched)
         place = _Place(now, near, left)
         total = _normalise(place, text, layer, touched)
         ranks[at], value = _rank(place, text, layer, touched)
@@ -518,9 +535,10 @@ def _distribution(text: Text, table: Evidence, pooling: Pooling, now: int) -> tu
     """Return what `distribution` does."""
     layer, touched = _work_space(len(text.base), table.chain)
     entries = _find_entries(text.rows[now : now + 1], table, pooling.weights)
-    _fill_layer(0, entries, text, table, pooling.weights, layer)
-    near, left = _gather(0, entries, table, pooling.weights, touched)
-    _remember(now, text, pooling, find_recent(text, pooling, now, now + 1), touched)
+    weights = _weights_before(text.rows[now], pooling.weights)
+    _fill_layer(0, entries, text, table, weights, layer)
+    near, left = _gather(0, entries, table, weights, touched)
+    _remember(now, text, pooling, weights, find_recent(text, pooling, now, now + 1), touched)
     place = _Place(now, near, left)
     total = _normalise(place, text, layer, touched)
     chance = left * text.base

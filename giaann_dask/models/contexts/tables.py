@@ -93,7 +93,8 @@ class WordTables:
         log_base = np.concatenate([np.log(base[: len(self.words)]), spelled[len(self.words) :]])
         share = np.concatenate([self.share, nothing])
         none, rows = np.zeros(0, np.int64), np.zeros((0, len(CONTEXTS) - 1), np.int64)
-        return Text(none, none, rows, base, share, log_base, np.argsort(-base, kind="stable"))
+        ranked = np.argsort(-base, kind="stable")
+        return Text(none, none, rows, base, share, log_base, ranked, np.zeros(0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

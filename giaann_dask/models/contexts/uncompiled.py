@@ -26,6 +26,7 @@ from giaann_dask.models.contexts.kernel import (
     Text,
     exponentials_of,
     logarithms_of,
+    weights_before,
 )
 from giaann_dask.models.words.stream import NONE
 from giaann_dask.spec import NEURON_BITS
@@ -244,16 +245,17 @@ _DIRECT = 0
 
 def distribution(text: Text, table: Evidence, pooling: Pooling, now: int) -> tuple[Floats, float]:
     """Return what `giaann_dask.models.contexts.span_kernel.distribution` does."""
+    weights = weights_before(text.rows[now], pooling.weights)
     rows = {
         kind: slice(int(table.pointer[row]), int(table.pointer[row + 1]))
         for kind, row in enumerate(text.rows[now].tolist())
-        if row >= 0 and (kind < table.chain or pooling.weights[kind] != 0.0)
+        if row >= 0 and (kind < table.chain or weights[kind] != 0.0)
     }
     freed = {kind: float(table.freed[text.rows[now, kind]]) for kind in rows if kind < table.chain}
-    layer = _layer(rows, text, table, pooling.weights)
-    touched, left = _gather(rows, freed, text, table, pooling.weights)
+    layer = _layer(rows, text, table, weights)
+    touched, left = _gather(rows, freed, text, table, weights)
     near, left = left, left * freed.get(0, 1.0)
-    _remember(now, text, pooling, touched)
+    _remember(now, text, pooling.fading, weights[-RECENT_KINDS:] * text.recency[now], touched)
     # What the layer alone gives its words.
     by_layer = (near * layer.column(_SHARE) + left * layer.column(_BASE)) * layer.column(_FACTOR)
     total, chances = _normalise(near, left, by_layer, text, layer, touched)
@@ -294,9 +296,9 @@ def _gather(
     return found, left
 
 
-def _remember(now: int, text: Text, pooling: Pooling, touched: FoundWords) -> None:
+def _remember(now: int, text: Text, fading: Floats, weights: Floats, touched: FoundWords) -> None:
     """Add the evidence of the tokens read before in this document."""
-    remembered, weights = len(pooling.fading) - 1, pooling.weights[-RECENT_KINDS:]
+    remembered = len(fading) - 1
     first = max(now - remembered - 2, 0)
     changes = np.flatnonzero(np.diff(text.document[first : now + 1]))
     document = first + (int(changes[-1]) + 1 if len(changes) else 0)
@@ -305,7 +307,7 @@ def _remember(now: int, text: Text, pooling: Pooling, touched: FoundWords) -> No
         return
     words, number = np.unique(text.words[begin:now], return_inverse=True)
     counts = np.zeros((RECENT_KINDS, len(words)))
-    counts[0] = np.bincount(number, pooling.fading[now - np.arange(begin, now)], len(words))
+    counts[0] = np.bincount(number, fading[now - np.arange(begin, now)], len(words))
     least = max(begin - 1, document)
     same = np.arange(least, now - 1)
     same = same[text.words[same] == text.words[now - 1]]
