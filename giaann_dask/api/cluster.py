@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from giaann_dask.cluster import attempt, beside_tasks, find_client, require_synchronous
+from giaann_dask.cluster.waiting import silence_ended_waits
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, notify_all
 from giaann_dask.keywords import names_keywords
@@ -140,6 +141,7 @@ def use_client(client: ClientLike | None = None) -> Iterator[Client]:
     from giaann_dask.dask_types import register
 
     register()
+    silence_ended_waits()
     with ExitStack() as opened:
         opened.enter_context(beside_tasks())
         yield opened.enter_context(_provided(client))

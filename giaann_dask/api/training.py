@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import signal
+import sys
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal, overload
 
 from distributed import Client
@@ -265,9 +268,59 @@ def train(
     request = _Request(read, path, wanted, chosen, options or TrainingOptions(), branch or BRANCH)
     ended = stop or threading.Event()
     if wait:
-        with observe_work(client, request.workload, progress, observer) as (used, reporting):
+        with (
+            _committed_on_interrupt(ended, observer) as observed,
+            observe_work(client, request.workload, progress, observed) as (used, reporting),
+        ):
             return request.run(used, reporting, ended)
     return Training(request, client, progress, observer, ended)
+
+
+@contextmanager
+def _committed_on_interrupt(stop: threading.Event, observer: Observer) -> Iterator[Observer]:
+    """Let the first Ctrl-C, or interruption of a notebook's cell, stop a training in order; a second one at once.
+
+    Both end in a `KeyboardInterrupt` that says what is committed. Signals of a program that handles them itself, and
+    trainings in other threads, are left alone.
+
+    Yields
+    ------
+    Observer
+        Passes events on to the given one.
+    """
+    interrupted = False
+    commits: list[Committed] = []
+
+    def observe(event: Event) -> None:
+        commits.extend([event] if isinstance(event, Committed) else [])
+        observer(event)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        if interrupted:
+            raise KeyboardInterrupt
+        interrupted = True
+        stop.set()
+        print("giaann-dask: committing rounds in progress; interrupt again to stop at once", file=sys.stderr)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    handles = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if handles:
+        signal.signal(signal.SIGINT, handle)
+    try:
+        yield observe
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(_interruption(commits)) from error
+    finally:
+        if handles:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    if interrupted:
+        raise KeyboardInterrupt(_interruption(commits))
+
+
+def _interruption(commits: Sequence[Committed]) -> str:
+    done = f"commit {commits[-1].commit} has what was trained" if commits else "nothing was committed"
+    return f"training was interrupted: {done}; train again to continue"
 
 
 _running: set[Training] = set()

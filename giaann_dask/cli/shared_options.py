@@ -19,6 +19,7 @@ import click
 
 from giaann_dask.cli.click_ext import FILE_FIELDS, PLAIN, options_of, read_items, section
 from giaann_dask.cli.output import json_option, log_options, place_name, say
+from giaann_dask.cluster.waiting import silence_ended_waits
 from giaann_dask.device import finds_cuda
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, require_one_of, require_option
 from giaann_dask.local_files import local_name, local_path, read_utf8
@@ -295,7 +296,7 @@ def prepared(cluster: ClusterOptions, default: int | None = None) -> ClusterOpti
 
     if cluster.scheduler is None and cluster.scheduler_file is None and cluster.workers is None:
         cluster = replace(cluster, workers=default)
-    logging.getLogger("asyncio").addFilter(_is_failure)
+    silence_ended_waits()
     if cluster.distributes:
         from giaann_dask.cluster import prepare
 
@@ -317,11 +318,6 @@ def silence_dask() -> None:
         # Those of others, such as a file or what collects the records of a test, are of a derived class.
         if type(handler) is logging.StreamHandler:
             handler.setLevel(logging.CRITICAL)
-
-
-def _is_failure(record: logging.LogRecord) -> bool:
-    """Return whether a record of asyncio is about more than Dask's waiting for results, which Ctrl-C has ended."""
-    return not record.exc_info or getattr(record.exc_info[0], "__name__", "") != "AllExit"
 
 
 _new_network = section("New network")

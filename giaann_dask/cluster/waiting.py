@@ -41,6 +41,16 @@ _CONNECTION_LOST, _RESTARTED, _UNKNOWN = "scheduler-connection-lost", "scheduler
 _ANSWER_S = 60.0
 
 
+def silence_ended_waits() -> None:
+    """Let asyncio log no traceback for each wait for a result that an interruption has ended."""
+    logging.getLogger("asyncio").addFilter(_is_failure)
+
+
+def _is_failure(record: logging.LogRecord) -> bool:
+    """Return whether a record of asyncio is about more than Dask's waiting for results, which Ctrl-C has ended."""
+    return not record.exc_info or getattr(record.exc_info[0], "__name__", "") != "AllExit"
+
+
 @contextmanager
 def lost_cluster() -> Iterator[None]:
     """Translate Dask's errors of lost schedulers and workers; other errors pass unchanged.
