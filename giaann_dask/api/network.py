@@ -427,7 +427,7 @@ class Network(Summarised, Mapping[str, "Column"]):
     def compare_ngrams(
         self,
         inputs: Inputs,
-        training: Inputs,
+        training: Inputs | None = None,
         *,
         client: ClientLike | None = None,
         options: ScoringOptions | None = None,
@@ -444,7 +444,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         inputs, client, text
             See `evaluate`.
         training : str, Path, Files or iterable of texts
-            Text that the network was trained on, or other text to count n-grams on.
+            Text that the network was trained on, or other text to count n-grams on; required.
         options : ScoringOptions, optional
             Limits of what is read.
         **keywords
@@ -457,7 +457,7 @@ class Network(Summarised, Mapping[str, "Column"]):
         Raises
         ------
         OptionError
-            If the network is of profile ``contexts``.
+            If the network is of profile ``contexts``, or no training text is given.
         """
         from giaann_dask.api.text_options import TextOptions
         from giaann_dask.api.texts import as_sources, commit_sources
@@ -466,7 +466,11 @@ class Network(Summarised, Mapping[str, "Column"]):
 
         spec = self.specification
         if not spec.traits.columns:
-            raise OptionError(f"a training text for a network of profile {spec.profile}", "its own counts", "use score")
+            remedy = 'call score(text, baseline="ngram")'
+            raise OptionError(f"n-grams beside a network of profile {spec.profile}", "its own counts", remedy)
+        if training is None:
+            expected = "the text that the network was trained on, to count n-grams on it"
+            raise OptionError("no training text", expected, "call compare_ngrams(text, training)", names=("training",))
         trained, tested = as_sources(training), as_sources(inputs)
         chosen = (text or TextOptions()).fitting([*trained, *tested])
         read = [commit_sources(self._reader, chosen, drop_short=short) for short in (False, True)]

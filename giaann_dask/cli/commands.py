@@ -294,7 +294,8 @@ def evaluate(
         logged = event_log(values["events"], observer)
         report = opened.evaluate(inputs, client=client, options=options, text=text, observer=logged)
         compared, compared_lines = _compare(opened, inputs, asked, client)
-    counts = {**report.as_dict(), **compared, "reports": [str(save_report(report, path)) for path in reports]}
+    files = [str(save_report(report, path, notes=compared_lines)) for path in reports]
+    counts = {**report.as_dict(), **compared, "reports": files}
     shown = report.shown(is_verbose())
     lines = [*figures(shown, *shown), *report.lines(), *compared_lines, *counts["reports"]]
     answer(counts, [f"network {place_name(network)}", *lines])
@@ -390,7 +391,7 @@ def _compare(
     if values["baseline"] is None:
         return {}, []
     evaluation, training = values["evaluation"], values["baseline_text"]
-    options = ScoringOptions(max_sequences=evaluation.max_sequences, first_sequence=evaluation.first_sequence)
+    options = ScoringOptions.limits_of(evaluation)
     found = network.compare_ngrams(inputs, training, client=client, options=options, text=values["text"])
     seed = network.specification.seed_tokens
     return {"baseline": found.as_dict(seed)}, found.lines(seed)

@@ -70,7 +70,7 @@ def draw_evaluation(report: EvaluationReport) -> Figure:
 
 
 @names_keywords
-def save_report(report: EvaluationReport, path: str | Path) -> Path:
+def save_report(report: EvaluationReport, path: str | Path, *, notes: Sequence[str] = ()) -> Path:
     """Write the report of an evaluation; the same report gives the same bytes.
 
     Parameters
@@ -80,6 +80,8 @@ def save_report(report: EvaluationReport, path: str | Path) -> Path:
     path : str or Path
         ``.html`` for one page that needs no other file, ``.png``, ``.svg`` or ``.pdf`` for the picture
         alone; its folder is made where it is missing.
+    notes : sequence of str
+        Lines that the page shows below the figures, as of `giaann_dask.models.words.score_report.Baseline`.
 
     Returns
     -------
@@ -97,7 +99,7 @@ def save_report(report: EvaluationReport, path: str | Path) -> Path:
     check_report_name(path, groups=report.groups() is not None)
     if path.suffix.lower() != ".html":
         return save_figure(draw_evaluation(report), path)
-    return write_file(path, evaluation_page(report), "the report")
+    return write_file(path, evaluation_page(report, notes), "the report")
 
 
 def check_report_name(path: Path, *, groups: bool) -> None:
@@ -115,14 +117,15 @@ def check_report_name(path: Path, *, groups: bool) -> None:
         raise OptionError(f"the report {path}", f"a name that ends in {', '.join(suffixes)}", "rename it")
 
 
-def evaluation_page(report: EvaluationReport) -> str:
-    """Return the report of an evaluation as one HTML page, its picture and style inside."""
+def evaluation_page(report: EvaluationReport, notes: Sequence[str] = ()) -> str:
+    """Return the report of an evaluation as one HTML page, its picture and style inside, with further lines."""
 
     def picture(figure: Figure) -> str:
         content = base64.b64encode(rendered(figure, "png")).decode("ascii")
         return f'<img alt="Accuracy by place and by part of speech" src="data:image/png;base64,{content}">'
 
-    return render("evaluation.html", title="Evaluation of a GIAANN network", **accuracy_values(report, picture))
+    values = accuracy_values(report, picture) | {"notes": [printable(each) for each in notes]}
+    return render("evaluation.html", title="Evaluation of a GIAANN network", **values)
 
 
 def accuracy_values(report: EvaluationReport, picture: Callable[[Figure], str]) -> dict[str, Any]:
@@ -141,6 +144,7 @@ def accuracy_values(report: EvaluationReport, picture: Callable[[Figure], str]) 
         "skipped": ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in report.omitted().items()),
         "picture": "",
         "tables": [],
+        "notes": [],
     }
     if (accuracy := report.groups()) is not None:
         values |= {

@@ -111,6 +111,8 @@ def test_all_calls_take_texts(client: Client, tmp_path: Path) -> None:
     both = gd.train([corpus], tmp_path / "listed", regions=1)
     assert exported(both) == exported(network)
     assert network.compare_ngrams(TEXTS, TEXTS).pooled is not None
+    with pytest.raises(OptionError, match=r"no training text; .* call compare_ngrams\(text, training\)"):
+        network.compare_ngrams(TEXTS)
     with pytest.raises(OptionError, match="prompts is of type DataFrame"):
         network.sessions(pd.DataFrame({"text": TEXTS}))  # type: ignore[arg-type]
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +30,7 @@ from giaann_dask.models.columns.evaluation.predicting import StepRecords
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.columns.state.session import FlagTable, PreparedSequence, StepTrace
 from giaann_dask.models.results import EvaluationReport
-from giaann_dask.models.words.score_report import ScoreReport
+from giaann_dask.models.words.score_report import Baseline, ScoreReport
 from giaann_dask.models.words.scores import TextScores
 from giaann_dask.spec import PARTS_OF_SPEECH, Specification
 from giaann_dask.text.blocks import POS_SHIFT
@@ -311,6 +312,12 @@ def test_a_report_of_probabilities_is_a_page_without_a_picture(tmp_path: Path) -
     assert "<code>COMMIT</code>" in page
     assert f">{figures.shown_perplexity}</td>" in page
     assert "<img" not in page
+    assert report.perplexity == figures.perplexity
+    asked = replace(report, baseline=Baseline(one > 0, scores, top_k=(1, 5)), top_k={1: 1.0, 5: 1.0})
+    page = gd.save_report(asked, tmp_path / "a.html", notes=["a <note>"]).read_text(encoding="utf-8")
+    assert "top-5" in page
+    assert "Kneser-Ney 5-gram  top-1 1.0000, top-5 1.0000 of 2 tokens" in page
+    assert "<p>a &lt;note&gt;</p>" in page
     assert list(report.shown())[-3:] == ["every_token", "seconds", "tokens_per_second"]
     with pytest.raises(OptionError, match=r"a name that ends in \.html; rename"):
         gd.save_report(report, tmp_path / "a.png")

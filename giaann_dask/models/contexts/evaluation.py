@@ -60,7 +60,7 @@ def score_network(text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
     scores = scorer.score(BEST, text.observer)
     baseline = None
     if options.baseline is not None:
-        baseline = Baseline(scorer.back_off(), scorer.score(KNESER_NEY))
+        baseline = Baseline(scorer.back_off(), scorer.score(KNESER_NEY), top_k=options.top_k)
     return ScoreReport.of(scores, text, options, sequences, time.perf_counter() - started, baseline)
 
 
@@ -164,7 +164,7 @@ def score_same_tokens(client: Client, reader: CommitReader, texts: BaselineTexts
     limits = StreamOptions(max_sequences=options.max_sequences, first_sequence=options.first_sequence)
     unseen = _stream(client, EncodingStream(client, known, texts.sources, limits), known, texts.inputs)
     scorer = Scorer(client, tables, unseen, options.tokens_per_task)
-    return Baseline(scorer.back_off(), scorer.score(KNESER_NEY), scorer.score(BEST))
+    return Baseline(scorer.back_off(), scorer.score(KNESER_NEY), scorer.score(BEST), options.top_k)
 
 
 def tables_of(stream: TokenStream) -> PackedTables:

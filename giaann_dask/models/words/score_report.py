@@ -100,11 +100,14 @@ class Baseline:
         Of the modified smoothing of Kneser and Ney.
     pooled : TextScores or None
         Of profile ``contexts`` on these tokens, where the baseline does not stand beside it.
+    top_k : tuple of int
+        Values of k, of which the shares of the models with probabilities are shown.
     """
 
     backoff: npt.NDArray[np.bool_]
     smoothed: TextScores
     pooled: TextScores | None = None
+    top_k: tuple[int, ...] = (1,)
 
     def matches(self, seed_tokens: int) -> int:
         """Return how many tokens after the first ones of each sentence plain backoff predicts."""
@@ -114,8 +117,18 @@ class Baseline:
         """Return JSON-ready figures of the tokens after the first ones of each sentence."""
         summary, matches = self.smoothed.summary(seed_tokens), self.matches(seed_tokens)
         backoff = {"tokens": summary.tokens, "matches": matches, "top1": matches / summary.tokens}
-        pooled = {} if self.pooled is None else {"contexts": self.pooled.summary(seed_tokens).as_dict()}
-        return {"backoff": backoff, "kneser_ney": summary.as_dict(), **pooled}
+        found = {"backoff": backoff, "kneser_ney": summary.as_dict() | self._shares(self.smoothed, seed_tokens)}
+        if self.pooled is not None:
+            found["contexts"] = self.pooled.summary(seed_tokens).as_dict() | self._shares(self.pooled, seed_tokens)
+        return found
+
+    def _shares(self, scores: TextScores, seed_tokens: int) -> dict[str, Any]:
+        """Return top-k of some scores by k; none where k is 1 alone."""
+        shares = {str(k): scores.top_k(k, seed_tokens) for k in self.top_k}
+        return {"top_k": shares} if [*shares] != ["1"] else {}
+
+    def _top(self, scores: TextScores, seed_tokens: int) -> str:
+        return ", ".join(f"top-{k} {scores.top_k(k, seed_tokens):.4f}" for k in sorted({1, *self.top_k}))
 
     def lines(self, seed_tokens: int) -> list[str]:
         r"""Return these figures for a person, one line each.
@@ -132,11 +145,12 @@ class Baseline:
         of = f"of {summary.tokens:,} tokens"
         lines = [
             f"backoff {MAXIMUM_ORDER}-gram     top-1 {self.matches(seed_tokens) / summary.tokens:.4f} {of}",
-            f"Kneser-Ney {MAXIMUM_ORDER}-gram  top-1 {summary.top1:.4f} {of}, {summary.costs}",
+            f"Kneser-Ney {MAXIMUM_ORDER}-gram  {self._top(self.smoothed, seed_tokens)} {of}, {summary.costs}",
         ]
         if self.pooled is not None:
             found = self.pooled.summary(seed_tokens)
-            lines.append(f"profile contexts       top-1 {found.top1:.4f} of {found.tokens:,} tokens, {found.costs}")
+            top = self._top(self.pooled, seed_tokens)
+            lines.append(f"profile contexts       {top} of {found.tokens:,} tokens, {found.costs}")
         return lines
 
 
@@ -198,6 +212,11 @@ class ScoreReport(EvaluationReport):
         return self.predicted.top1
 
     @property
+    def perplexity(self) -> float:
+        """Perplexity of the tokens after the seed tokens: e to the mean negative log-probability; may be infinite."""
+        return self.predicted.perplexity
+
+    @property
     def prediction_tokens(self) -> int:
         """Tokens after the seed tokens, of which `top1` is a share."""
         return self.predicted.tokens
@@ -238,6 +257,8 @@ class ScoreReport(EvaluationReport):
             ("bits per byte", f"{predicted.bits_per_byte:.3f}"),
             ("every token", every.costs),
             ("tokens", f"{every.tokens:,}, {self.tokens_per_second:,.0f} a second"),
+            *((f"top-{k}", f"{share:.4f}") for k, share in self.top_k.items() if k != 1),
+            *(("n-grams", line) for line in self.lines()),
         )
         return Summary("Evaluation", rows)
 
