@@ -89,7 +89,9 @@ def test_evaluate(trained: Path, data_folder: Path) -> None:
     made = answer(
         "evaluate", trained / "net", synthetic_set(data_folder).test_text, "--tagger", "gold",
         "--timing", "biased", "--sequential", "--feed", "prediction", "--max-sequences", "40", "--workers", "0",
+        "--protocol", "published",
     )  # fmt: skip
+    assert made["protocol"] == "published"
     assert (made["prediction_tokens"], made["prediction_matches"]) == (177, 6)
     assert made["top1"] == pytest.approx(6 / 177)
     assert made["sequences"] == 40
