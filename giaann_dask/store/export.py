@@ -25,7 +25,7 @@ import numpy.typing as npt
 import zarr
 
 from giaann_dask.dask_types import read_only
-from giaann_dask.errors import StoreExistsError, require_one_of
+from giaann_dask.errors import OptionError, StoreExistsError, require_one_of
 from giaann_dask.events import Observer, StageAdvanced, ignore
 from giaann_dask.lazy import import_optional, require_optional
 from giaann_dask.local_files import local_path
@@ -183,9 +183,21 @@ def computed_table(columns: Mapping[str, ColumnArray], rows: int, runs: Callable
 
 
 def export_names(path: str | Path) -> tuple[Path, Path, Path]:
-    """Return the fields of `Exported` for a path; without a suffix of a known format it gets ``.npz``."""
+    """Return the fields of `Exported` for a path; without a suffix it gets ``.npz``.
+
+    Raises
+    ------
+    OptionError
+        If it has a suffix of another format, or is a device or a pipe.
+    """
     path = local_path(path)
     require_local(path)
+    if path.suffix and path.suffix not in SUFFIXES:
+        raise OptionError(
+            f"the export {str(path)!r} ends with {path.suffix!r}", ", ".join(SUFFIXES), "name it with such a suffix"
+        )
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OptionError(f"the export {str(path)!r} is no file", "a file or a new one", "name one")
     table = path if path.suffix in SUFFIXES else path.with_name(path.name + ".npz")
     return table, table.with_suffix(".json"), table.with_suffix(f".neurons{table.suffix}")
 
