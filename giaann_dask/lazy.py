@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import os
 import sys
 import threading
 import time
@@ -21,7 +22,7 @@ from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from giaann_dask.errors import MissingDependencyError
-from giaann_dask.library_internals import compile_events, load_numba_registries
+from giaann_dask.library_internals import add_cache_stamp, compile_events, load_numba_registries
 from giaann_dask.local_files import code_cache
 
 P = ParamSpec("P")
@@ -303,8 +304,10 @@ class LazyFunction:
             error_model="numpy",
             no_cpython_wrapper=self._inner,
             no_cfunc_wrapper=True,
-        )
-        return made(self.plain)
+        )(self.plain)
+        if not self._inner:
+            add_cache_stamp(made, repr(sorted(_compiled_in(self.plain))))
+        return made
 
     @property
     def _numba_type_(self) -> Any:
@@ -314,6 +317,30 @@ class LazyFunction:
     def __call__(self, *arguments: Any) -> Any:
         """Call the function."""
         return self.plain(*arguments) if self._inner else self.dispatcher(*arguments)
+
+
+def _compiled_in(function: Callable[..., Any]) -> set[tuple[str, ...]]:
+    """Return what the compiled code of a function holds of other modules, of which numba's cache knows nothing.
+
+    These are the files of the functions that it calls, and the numbers that all of them name
+    (`findings/numba_cache_of_a_caller.sh`).
+    """
+    found: set[tuple[str, ...]] = set()
+    pending, seen = [function], {function}
+    while pending:
+        caller = pending.pop()
+        for name in caller.__code__.co_names:
+            value = caller.__globals__.get(name)
+            if isinstance(value, int | float | tuple):
+                found.add((name, repr(value)))
+            elif isinstance(value, LazyFunction) and value.plain not in seen:
+                seen.add(value.plain)
+                pending.append(value.plain)
+                # A module in an archive has no file of its own.
+                with suppress(OSError):
+                    file = os.stat(value.plain.__code__.co_filename)
+                    found.add((name, str(file.st_mtime), str(file.st_size)))
+    return found
 
 
 def jit(function: Callable[..., Any]) -> Any:

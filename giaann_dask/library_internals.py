@@ -38,6 +38,7 @@ __all__ = [
     "H11Protocol",
     "Task",
     "TaskRef",
+    "add_cache_stamp",
     "before_thread_pools_end",
     "call_within",
     "compile_events",
@@ -142,6 +143,12 @@ def tiktoken_ranks(encoding: Any) -> tuple[dict[bytes, int], str]:
 def compile_events() -> ModuleType:
     """Return numba's module of events, among them the compilation of a function."""
     return import_module("numba.core.event")
+
+
+def add_cache_stamp(dispatcher: Any, stamp: str) -> None:
+    """Make numba's cached code of a function depend on more than the file of that function alone."""
+    cache = dispatcher._cache._cache_file
+    cache._source_stamp = (cache._source_stamp, stamp)
 
 
 def load_numba_registries() -> None:
