@@ -19,7 +19,7 @@ from benchmarks.choose_weights import choose_weights, gradient, with_weights
 from benchmarks.choose_weights import distribution as alone
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.keys import pack_target, unpack_target
-from giaann_dask.models.contexts.kernel import exponentials, logarithms_of_more
+from giaann_dask.models.contexts.kernel import TOKENS_OF_RECENCY, exponentials, logarithms_of_more, recency_of
 from giaann_dask.models.contexts.kinds import CHAIN, count_kinds
 from giaann_dask.models.contexts.scores import KNESER_NEY, NAMES, LogLinearModel, PoolingOptions, backoff_matches
 from giaann_dask.models.contexts.span_kernel import distribution
@@ -261,6 +261,20 @@ def test_no_word_is_too_long() -> None:
     assert np.isfinite(scores.log_probability).all()
     assert scores.log_probability[3] < -1000
     assert math.isfinite(scores.summary().bits_per_byte)
+
+
+def test_recent_words_count_more_in_a_text_that_repeats_itself() -> None:
+    share = np.full(3000, 1e-5)
+    documents = np.repeat([0, 1], [1500, 500])
+    unlike, alike = np.arange(2000), np.arange(2000) % 40
+    factors = [recency_of(words, documents, share) for words in (unlike, alike)]
+    assert factors[0][1499] == 0.2 < factors[0][0] == factors[1][1500] < factors[1][1499] == 1.2
+    assert np.ptp([each[1500] for each in factors]) == 0, "another document"
+    # Frequent words are not looked at, nor is what lies far behind.
+    assert np.ptp(recency_of(alike, documents, share + 1)) == 0
+    for words in (unlike, alike):
+        part = slice(1400 - TOKENS_OF_RECENCY, 1401)
+        assert recency_of(words[part], documents[part], share)[-1] == recency_of(words, documents, share)[1400]
 
 
 def test_refusals() -> None:
