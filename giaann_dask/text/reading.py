@@ -267,9 +267,10 @@ def _group_passages(passages: Iterable[_Passage], limit: int, empty: Part, range
 
     def part() -> Part:
         first = held[0]
-        texts, documents = tuple(each.text for each in held), tuple(each.document for each in held)
+        texts, documents = tuple([each.text for each in held]), tuple([each.document for each in held])
         place = first.place if ranges else None
-        return replace(empty, passages=texts, documents=documents, place=place, identifier=first.identifier)
+        # Not by `replace`, which takes several times as long: there may be millions of records.
+        return Part(empty.source, empty.kind, texts, documents, place, empty.form, empty.records, first.identifier)
 
     for each in passages:
         if held and (size + len(each.text) > limit or (empty.records and each.document != held[-1].document)):
@@ -300,6 +301,9 @@ def _placed_lines(reader: LineReader, index: int) -> Iterator[tuple[str, int, in
 
 def text_paragraphs(text: str, limit: int) -> Iterator[str]:
     """Return the paragraphs of a text in memory, whose lines may end as on any system; see `paragraphs`."""
+    if len(text) <= limit and not any(each in text for each in ("\n", "\r", BYTE_ORDER_MARK)):
+        # One line, as most records are.
+        return iter(filter(None, (text.strip(),)))
     lines = text.replace(BYTE_ORDER_MARK, "").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return paragraphs(lines, limit)
 
