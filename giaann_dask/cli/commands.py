@@ -28,6 +28,7 @@ from giaann_dask.cli.shared_options import (
     common_options,
     corpus_text_options,
     dense_options,
+    evaluating_options,
     evaluation_options,
     generation_options,
     inference_options,
@@ -238,7 +239,7 @@ def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
 @row_options
 @text_options
 @events_option
-@dense_options
+@evaluating_options
 def evaluate(
     network: Path,
     inputs: tuple[str, ...],

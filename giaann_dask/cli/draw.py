@@ -21,7 +21,7 @@ from giaann_dask.cli.shared_options import (
     LOCAL,
     NETWORK,
     as_files,
-    dense_options,
+    evaluating_options,
     evaluation_options,
     generation_options,
     inference_options,
@@ -185,7 +185,7 @@ def _read_rules(values: dict[str, Any]) -> GenerationOptions:
 @click.option("--ref", "commit", metavar="NAME", help="Report on an older commit, tag or branch.")
 @inference_options
 @text_options
-@dense_options
+@evaluating_options
 def report(network: Path, out: Path, inputs: tuple[str, ...], **values: Any) -> None:
     """Write a report on a network: one self-contained page.
 

@@ -173,6 +173,11 @@ def dense_options(command: Command) -> Command:
     return _cluster()(output_options(command))
 
 
+def evaluating_options(command: Command) -> Command:
+    """Add the options of `dense_options` to a command whose ``--protocol`` is that of the evaluation."""
+    return _cluster(without=("protocol",))(output_options(command))
+
+
 # Options of how files are read, and of how text is read that is counted.
 _READ_OPTIONS = "giaann_dask.text.read_options.ReadOptions"
 _READING = ("text_field", "id_field", "read_as", "markup", "window_log", "split")
