@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from dask.sizeof import sizeof
 from distributed.protocol import deserialize, dumps, loads, serialize, to_serialize
 
 from giaann_dask.dask_types import measure, register, register_arrays
+from giaann_dask.models.words.scores import TextScores
 from giaann_dask.runs.packing import PackedRun, pack
 from giaann_dask.runs.run import Run
 
@@ -78,6 +79,14 @@ def test_size_is_that_of_the_buffers() -> None:
     run, packed = make_run(), pack(make_run())
     assert run.nbytes <= sizeof(run) <= 1.05 * run.nbytes
     assert packed.nbytes <= sizeof(packed) <= 1.05 * packed.nbytes
+
+
+def test_scores_and_summaries_that_tasks_return_are_measured() -> None:
+    values = np.zeros(10_000)
+    scores = TextScores(values, values > 0, *[values.astype(int)] * 2, values > 0, values.astype(int))
+    assert 340_000 <= sizeof(scores) <= 350_000
+    assert tokenize(scores) == tokenize(replace(scores, log_probability=values.copy()))
+    assert tokenize(scores) != tokenize(replace(scores, log_probability=values + 1))
 
 
 def test_size_counts_views_and_every_string() -> None:

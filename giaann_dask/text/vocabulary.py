@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import StrengthOverflowError
 from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
 from giaann_dask.text.blocks import DELIMITER, NOUN, PROBABLE, TaggedBlock
@@ -27,6 +28,7 @@ PRIME_CONCEPT_FEATURE = "variablePrimeConceptFeatureNeuron"
 NEVER = -1
 
 
+@register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockSummary:
     """Symbol tables and flags of a block, without tokens: the input of the ordered merge.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.dask_types import register_arrays
 from giaann_dask.errors import EmptyInputError
 from giaann_dask.keys import Integers
 from giaann_dask.representations import finite, format_float
@@ -20,6 +21,7 @@ Floats = npt.NDArray[np.float64]
 MOST_RANK = 1000
 
 
+@register_arrays
 @dataclass(frozen=True, eq=False)
 class TextScores:
     """Scores of the tokens of a text.

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from giaann_dask.dask_types import register_arrays
 from giaann_dask.keys import FEATURE_MASK, feature_of, unpack_neuron
 from giaann_dask.models.columns.state.activation import Candidates
 from giaann_dask.representations import finite
@@ -38,6 +39,7 @@ _PARTS = (UNKNOWN_PART, *PARTS_OF_SPEECH)
 Floats = npt.NDArray[np.float64]
 
 
+@register_arrays
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictions:
     """Predictions for the tokens of some sequences, as neuron keys.
