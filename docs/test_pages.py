@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pkgutil
 import re
 import tomllib
@@ -100,7 +101,8 @@ def options_by_command(command: click.Command, path: str = "") -> dict[str, set[
     if isinstance(command, click.Group):
         below = [options_by_command(inner, f"{path} {name}".strip()) for name, inner in command.commands.items()]
         return {name: options for each in below for name, options in each.items()}
-    return {path: {"--help", "-h", *(name for p in command.params for name in (*p.opts, *p.secondary_opts))}}
+    names = [(*p.opts, *p.secondary_opts, *getattr(p, "aliases", ())) for p in command.params]
+    return {path: {"--help", "-h", *itertools.chain(*names)}}
 
 
 @pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("*.md")], ids=lambda page: page.name)

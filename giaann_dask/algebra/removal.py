@@ -36,7 +36,7 @@ from giaann_dask.algebra.renumbering import (
 )
 from giaann_dask.cluster import attempt
 from giaann_dask.cluster.sharing import SharedPlace
-from giaann_dask.encoding.sources import RAW, SourceOptions
+from giaann_dask.encoding.sources import RAW, SourceOptions, is_rereadable
 from giaann_dask.encoding.stream import encode_here
 from giaann_dask.errors import OptionError
 from giaann_dask.events import Observer, ignore
@@ -379,13 +379,17 @@ def forget_few(changes: SmallChanges, inputs: Sequence[Source], sources: SourceO
 
 
 def _read_from(reader: CommitReader, identities: Collection[bytes]) -> tuple[str, ...]:
-    """Return where training read parts of text, as far as a network with an index knows."""
+    """Return the files, data sets and corpora that training read parts of text from, if the network has an index.
+
+    Text that was given in memory, or by standard input, has no place that another process can read.
+    """
     origins = reader.origins()
     if origins is None:
         return ()
     parts = [part for part, entry in enumerate(reader.ledger()) if entry.identity in identities]
     places = [json.loads(place) for place in map(origins.place, parts) if place is not None]
-    return tuple(sorted({str(place.get("corpus", place.get("name", ""))) for place in places}))
+    named = {str(place.get("corpus", place.get("name", ""))) for place in places}
+    return tuple(sorted(filter(is_rereadable, named)))
 
 
 def _before_removal(store: NetworkStore, reader: CommitReader) -> CommitReader | None:
