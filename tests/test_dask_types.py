@@ -83,8 +83,8 @@ def test_size_is_that_of_the_buffers() -> None:
 
 def test_scores_and_summaries_that_tasks_return_are_measured() -> None:
     values = np.zeros(10_000)
-    scores = TextScores(values, values > 0, *[values.astype(int)] * 2, values > 0, values.astype(int))
-    assert 340_000 <= sizeof(scores) <= 350_000
+    scores = TextScores(values, values > 0, *[values.astype(int)] * 3, values > 0, values.astype(int))
+    assert 420_000 <= sizeof(scores) <= 430_000
     assert tokenize(scores) == tokenize(replace(scores, log_probability=values.copy()))
     assert tokenize(scores) != tokenize(replace(scores, log_probability=values + 1))
 

@@ -406,10 +406,18 @@ class Network(Summarised, Mapping[str, "Column"]):
         **keywords
             Fields of `options` and `text`, and of the options within these, by their names.
 
+        Returns
+        -------
+        ScoreReport
+            Also of each record: `ScoreReport.records` in the order of the input, `ScoreReport.frame` with the index of
+            a data frame.
+
         Raises
         ------
         OptionError
             If the network is of another profile.
+        EmptyInputError
+            If no sentence is longer than the seed tokens.
         """
         from giaann_dask.api.texts import read_inputs, sources_of
         from giaann_dask.diagnostics.progress import Workload

@@ -173,8 +173,10 @@ class Unit:
     content: Part | CorpusRange
 
 
-def read_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Unit]:
-    """Yield the units of all inputs in order.
+def read_units(
+    inputs: Sequence[Source], options: SourceOptions, documents: Iterator[int] | None = None
+) -> Iterator[Unit]:
+    """Yield the units of all inputs in order; `documents` numbers the documents of text, from 0 by default.
 
     Raises
     ------
@@ -182,7 +184,7 @@ def read_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Uni
         If an input cannot be used; missing inputs are detected before anything is read.
     """
     copies: Counter[bytes] = Counter()
-    for unit in _all_units(inputs, options):
+    for unit in _all_units(inputs, options, itertools.count() if documents is None else documents):
         if options.only is not None and unit.identity not in options.only:
             continue
         if options.counted is not None:
@@ -196,21 +198,23 @@ def read_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Uni
         yield unit
 
 
-def _all_units(inputs: Sequence[Source], options: SourceOptions) -> Iterator[Unit]:
+def _all_units(inputs: Sequence[Source], options: SourceOptions, documents: Iterator[int]) -> Iterator[Unit]:
     if not any(is_corpus(name) for name in inputs):
-        yield from _text_units(inputs, options, set())
+        yield from _text_units(inputs, options, set(), documents)
         return
     passed: set[Hashable] = set()
     for name in inputs:
         if not is_corpus(name):
-            yield from _text_units([name], options, passed)
+            yield from _text_units([name], options, passed, documents)
         elif (path := EncodedCorpus(name).path) not in passed:
             passed.add(path)
             yield from _corpus_units(name, options)
 
 
-def _text_units(inputs: Sequence[Source], options: SourceOptions, passed: set[Hashable]) -> Iterator[Unit]:
-    parts = read_parts(inputs, options.reading, passed)
+def _text_units(
+    inputs: Sequence[Source], options: SourceOptions, passed: set[Hashable], documents: Iterator[int]
+) -> Iterator[Unit]:
+    parts = read_parts(inputs, options.reading, passed, documents)
     for part in require_english(parts) if options.english else parts:
         yield Unit(identify(part, options.tagger), part.characters, part)
 
@@ -379,8 +383,10 @@ def submit_tag(
     **where: Any,
 ) -> Future:
     """Submit the ``tag`` task of a group of units, at a place if one is given; its result is a `TaggedBlock`."""
-    key = task_key("tag", [u.identity for u in units], list(skips), options.tagger, options.filter, lexicon.key)
     parts = tuple(u.content for u in units if isinstance(u.content, Part))
+    # Equal texts have one identity, and are documents of their own.
+    identities, numbers = [u.identity for u in units], [part.documents[0] for part in parts]
+    key = task_key("tag", identities, numbers, list(skips), options.tagger, options.filter, lexicon.key)
     if parts:
         joined, left = join_records(parts, skips)
         contents = reading.contents(joined)

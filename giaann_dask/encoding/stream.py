@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -216,6 +217,11 @@ class EncodingStream:
         Limits and block sizes.
     ledger : Ledger, optional
         Parts to skip; not changed here. With one, parts that occur again in the inputs are skipped, too.
+
+    Attributes
+    ----------
+    numbers : iterator of int
+        Number of the next document of text that is read.
     """
 
     def __init__(
@@ -249,6 +255,7 @@ class EncodingStream:
         self._counted = self._known_parts = self._in_flight = 0
         self.repeated = 0
         self._to_skip = options.first_sequence
+        self.numbers = count()
         self._sentences: tuple[int, int] = (-1, 0)
 
     @property
@@ -338,7 +345,7 @@ class EncodingStream:
         An incomplete unit would have another identity, so its text would be counted again with the complete one.
         """
         try:
-            yield from read_units(inputs, self._sources)
+            yield from read_units(inputs, self._sources, self.numbers)
         except ReadingStopped:
             _LOG.info("stopped waiting for more text")
 

@@ -44,6 +44,8 @@ class MemoryInput:
         Whether `records` can be called more than once.
     characters : int or None
         Size of the texts, where it is known without reading them.
+    index : pandas.Index, or that of Dask, or None
+        Labels of the records of a data frame or of its column.
     """
 
     name: str
@@ -51,6 +53,7 @@ class MemoryInput:
     tokenized: bool = False
     rereadable: bool = True
     characters: int | None = None
+    index: Any = field(default=None, repr=False)
 
     def __str__(self) -> str:
         """Return the description."""
@@ -221,10 +224,12 @@ def _library_input(inputs: Any) -> MemoryInput | None:
         name, library = kind.__name__, kind.__module__.partition(".")[0]
         match library, name:
             case "pandas", "Series" | "Index" | "DataFrame":
-                return MemoryInput(f"pandas {name} of {len(inputs):,} rows", partial(_column, inputs))
+                index = None if name == "Index" else inputs.index
+                return MemoryInput(f"pandas {name} of {len(inputs):,} rows", partial(_column, inputs), index=index)
             case "dask" | "dask_expr", "Bag" | "Series" | "DataFrame":
                 # Data frames warn of annotations when they make their graph, and training annotates its tasks.
-                return MemoryInput(f"Dask {name}", partial(_partitions, _delayed_partitions(inputs)))
+                index = None if name == "Bag" else inputs.index
+                return MemoryInput(f"Dask {name}", partial(_partitions, _delayed_partitions(inputs)), index=index)
             case "datasets", "Dataset" | "IterableDataset":
                 return MemoryInput(f"datasets {name}", lambda _: iter(_plain_records(inputs)))
     return None

@@ -144,6 +144,7 @@ def read_parts(
     inputs: Sequence[Source | os.PathLike[str]],
     options: ReadOptions | None = None,
     passed: set[Hashable] | None = None,
+    documents: Iterator[int] | None = None,
 ) -> Iterator[Part]:
     """Return the parts of all inputs, in order; the inputs are resolved before this returns.
 
@@ -159,6 +160,8 @@ def read_parts(
         Options of reading them.
     passed : set, optional
         Files of earlier calls, which are left out; those of this call are added.
+    documents : iterator of int, optional
+        Numbers of the documents, those without text among them; from 0 by default.
 
     Yields
     ------
@@ -180,19 +183,20 @@ def read_parts(
     options = ReadOptions() if options is None else options
     resolved = resolve_inputs(inputs, options, passed)
     datasets = {each: _open_dataset(each, options) for each in resolved if isinstance(each, DatasetInput)}
-    return _read(resolved, datasets, options)
+    return _read(resolved, datasets, options, count() if documents is None else documents)
 
 
-def _read(resolved: Sequence[Input], datasets: Mapping[DatasetInput, Any], options: ReadOptions) -> Iterator[Part]:
+def _read(
+    resolved: Sequence[Input], datasets: Mapping[DatasetInput, Any], options: ReadOptions, documents: Iterator[int]
+) -> Iterator[Part]:
     """Yield the parts of resolved inputs."""
-    documents = count()
     empty = True
     forms: Iterator[tuple[Format, Iterator[_Passage]]]
     for each in resolved:
         if isinstance(each, DatasetInput):
             forms = iter([("json", _record_passages(_dataset_records(each, datasets[each]), documents, options))])
         elif isinstance(each, MemoryInput) and each.tokenized:
-            forms = iter([("conllu", _conllu_passages(_document_sentences(each, options), documents, options))])
+            forms = iter([("conllu", _document_passages(each, documents, options))])
         elif isinstance(each, MemoryInput):
             forms = iter([("json", _record_passages(_memory_records(each, options), documents, options))])
         else:
@@ -438,11 +442,11 @@ def _memory_records(texts: MemoryInput, options: ReadOptions) -> Iterator[Record
         yield Record({options.text_field: value} if isinstance(value, str) else dict(value), place)
 
 
-def _document_sentences(texts: MemoryInput, options: ReadOptions) -> Iterator[_Sentence]:
-    """Yield the CoNLL-U lines of each sentence of spaCy documents, and whether it begins a document."""
+def _document_passages(texts: MemoryInput, documents: Iterator[int], options: ReadOptions) -> Iterator[_Passage]:
+    """Yield the lines of groups of whole sentences of spaCy documents."""
     for document in texts.records(options.text_field):
-        for number, sentence in enumerate(conllu_sentences(document)):
-            yield _Sentence(sentence, number == 0)
+        sentences = (_Sentence(lines, False) for lines in conllu_sentences(document))
+        yield from _conllu_passages(sentences, documents, options)
 
 
 def _open_dataset(dataset: DatasetInput, options: ReadOptions) -> Any:

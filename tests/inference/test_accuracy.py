@@ -305,7 +305,7 @@ def test_pages_escape_what_they_show(reports: dict[str, AccuracyReport]) -> None
 
 def test_a_report_of_probabilities_is_a_page_without_a_picture(tmp_path: Path) -> None:
     one = np.ones(2)
-    scores = TextScores(-one, one > 0, 4 * one.astype(int), 8 * one.astype(int), one > 0, 0 * one.astype(int))
+    scores = TextScores(-one, one > 0, *[8 * one.astype(int)] * 3, one > 0, 0 * one.astype(int))
     figures = scores.summary(8)
     report: EvaluationReport = ScoreReport(1, 8, figures, figures, 1.0, "COMMIT", scores)
     page = gd.save_report(report, tmp_path / "a.html").read_text(encoding="utf-8")

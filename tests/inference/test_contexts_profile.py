@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,15 @@ from support.documents import read_documents
 
 import giaann_dask as gd
 from giaann_dask.cli import run
+from giaann_dask.encoding.stream import StreamOptions
 from giaann_dask.errors import EmptyInputError, GiaannError, OptionError, SpecificationError
 from giaann_dask.models.contexts.kinds import CONTEXTS, count_kinds
 from giaann_dask.models.contexts.scores import BEST, KNESER_NEY, LogLinearModel, backoff_matches
 from giaann_dask.models.contexts.specification import CHAIN_NAMES, CONTEXT_NAMES
 from giaann_dask.models.contexts.tables import PackedTables, build_tables
+from giaann_dask.models.words import score_report
+from giaann_dask.models.words.score_report import ScoreReport
+from giaann_dask.models.words.scores import TextScores
 from giaann_dask.models.words.stream import TokenStream
 from giaann_dask.runs.run import Run
 from giaann_dask.store.export import read_whole
@@ -255,3 +259,77 @@ def test_unseen_characters_are_stored(tmp_path: Path) -> None:
     with gd.connect(workers=0) as client:
         report = found.score(text, client=client)
     assert report.every.unknown == 0
+
+
+def test_figures_of_records_are_sums_of_their_tokens() -> None:
+    place, document = np.array([0, 1, 0, 0, 1]), np.array([1, 1, 1, 3, 3])
+    logs, yes = np.array([-1.0, -2.0, -3.0, -800.0, -900.0]), np.array([1, 0, 1, 1, 1], bool)
+    scores = TextScores(logs, yes, np.full(5, 4), place, document, yes, np.zeros(5, int))
+    found = scores.by_record(5)
+    assert found["tokens"].tolist() == [0, 3, 0, 2, 0]
+    assert found["nats"].tolist() == [0, 6, 0, 1700, 0]
+    assert (found["unknown"].tolist(), found["nbytes"].tolist()) == ([0, 1, 0, 0, 0], [0, 12, 0, 8, 0])
+    assert scores.by_record(5, 1)["matches"].tolist() == [0, 0, 0, 1, 0]
+    report = ScoreReport(3, 1, scores.summary(1), scores.summary(), 1.0, "COMMIT", scores, record_count=5)
+    first, second = report.records[1], report.records[3]
+    assert first is not None
+    assert second is not None
+    assert (first.log_probability, first.perplexity, second.perplexity) == (-6, math.exp(2), math.inf)
+    assert [each is None for each in report.records] == [True, False, True, False, True]
+    frame = report.frame(seed_tokens=1)
+    assert frame["log_probability"].isna().tolist() == [True, False, True, False, True]
+    assert frame["perplexity"].tolist()[1::2] == [math.exp(2), math.inf]
+
+
+LONG = "the dog saw the cat and the dog saw the cat in the house ."
+RECORDS = [LONG, "Hm.", "", LONG, " \n", "the cat saw a bird near the house and the cat saw the dog .", LONG, ""]
+
+
+@pytest.mark.parametrize("block", [262_144, 10])
+def test_records_have_figures_of_their_own(network: gd.Network, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    """Each as if it was scored alone, also where equal ones are read by tasks of their own."""
+    monkeypatch.setattr(score_report, "StreamOptions", partial(StreamOptions, block_characters=block))
+    with gd.connect(workers=0) as client:
+        report = network.score(RECORDS, client=client)
+        alone = network.score([LONG], client=client)
+        limited = network.score(RECORDS, client=client, max_sequences=2)
+        tokens = network.score(iter(RECORDS), client=client).records
+    assert [0 if each is None else each.tokens for each in report.records] == [15, 2, 0, 15, 0, 15, 15, 0]
+    assert report.records[0] == report.records[3] == report.records[6] == alone.records[0]
+    assert alone.records[0] is not None
+    assert alone.records[0].log_probability == pytest.approx(alone.scores.log_probability.sum())
+    assert report.every.nats == pytest.approx(sum(each.nats for each in report.records if each))
+    assert tokens == report.records
+    assert limited.records == report.records[:2]
+
+
+@pytest.mark.parametrize("kind", ["column", "frame", "dask", "documents"])
+def test_a_column_of_figures_has_the_index_of_its_frame(network: gd.Network, kind: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    labels = [f"r{number}" for number in range(2 * len(RECORDS))]
+    table = pandas.DataFrame({"body": [text for text in RECORDS for _ in range(2)]}, index=labels).iloc[::2]
+    given: Any = table if kind == "frame" else table["body"]
+    if kind == "dask":
+        given = pytest.importorskip("dask.dataframe").from_pandas(given, npartitions=3, sort=False)
+    text = gd.TextOptions(reading=ReadOptions(text_field="body"))
+    if kind == "documents":
+        pipeline = pytest.importorskip("spacy").blank("en")
+        pipeline.add_pipe("sentencizer")
+        given = [annotated(pipeline(text)) for text in table["body"]]
+    with gd.connect(workers=0) as client:
+        report = network.score(given, client=client, text=text)
+    frame = report.frame(report.seed_tokens)
+    assert frame.index.tolist() == (list(range(len(RECORDS))) if kind == "documents" else table.index.tolist())
+    assert frame["tokens"].tolist() == [7, 0, 0, 7, 0, 7, 7, 0]
+    assert frame["tokens"].sum() == report.predicted.tokens
+    assert frame["perplexity"].isna().tolist() == [False, True, True, False, True, False, False, True]
+    assert frame["log_probability"].sum() == pytest.approx(-report.predicted.nats)
+    if kind == "column":
+        table["perplexity"] = report.frame()["perplexity"]
+        assert table["perplexity"].iloc[0] == report.records[0].perplexity  # type: ignore[union-attr]
+
+
+def annotated(document: Any) -> Any:
+    for token in document:
+        token.pos_, token.tag_, token.lemma_ = "NOUN", "NN", token.text
+    return document

@@ -55,13 +55,13 @@ def score_network(text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
     """
     started = time.perf_counter()
     tables = submit_tables(text.client, text.reader)
-    stream, sequences = read_text(text, options)
-    scorer = Scorer(text.client, tables, stream, options.tokens_per_task)
+    read = read_text(text, options)
+    scorer = Scorer(text.client, tables, read.stream, options.tokens_per_task)
     scores = scorer.score(BEST, text.observer)
     baseline = None
     if options.baseline is not None:
         baseline = Baseline(scorer.back_off(), scorer.score(KNESER_NEY), top_k=options.top_k)
-    return ScoreReport.of(scores, text, options, sequences, time.perf_counter() - started, baseline)
+    return ScoreReport.of(scores, text, options, read, time.perf_counter() - started, baseline)
 
 
 class Scorer:

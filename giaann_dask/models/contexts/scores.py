@@ -160,7 +160,8 @@ class LogLinearModel:
         used, at = np.unique(index, return_inverse=True)
         lengths = token_bytes([stream.words[number] for number in used.tolist()])
         known = words < len(self.tables.words.words)
-        return TextScores(logs, rank == 0, lengths[at], stream.place[begin:end], known, rank)
+        origin = stream.place[begin:end], stream.document[begin:end]
+        return TextScores(logs, rank == 0, lengths[at], *origin, known, rank)
 
     def numbered(self, stream: TokenStream) -> Text:
         """Return a text with the probabilities of its unknown words added to those of the known ones, without rows."""

@@ -416,7 +416,8 @@ def score_counted(text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
     changed = option_pairs(options.model_options)
     model_of(specification).changed_options(specification, changed)
     started = time.perf_counter()
-    stream, sequences = read_text(text, options)
+    read = read_text(text, options)
+    stream = read.stream
     place = str(reader.path), reader.commit
 
     def submit(span: tuple[int, int]) -> Future:
@@ -424,7 +425,7 @@ def score_counted(text: EvaluatedText, options: ScoringOptions) -> ScoreReport:
         return client.submit(score_span, *place, stream, span, changed, key=key)
 
     scores = score_spans(submit, tokens_of(client, stream), options.tokens_per_task, text.observer)
-    return ScoreReport.of(scores, text, options, sequences, time.perf_counter() - started)
+    return ScoreReport.of(scores, text, options, read, time.perf_counter() - started)
 
 
 def score_span(
@@ -444,4 +445,5 @@ def score_span(
         known[at - begin] = number != NONE
         ranks[at - begin] = MOST_RANK if number == NONE else min(words_above(chance, number), MOST_RANK)
     words = stream.index[begin:end]
-    return TextScores(logs, ranks == 0, token_bytes(stream.words)[words], stream.place[begin:end], known, ranks)
+    origin = stream.place[begin:end], stream.document[begin:end]
+    return TextScores(logs, ranks == 0, token_bytes(stream.words)[words], *origin, known, ranks)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,13 @@ from giaann_dask.encoding.stream import EncodingStream, StreamOptions
 from giaann_dask.errors import require_at_least, require_option
 from giaann_dask.events import BlockEncoded, Observer, SequencesEvaluated
 from giaann_dask.keywords import names_keywords
+from giaann_dask.lazy import import_optional
 from giaann_dask.models.generation_options import option_pairs
 from giaann_dask.models.results import EvaluationReport
 from giaann_dask.models.words.scores import MOST_RANK, ScoreSummary, TextScores, join_scores
 from giaann_dask.models.words.stream import stream_tokens
 from giaann_dask.representations import Summary, finite
+from giaann_dask.text.memory_inputs import MemoryInput
 from giaann_dask.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -136,7 +139,8 @@ class Baseline:
         Examples
         --------
         >>> one = np.ones(1)
-        >>> scores = TextScores(-one, one > 0, 4 * one.astype(int), 8 * one.astype(int), one > 0, 0 * one.astype(int))
+        >>> nbytes, place, document, rank = np.array([[4], [8], [0], [0]])
+        >>> scores = TextScores(-one, one > 0, nbytes, place, document, one > 0, rank)
         >>> print("\n".join(Baseline(one > 0, scores).lines(8)))
         backoff 5-gram     top-1 1.0000 of 1 tokens
         Kneser-Ney 5-gram  top-1 1.0000 of 1 tokens, perplexity 2.7, 0.361 bits per byte
@@ -178,6 +182,10 @@ class ScoreReport(EvaluationReport):
         N-gram models, where asked for.
     top_k : dict of int to float
         Share of the tokens after the seed tokens that are among the k most probable words, by k.
+    record_count : int
+        Records that were read, those without a token among them; of files without records, the files.
+    index : pandas.Index, or that of Dask, or None
+        Labels of the records of a data frame.
     """
 
     sequences: int
@@ -189,6 +197,8 @@ class ScoreReport(EvaluationReport):
     scores: TextScores = field(compare=False)
     baseline: Baseline | None = field(default=None, compare=False)
     top_k: dict[int, float] = field(default_factory=dict)
+    record_count: int = 0
+    index: Any = field(default=None, compare=False)
 
     @classmethod
     def of(
@@ -196,7 +206,7 @@ class ScoreReport(EvaluationReport):
         scores: TextScores,
         text: EvaluatedText,
         options: ScoringOptions,
-        sequences: int,
+        read: ReadText,
         seconds: float,
         baseline: Baseline | None = None,
     ) -> ScoreReport:
@@ -204,7 +214,13 @@ class ScoreReport(EvaluationReport):
         seed = text.reader.manifest().specification.seed_tokens
         top_k = {k: scores.top_k(k, seed) for k in sorted({1, *options.top_k})}
         figures = scores.summary(seed), scores.summary()
-        return cls(sequences, seed, *figures, seconds, text.reader.commit, scores, baseline, top_k)
+        # Reading is ahead of a limit.
+        last = int(scores.document.max(initial=-1)) + 1
+        counted = last if options.max_sequences is not None else max(read.documents, last)
+        only = text.inputs[0] if len(text.inputs) == 1 else None
+        index = only.index if isinstance(only, MemoryInput) else None
+        made = read.sequences, seed, *figures, seconds, text.reader.commit, scores, baseline, top_k
+        return cls(*made, counted, index)
 
     @property
     def top1(self) -> float:
@@ -215,6 +231,49 @@ class ScoreReport(EvaluationReport):
     def perplexity(self) -> float:
         """Perplexity of the tokens after the seed tokens: e to the mean negative log-probability; may be infinite."""
         return self.predicted.perplexity
+
+    @property
+    def records(self) -> list[ScoreSummary | None]:
+        """Figures of every token of each record, in the order of the input; None for one without a token.
+
+        Equal texts are records of their own. With `ScoringOptions.max_sequences`, up to the last record that was
+        scored.
+        """
+        sums = self.scores.by_record(self.record_count)
+        names, columns = [*sums], zip(*(values.tolist() for values in sums.values()), strict=True)
+        rows = (dict(zip(names, row, strict=True)) for row in columns)
+        return [ScoreSummary(**row) if row["tokens"] else None for row in rows]
+
+    def frame(self, seed_tokens: int = 0) -> Any:
+        """Return figures of each record as a data frame of pandas, with the index of the frame that was scored.
+
+        Parameters
+        ----------
+        seed_tokens : int
+            Tokens at the beginning of each sentence that are left out; `seed_tokens` of the report for those that its
+            perplexity leaves out.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``tokens`` and ``unknown`` (int64), ``log_probability`` (natural logarithm), ``perplexity`` and
+            ``bits_per_byte`` (float64; NaN for a record without a token to score).
+
+        Raises
+        ------
+        MissingDependencyError
+            If pandas is not installed.
+        """
+        pandas = import_optional("pandas", "dataframe")
+        index = self.index.compute() if hasattr(self.index, "compute") else self.index
+        count = self.record_count if index is None else len(index)
+        sums = self.scores.by_record(count, seed_tokens)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            scored = np.where(sums["tokens"] > 0, sums["nats"], np.nan)
+            perplexity, bits = np.exp(scored / sums["tokens"]), scored / math.log(2) / sums["nbytes"]
+        counts = {name: sums[name] for name in ("tokens", "unknown")}
+        figures = {"log_probability": -scored, "perplexity": perplexity, "bits_per_byte": bits}
+        return pandas.DataFrame(counts | figures, index=index)
 
     @property
     def prediction_tokens(self) -> int:
@@ -278,8 +337,16 @@ class ScoreReport(EvaluationReport):
         return [] if self.baseline is None else self.baseline.lines(self.seed_tokens)
 
 
-def read_text(text: EvaluatedText, options: ScoringOptions) -> tuple[Future, int]:
-    """Return the tokens of a text on the cluster, and the number of its sentences."""
+class ReadText(NamedTuple):
+    """A `TokenStream` on the cluster, and the sentences and documents of its text."""
+
+    stream: Future
+    sequences: int
+    documents: int
+
+
+def read_text(text: EvaluatedText, options: ScoringOptions) -> ReadText:
+    """Return the tokens of a text on the cluster, and the numbers of its sentences and documents."""
     limits = StreamOptions(max_sequences=options.max_sequences, first_sequence=options.first_sequence)
     stream = EncodingStream(text.client, Vocabulary(), text.sources, limits)
     blocks = []
@@ -287,7 +354,7 @@ def read_text(text: EvaluatedText, options: ScoringOptions) -> tuple[Future, int
         blocks.append(block.encoded)
         text.observer(BlockEncoded(block.mapping.sequences, block.characters, block.read))
     key = task_key("stream", [block.key for block in blocks])
-    return text.client.submit(stream_tokens, blocks, key=key), stream.counted
+    return ReadText(text.client.submit(stream_tokens, blocks, key=key), stream.counted, next(stream.numbers))
 
 
 def tokens_of(client: Client, stream: Future) -> int:

@@ -36,6 +36,8 @@ class TextScores:
         UTF-8 bytes of each token and of one space, int64, same shape.
     place : ndarray
         Place of each token in its sentence, int64, same shape.
+    document : ndarray
+        Number of each token's record, or of its file where that has no records; int64, same shape.
     known : ndarray
         Whether the word is in the vocabulary, bool, same shape.
     rank : ndarray
@@ -46,6 +48,7 @@ class TextScores:
     matches: npt.NDArray[np.bool_]
     nbytes: Integers
     place: Integers
+    document: Integers
     known: npt.NDArray[np.bool_]
     rank: Integers
 
@@ -73,6 +76,19 @@ class TextScores:
             nbytes=int(self.nbytes[chosen].sum()),
         )
 
+    def by_record(self, records: int, seed_tokens: int = 0) -> dict[str, Any]:
+        """Return the sums of `summary` for each record, by name, each of shape ``(records,)``; 0 without a token."""
+        chosen = self.place >= seed_tokens
+        values = {
+            "tokens": np.ones(len(self.place)),
+            "matches": self.matches,
+            "unknown": ~self.known,
+            "nbytes": self.nbytes,
+        }
+        document = self.document[chosen]
+        found = {name: np.bincount(document, each[chosen], records).astype(np.int64) for name, each in values.items()}
+        return {**found, "nats": np.bincount(document, -self.log_probability[chosen], records)}
+
 
 @dataclass(frozen=True)
 class ScoreSummary:
@@ -93,6 +109,11 @@ class ScoreSummary:
     unknown: int
     nats: float
     nbytes: int
+
+    @property
+    def log_probability(self) -> float:
+        """Natural logarithm of the probability of all tokens."""
+        return -self.nats
 
     @property
     def top1(self) -> float:
@@ -141,7 +162,7 @@ class ScoreSummary:
 def join_scores(parts: Sequence[TextScores]) -> TextScores:
     """Return the scores of the stretches of a text, in order, as those of the whole."""
     no, none = np.zeros(0, np.bool_), np.zeros(0, np.int64)
-    every = (TextScores(np.zeros(0), no, none, none, no, none), *parts)
+    every = (TextScores(np.zeros(0), no, none, none, none, no, none), *parts)
     return TextScores(*(np.concatenate([getattr(part, each.name) for part in every]) for each in fields(TextScores)))
 
 
