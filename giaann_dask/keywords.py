@@ -65,7 +65,7 @@ def names_keywords(target: T) -> T:
     ... def generate(prompt, *, sampling: SamplingOptions | None = None, **keywords):
     ...     return sampling
     >>> generate("The mill", temperature=1)
-    SamplingOptions(temperature=1, seed=None)
+    SamplingOptions(temperature=1, seed=None, block_ngrams=4)
     >>> generate("The mill", temperatures=1)
     Traceback (most recent call last):
     giaann_dask.errors.KeywordError: generate has no parameter 'temperatures'; expected temperature=...

@@ -394,7 +394,7 @@ class FoundText(NamedTuple):
     missing : str
         Why there is no text, else empty.
     part : str
-        Identity of its part of text in the ledger, 32 hexadecimal digits, by which ``forget`` finds it.
+        Identity of its part of text in the ledger, 22 hexadecimal digits, by which ``forget`` finds it.
     """
 
     place: str

@@ -63,7 +63,7 @@ def find_documents(
     reader : CommitReader
         The network.
     documents : sequence of str or MemoryInput
-        Inputs, or identities of parts of text in the ledger: 32 hexadecimal digits each, which are no file.
+        Inputs, or identities of parts of text in the ledger: 22 hexadecimal digits each, which are no file.
     sources : SourceOptions
         How inputs are read.
     texts : sequence of str or MemoryInput

@@ -106,7 +106,7 @@ class TextPart(NamedTuple):
     Attributes
     ----------
     identity : str
-        32 hexadecimal digits that follow from its text and tagger.
+        22 hexadecimal digits that follow from its text and tagger.
     sequences : int
         How many of its sequences were counted.
     complete : bool

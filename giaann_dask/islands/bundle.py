@@ -25,14 +25,14 @@ from giaann_dask.models.totals import GroupCounts
 from giaann_dask.representations import text_fault
 from giaann_dask.runs.packing import PackedRegionRun, PackedRun
 from giaann_dask.spec import MAXIMUM_CONCEPTS, MAXIMUM_FEATURES
-from giaann_dask.text.ledger import LedgerEntry
+from giaann_dask.text.ledger import IDENTITY_BYTES, LedgerEntry
 from giaann_dask.text.tokens import Part
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 FORMAT = "giaann-dask bundle"
-VERSION = 1
+VERSION = 2
 MANIFEST, _SIGNATURE, _NAMES = "manifest.json", "signature", "names.json"
 _LEDGER, _TEXT = "ledger.json", "text.json"
 # Of the tables of a run; an index names sequences of its own network, and no bundle has one.
@@ -45,7 +45,7 @@ _MOST = {_NAMES: 1 << 30, _LEDGER: 1 << 28, _TEXT: 1 << 32}
 _MOST_OF_CHUNK = 1 << 24
 # A manifest has a line for each member.
 _MOST_OF_MANIFEST, _MOST_OF_LINE = 1 << 12, 1 << 8
-_IDENTITY, _DIGEST = re.compile("[0-9a-f]{32}"), re.compile("[0-9a-f]{64}")
+_IDENTITY, _DIGEST = re.compile(f"[0-9a-f]{{{2 * IDENTITY_BYTES}}}"), re.compile("[0-9a-f]{64}")
 
 
 class BundleGroup(NamedTuple):

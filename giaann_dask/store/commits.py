@@ -50,7 +50,7 @@ from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
 FORMAT = "giaann-dask network"
-VERSION = 7
+VERSION = 8
 # The placement's table of first regions by column.
 ASSIGNED = "first_region"
 # Arrays that only grow, but where documents were removed.

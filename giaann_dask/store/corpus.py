@@ -61,7 +61,7 @@ from giaann_dask.text.tokenizer import SubwordTokenizer, open_content
 from giaann_dask.text.vocabulary import Vocabulary
 
 FORMAT = "giaann-dask corpus"
-VERSION = 3
+VERSION = 4
 
 SURFACE = "surface"
 TOKEN_ARRAYS = {

@@ -25,7 +25,9 @@ import zarr
 from giaann_dask.storage import read_arrays, update_values
 from giaann_dask.text.tokens import Part
 
-_IDENTITY = re.compile("[0-9a-f]{32}")
+IDENTITY_BYTES = 11
+"""Bytes of an identity: of ten million documents, two have one by chance with a probability of 2e-13."""
+_IDENTITY = re.compile(f"[0-9a-f]{{{2 * IDENTITY_BYTES}}}")
 _ARRAYS = ("ledger_identity", "ledger_sequences", "ledger_complete")
 
 
@@ -36,7 +38,7 @@ class LedgerEntry:
     Attributes
     ----------
     identity : bytes
-        16 bytes from `identify`.
+        `IDENTITY_BYTES` bytes from `identify`.
     sequences : int
         Sequences of the part that have been counted.
     complete : bool
@@ -52,7 +54,7 @@ async def write_entries(group: zarr.AsyncGroup, entries: Sequence[LedgerEntry]) 
     """Make the ledger in a Zarr group have some entries, the first of which it has; those may have grown."""
     identity = np.frombuffer(b"".join(entry.identity for entry in entries), np.uint8)
     values: tuple[npt.NDArray[Any], ...] = (
-        identity.reshape(-1, 16),
+        identity.reshape(-1, IDENTITY_BYTES),
         np.array([entry.sequences for entry in entries], np.int64),
         np.array([entry.complete for entry in entries], np.bool_),
     )
@@ -79,7 +81,7 @@ def is_identity(name: str) -> bool:
 
 def identify(part: Part, tagger: str) -> bytes:
     """Return the identity of a part and its tagger: the same text counts as new with another tagger."""
-    digest = hashlib.blake2b(part.fingerprint(), digest_size=16)
+    digest = hashlib.blake2b(part.fingerprint(), digest_size=IDENTITY_BYTES)
     digest.update(tagger.encode())
     return digest.digest()
 
@@ -88,7 +90,7 @@ def identify_copy(identity: bytes, number: int) -> bytes:
     """Return the identity of the so many-th copy of a part, counted from 1; the first one has that of the part."""
     if number == 1:
         return identity
-    return hashlib.blake2b(identity + number.to_bytes(8, "little"), digest_size=16).digest()
+    return hashlib.blake2b(identity + number.to_bytes(8, "little"), digest_size=IDENTITY_BYTES).digest()
 
 
 def copies_of(identity: bytes, counted: Container[bytes]) -> list[bytes]:

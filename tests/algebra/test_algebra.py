@@ -61,6 +61,7 @@ from giaann_dask.store import beside, places
 from giaann_dask.store.manifest import Manifest
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.text.inputs import Files
+from giaann_dask.text.ledger import IDENTITY_BYTES
 
 PARAGRAPHS = sample_text().read_text(encoding="utf-8").split("\n\n")
 DOCUMENTS = ["\n\n".join(PARAGRAPHS[at::9]) for at in range(3)]
@@ -824,7 +825,7 @@ def test_documents_are_named_by_their_identity(client: Client, tmp_path: Path) -
     assert sentence.part == reader_of(alone).ledger()[0].identity.hex()
     for network, named, reason in (
         (both, [identity, str(files[0])], "1 identities and 1 inputs"),
-        (both, ["ab" * 16], "holds no part of text with the identity abab"),
+        (both, ["ab" * IDENTITY_BYTES], "holds no part of text with the identity abab"),
         (plain, [reader_of(plain).ledger()[0].identity.hex()], "no place is known of"),
     ):
         with pytest.raises(OptionError, match=reason):

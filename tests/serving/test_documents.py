@@ -42,6 +42,7 @@ from giaann_dask.serving.request_queue import RequestQueue
 from giaann_dask.serving.serving_options import Limits, QueueOptions, ServingOptions
 from giaann_dask.store.beside import DOCUMENTS
 from giaann_dask.store.network_store import NetworkStore
+from giaann_dask.text.ledger import IDENTITY_BYTES
 
 WRITE = {"Authorization": "Bearer writer"}
 LANTERN = "The fisherman sold a lantern to the captain. The captain hung the lantern on the old ship."
@@ -447,7 +448,7 @@ def test_interrupted_changes_are_completed_or_taken_back(network: Path, clients:
     with closing(DocumentTable(network)) as table:
         coin = table.find("coin")
         assert coin is not None
-        never = Document(id="never", parts=("00" * 16,), characters=3, text="It was not committed.")
+        never = Document(id="never", parts=("00" * IDENTITY_BYTES,), characters=3, text="It was not committed.")
         table.put([coin, never], "adding")
     with serving(network, clients) as (http, _):
         assert [each["id"] for each in http.get(PATH).json()["data"]] == ["coin"]

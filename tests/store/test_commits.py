@@ -38,7 +38,7 @@ from giaann_dask.store.manifest import Manifest, StoredRun
 from giaann_dask.store.network_store import NetworkStore
 from giaann_dask.store.run_io import write_run
 from giaann_dask.text.blocks import STATUS_NAMES
-from giaann_dask.text.ledger import LedgerEntry
+from giaann_dask.text.ledger import IDENTITY_BYTES, LedgerEntry
 from giaann_dask.training.tasks import pack_run
 
 
@@ -147,7 +147,10 @@ def test_all_writes_end_before_the_first_error_is_raised() -> None:
 
 def test_a_ledger_entry_that_grows_is_rewritten(tmp_path: Path) -> None:
     store = create_network(tmp_path / "net")
-    ledgers = [[LedgerEntry(b"a" * 16, 3, False)], [LedgerEntry(b"a" * 16, 9, True), LedgerEntry(b"b" * 16, 1, False)]]
+    ledgers = [
+        [LedgerEntry(b"a" * IDENTITY_BYTES, 3, False)],
+        [LedgerEntry(b"a" * IDENTITY_BYTES, 9, True), LedgerEntry(b"b" * IDENTITY_BYTES, 1, False)],
+    ]
     commits = [commit_runs(store, RUNS[:2], ledger) for ledger in ledgers]
     assert [store.open(commit).ledger() for commit in commits] == ledgers
 

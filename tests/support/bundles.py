@@ -69,7 +69,7 @@ def sign_members(path: Path, members: Mapping[str, bytes], key: Path, manifest: 
         digests = {name: sha256(content).hexdigest() for name, content in others.items()}
         manifest = {**json.loads(members["manifest.json"]), "members": digests}
     signed = json.dumps(manifest).encode()
-    signature = read_private_key(key).sign(b"giaann-dask bundle 1\n" + signed)
+    signature = read_private_key(key).sign(b"giaann-dask bundle 2\n" + signed)
     return write_members(path, {**others, "manifest.json": signed, "signature": signature})
 
 

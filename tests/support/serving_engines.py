@@ -18,6 +18,7 @@ from giaann_dask.models.results import Candidate, ConnectionKey, GeneratedToken,
 from giaann_dask.serving.engine import CompletionEngine, CompletionOptions, Engine, PromptEvent
 from giaann_dask.serving.models import Models, ModelSource, ServedModel
 from giaann_dask.store.commits import CommitReader
+from giaann_dask.text.ledger import IDENTITY_BYTES
 from giaann_dask.tracing import TracedConnection, TracedSentence, Tracer
 
 WORDS = ["to", "the", "baker", "before", "the", "sun_rise", "and", "home"]
@@ -192,7 +193,9 @@ class ScriptedTracer(Tracer):
         pass
 
     def connection(self, key: ConnectionKey, **named: Any) -> TracedConnection:
-        found = TracedSentence(7, "books/<a>.txt", 1, 3, 1200, "The <b>miller</b> sings.", "", "ab" * 16, 4, 0.5)
+        found = TracedSentence(
+            7, "books/<a>.txt", 1, 3, 1200, "The <b>miller</b> sings.", "", "ab" * IDENTITY_BYTES, 4, 0.5
+        )
         return TracedConnection("", "", key.segment, key.branch, 0.0, 8, 2, (found,))
 
 

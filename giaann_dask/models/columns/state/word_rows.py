@@ -128,7 +128,7 @@ class WordRows:
         --------
         >>> one = np.array([7, 7, 7]), np.array([9, 1 << 25 | 9, 5]), np.array([4, 3, 5]), np.array([7, 7, 7])
         >>> rows = WordRows.of([WordPairs(*one, one[2])])
-        >>> rows.target.tolist(), rows.share.round(2).tolist()
+        >>> rows.target.tolist(), rows.share.astype(float).round(2).tolist()
         ([9, 5], [1.0, 0.71])
         """
         pairs = merge_pairs(parts)
