@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import giaann_dask as gd
 from giaann_dask.errors import InputFormatError, InputMissingError, OptionError, require_one_of, require_option
+from giaann_dask.keywords import names_keywords
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -34,6 +35,7 @@ def _require_numbers(options: Any, **least: float) -> None:
         require_option((value >= low if low else value > 0) and value <= _MOST, name, value, f"{low:g} to {_MOST:.3g}")
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class Machines:
     """Machines of one kind.
@@ -118,6 +120,7 @@ class Rates:
         _require_numbers(self, **{each.name: 0 for each in fields(self)})
 
 
+@names_keywords
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
     """Machines of a cluster, and the rates of this software on them.

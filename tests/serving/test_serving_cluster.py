@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -160,32 +159,3 @@ def test_workers_of_its_own(known: tuple[Path, list[str]]) -> None:
     network, expected = known
     with served(network, "--workers", "2") as server:
         check_answers(server, expected, range(len(PROMPTS)))
-
-
-def test_states_in_parts_of_which_some_are_lost(known: tuple[Path, list[str]], tmp_path: Path) -> None:
-    """Answers with their concept columns are those of the whole state, also while a worker with parts is killed."""
-    network, expected = known
-    numbers = range(4)
-
-    def choices(server: Process) -> list[Any]:
-        def answer(number: int) -> Any:
-            # On a busy machine the first answers may come too late.
-            answers = (ask(server, number) for _ in range(10))
-            return next(answer for answer in answers if answer.status_code == 200).json()["choices"]
-
-        with ThreadPoolExecutor(len(numbers)) as pool:
-            return [*pool.map(answer, numbers)]
-
-    with running_cluster(tmp_path, "--compute", "2") as (_, address), Client(address) as client:
-        with served(network, "--scheduler", address) as server:
-            whole = choices(server)
-        assert [its[0]["text"].strip() for its in whole] == [expected[number] for number in numbers]
-        with served(network, "--scheduler", address, "--state-bytes", "2KB") as server:
-            assert choices(server) == whole
-            asking = threading.Thread(target=lambda: again.extend(choices(server)))
-            again: list[Any] = []
-            asking.start()
-            time.sleep(0.3)
-            signal_worker(client, signal.SIGKILL, "part-holder")
-            asking.join(4 * TIMEOUT_S)
-            assert again == whole
