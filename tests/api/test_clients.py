@@ -196,10 +196,10 @@ def test_why_tasks_were_cancelled(reasons: list[str | None], said: str) -> None:
 def test_a_cluster_is_started_once_and_announced(tmp_path: Path) -> None:
     script = f"""
 import giaann_dask as gd
-texts = ["The old miller carried the flour to the baker before the first light."] * 9
+texts = [f"The old miller carried the flour to the baker before light number {{n}}." for n in range(9)]
 network = gd.train(texts, {str(tmp_path)!r} + "/net")
 print(len(gd.connect.__module__) > 0, network.training_report.sequences)
-again = gd.train([{PROMPT!r} + " to the baker before the light came."] * 3, network)
+again = gd.train([{PROMPT!r} + f" to the baker before light {{n}} came." for n in range(3)], network)
 print(again.manifest.sequences)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=False)

@@ -134,7 +134,7 @@ def test_network_of_another_version(capsys: pytest.CaptureFixture[str], tmp_path
     ("arguments", "said"),
     [
         (["inspect", "nowhere"], "no network"),
-        (["train", "x.txt"], "--network"),
+        (["train", "GOOD"], "--network"),
         (["train", "GOOD", "--network", "", "--workers", "0"], "'--network': an empty name"),
         (["train", "GOOD", "--network", "NEW", "--workers", "100000"], "--workers is 100000; expected at most 1024"),
         (["cluster", "--storage", "100000"], "--storage is 100000; expected at most 1024"),

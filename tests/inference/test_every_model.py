@@ -6,14 +6,15 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.village import write_village
 
 import giaann_dask as gd
-from giaann_dask.errors import MissingDependencyError
-from giaann_dask.registry import find_model
+from giaann_dask.errors import MissingDependencyError, SpecificationError
+from giaann_dask.registry import find_model, name_model, naming_anew
 from giaann_dask.testing import ModelTests
 
 pytestmark = pytest.mark.cluster
@@ -31,16 +32,27 @@ class TestContexts(ModelTests):
     profile = "contexts"
 
 
+@pytest.fixture(autouse=True)
+def _names_are_forgotten() -> Iterator[None]:
+    with naming_anew():
+        yield
+
+
 def test_a_model_that_cannot_be_imported_names_the_missing_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a_model.py").write_text("import nothing_there\n")
     monkeypatch.syspath_prepend(tmp_path)
+    name_model("a_model:MODEL")
     with pytest.raises(MissingDependencyError, match="pip install nothing_there"):
         find_model("a_model:MODEL")
-    for path in ("no_model:MODEL", "giaann_dask.no_module:MODEL", "giaann_dask.registry:MODEL"):
+    for path in ("no_model:MODEL", "giaann_dask.no_module:MODEL"):
+        name_model(path)
         with pytest.raises(MissingDependencyError, match=f"install the package {path.split('.')[0].split(':')[0]}"):
             find_model(path)
+    name_model("giaann_dask.registry:MODEL")
+    with pytest.raises(SpecificationError, match=r"giaann_dask\.registry, of the model .*, has no MODEL"):
+        find_model("giaann_dask.registry:MODEL")
 
 
 # Of a process that cannot import the model of a network.
@@ -49,7 +61,7 @@ import json, sys
 import giaann_dask as gd
 from giaann_dask.store.backup import copy_commit
 from giaann_dask.store.places import StorePlace
-network = gd.open(sys.argv[1])
+network = gd.open(sys.argv[1], profile="a_model_elsewhere:MODEL")
 copy_commit(StorePlace(sys.argv[1]), StorePlace(sys.argv[2]))
 try:
     network.generate("The captain")

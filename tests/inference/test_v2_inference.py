@@ -218,7 +218,7 @@ def test_rules_fit_the_network_or_are_refused() -> None:
 
 
 class _Second(V2Network):
-    profile = "v2"
+    profile = ruled_by = "v2"
     traits = ModelTraits(columns=True, probabilities=False)
 
 
@@ -248,11 +248,12 @@ def test_options_are_checked() -> None:
 
 def test_the_command_line_chooses_the_kind_of_rules() -> None:
     asked = V2Settings(strict_reference=True)
-    assert inference_rules({"v1_rules": None, "v2_rules": None}, "target") == PredictionRules()
-    chosen = inference_rules({"v1_rules": None, "v2_rules": asked}, "prediction")
+    shared = {"shared_rules": PredictionRules()}
+    assert inference_rules({"v1_rules": None, "v2_rules": None, **shared}, "target") == PredictionRules()
+    chosen = inference_rules({"v1_rules": None, "v2_rules": asked, **shared}, "prediction")
     assert chosen == V2Settings(strict_reference=True, feed="prediction")
     with pytest.raises(OptionError):
-        inference_rules({"v1_rules": InferenceOptions(timing="exact"), "v2_rules": asked}, "target")
+        inference_rules({"v1_rules": InferenceOptions(timing="exact"), "v2_rules": asked, **shared}, "target")
 
 
 def test_a_match_of_names_is_that_of_the_concept() -> None:

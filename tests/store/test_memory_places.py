@@ -84,9 +84,10 @@ def test_a_commit_that_came_second_is_added_to_the_first(rule: dict[str, Any], c
     place = f"memory://second/{len(rule)}"
     common = {"client": client, "specification": gd.Specification(**RULE, **rule)}
     # The first sentence of the text alone, so that a part of it is continued.
-    gd.train(TEXTS["b"], place, options=gd.TrainingOptions(max_sequences=1), **common)
-    network = interrupted(TEXTS["b"], place, client, lambda: gd.train(TEXTS["c"], place, **common) and None, **rule)
-    local = gd.train(TEXTS["b"] + TEXTS["c"], tmp_path / "local", **common)
+    text = [" ".join(TEXTS["b"])]
+    gd.train(text, place, options=gd.TrainingOptions(max_sequences=1), **common)
+    network = interrupted(text, place, client, lambda: gd.train(TEXTS["c"], place, **common) and None, **rule)
+    local = gd.train(text + TEXTS["c"], tmp_path / "local", **common)
     assert export(network, tmp_path, "memory") == export(local, tmp_path, "folder")
     assert "with the work of another process" in network.log()[0].message
     assert [network.manifest.by_status, network.manifest.tokens] == [local.manifest.by_status, local.manifest.tokens]

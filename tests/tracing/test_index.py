@@ -186,7 +186,7 @@ def test_an_index_made_afterwards_is_that_of_training_with_it(
     one, two = (each.trace("The old miller carried the flour", **options) for each in (traced, indexed))
     assert one.tokens == two.tokens
     assert any(token.connections for token in one.tokens)
-    assert gd.index(indexed, DOCUMENTS[0], client=client).commit == indexed.commit, "it has one"
+    assert gd.index(indexed, files[0], client=client).commit == indexed.commit, "it has one"
     # Later training extends it, and need not name it.
     later = gd.train(other, indexed.path, client=client, specification=rule)
     assert later.manifest.sequences == plain.manifest.sequences + 1

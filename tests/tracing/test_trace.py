@@ -146,7 +146,8 @@ def test_text_that_is_gone_is_named(client: Client, tmp_path: Path, capsys: pyte
     capsys.readouterr()
     assert run(["trace", str(tmp_path / "plain"), PROMPT]) == 2
     assert f"giaann-dask index {tmp_path / 'plain'} TEXT..." in capsys.readouterr().err
-    assert run(["train", str(book), "--network", str(tmp_path / "plain"), "--trace", "--workers", "0"]) == 2
+    text = str(sample_test_text())
+    assert run(["train", text, "--network", str(tmp_path / "plain"), "--trace", "--workers", "0"]) == 2
     assert f"giaann-dask index {tmp_path / 'plain'} TEXT..." in capsys.readouterr().err
     assert run(["index", str(tmp_path / "plain"), str(sample_test_text()), "--workers", "0"]) == 0
     assert "sequences    40" in capsys.readouterr().out
@@ -173,7 +174,8 @@ def test_engine_names_connections_and_traces_them(network: gd.Network, client: C
         keys, sentences = read_trace_request(body, Limits())
         assert keys == [reason.connection for reason in token.reasons]
         expected = network.trace(PROMPT, max_tokens=1, sentences=1).tokens[0].connections[:3]
-        found = ServedModel(ModelSource.of(reader, lambda: nullcontext(engine))).trace(keys, sentences)
+        source = ModelSource.of(reader, lambda: nullcontext(engine))
+        found = ServedModel(source).trace(source, keys, sentences)
         assert [each.sentences for each in found] == [each.sentences for each in expected]
     finally:
         engine.close()
