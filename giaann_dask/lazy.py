@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import parent_process
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
@@ -27,8 +28,10 @@ from giaann_dask.local_files import code_cache
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# How long all functions of a profile take, as the notice, the command and the pages say it.
+COMPILING_TIME = "up to two minutes of processor time, once"
 # Said once where functions are compiled; seconds for which no other process says it, and the file that tells them.
-_COMPILING = "giaann-dask: compiling for this installation, which takes about a minute, once (giaann-dask compile)\n"
+NOTICE = f"giaann-dask: compiling for this installation: {COMPILING_TIME} (giaann-dask compile)\n"
 _LATELY_S, MARK = 3600, "giaann-compiling"
 _BAR_WIDTH = 30
 # What pytest and `inspect.unwrap` ask of everything that a module holds; no module has it.
@@ -38,6 +41,8 @@ _ASKED_OF_ALL = ("__wrapped__", "_mock_name")
 _MOST_OF_CALL_US, _MOST_US, _plain_us = 40_000, 300_000, 0
 # What loads each function of `compiled`, and whether it has been called.
 _COMPILED: dict[Callable[[], None], bool] = {}
+# Seconds that this process took to compile each function.
+COMPILE_TIMES: list[float] = []
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -156,11 +161,14 @@ def _compile_notice(done: int, total: int) -> Iterator[None]:
 
     class Compiling(event.Listener):  # type: ignore[misc]
         def on_start(self, event: object) -> None:
+            self._began = time.monotonic()
             if sys.stderr is not None:
                 _say_once()
-                self._draw(f"compiling {'#' * (_BAR_WIDTH * done // total):-<{_BAR_WIDTH}} {done} of {total}")
+                bar = f"{'#' * (_BAR_WIDTH * done // total):-<{_BAR_WIDTH}}"
+                self._draw(f"compiling {bar} {functions_left(done, total, sum(COMPILE_TIMES), len(COMPILE_TIMES))}")
 
         def on_end(self, event: object) -> None:
+            COMPILE_TIMES.append(time.monotonic() - self._began)
             self._draw("")
 
         def _draw(self, bar: str) -> None:
@@ -172,6 +180,40 @@ def _compile_notice(done: int, total: int) -> Iterator[None]:
 
     with event.install_listener("numba:compile", Compiling()):
         yield
+
+
+def functions_left(done: int, total: int, seconds: float, compiled: int) -> str:
+    """Return how many functions are left to compile at most, and how long that takes by what others took.
+
+    Parameters
+    ----------
+    done, total : int
+        Functions that are ready, and all that may be needed.
+    seconds : float
+        What it took to compile functions so far.
+    compiled : int
+        How many these were.
+
+    Examples
+    --------
+    >>> functions_left(0, 8, 0.0, 0), functions_left(6, 8, 12.0, 4)
+    ('at most 8 functions left', 'at most 2 functions left, about 6 s')
+    """
+    left = max(total - done, 0)
+    estimate = f", about {seconds / compiled * left:.0f} s" if compiled else ""
+    return f"at most {left} function{'s' if left != 1 else ''} left{estimate}"
+
+
+@functools.cache
+def count_compilable() -> int:
+    """Return how many functions of the package have compiled code of their own, imported or not."""
+    sources = Path(__file__).parent.rglob("*.py")
+    marks = ("\n@compiled(", "\n@jit\n")
+    return sum(text.count(mark) for text in map(_source, sources) for mark in marks)
+
+
+def _source(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
 
 
 def count_compiled() -> int:
@@ -194,7 +236,7 @@ def announce_compiling() -> None:
 def _say_once() -> None:
     if is_first_to_compile():
         assert sys.stderr is not None
-        sys.stderr.write(_COMPILING)
+        sys.stderr.write(NOTICE)
 
 
 def _on_terminal() -> bool:

@@ -30,6 +30,7 @@ from giaann_dask.cli.shared_options import (
     running_options,
     silence_dask,
 )
+from giaann_dask.diagnostics.progress import FunctionsLeft
 from giaann_dask.errors import MissingDependencyError
 from giaann_dask.registry import PROFILES, Profile
 from giaann_dask.representations import printable
@@ -56,9 +57,9 @@ _PROMPT = "The old miller carried the flour"
 def compile_ahead(profiles: tuple[Profile, ...], cluster: ClusterOptions | None) -> None:
     """Compile code ahead of first use, for all PROFILES or the named ones.
 
-    Run it once for every installation. It takes about a minute and saves that time in the first training, evaluation
-    and generation. With a scheduler, it runs once on each host of its workers, or once for each cache if workers have
-    separate caches; valid caches are skipped. Workers started with
+    Run it for every installation. It takes up to two minutes of processor time, once, and saves that time in the first
+    training, evaluation and generation. With a scheduler, it runs once on each host of its workers, or once for each
+    cache if workers have separate caches; valid caches are skipped. Workers started with
     `dask worker --preload giaann_dask.cluster.compilation` compile themselves.
     """
     if cluster is not None:
@@ -68,7 +69,7 @@ def compile_ahead(profiles: tuple[Profile, ...], cluster: ClusterOptions | None)
     seconds: dict[str, float] = {}
     for profile in profiles or PROFILES:
         started = time.perf_counter()
-        with waiting(f"compile {profile}"):
+        with waiting(f"compile {profile}", FunctionsLeft()):
             try:
                 _use(profile)
             except MissingDependencyError as error:

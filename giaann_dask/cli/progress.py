@@ -73,13 +73,13 @@ def progress(workload: Workload | None = None) -> Iterator[Observer]:
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """Show that work of unknown length is running, if standard error is a terminal."""
+def waiting(what: str, rate: object = "") -> Iterator[None]:
+    """Show that work of unknown length is running, and its rate, if standard error is a terminal."""
     if not _may_draw():
         yield
         return
     with terminal_bars(console()) as bars:
-        bars.add_task(what, total=None, note="", rate="")
+        bars.add_task(what, total=None, note="", rate=rate)
         yield
 
 

@@ -215,7 +215,7 @@ def check_numba_cache() -> Finding:
     """Check that compiled code can be cached between processes."""
     place = code_cache()
     if not os.access(existing(place), os.W_OK | os.X_OK):
-        remedy = "set NUMBA_CACHE_DIR to a folder that can be written; every process compiles for a minute otherwise"
+        remedy = "set NUMBA_CACHE_DIR to a folder that can be written; every process compiles again otherwise"
         return Finding("compiled code", "bad", f"{place} cannot be written", remedy)
     named = os.environ.get("NUMBA_CACHE_DIR")
     if named and Path(named) != place:

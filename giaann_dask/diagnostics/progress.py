@@ -26,7 +26,7 @@ from giaann_dask.events import (
     StageAdvanced,
     ignore,
 )
-from giaann_dask.lazy import count_compiled
+from giaann_dask.lazy import count_compilable, count_compiled, functions_left
 from giaann_dask.representations import bar, format_bytes
 from giaann_dask.text.memory_inputs import Source
 from giaann_dask.text.read_options import ReadOptions
@@ -284,16 +284,25 @@ class NotebookBars:
             self._display.update(HTML(self.html()))  # type: ignore[no-untyped-call]
 
 
-class _CompiledFunctions:
-    """Number of functions that are compiled, counted when it is shown, at most once in a period."""
+class FunctionsLeft:
+    """Functions that are left to compile and the time for them, counted when shown, at most once in a period.
 
-    def __init__(self, period_s: float) -> None:
-        self._period_s, self._count, self._until = period_s, 0, 0.0
+    Parameters
+    ----------
+    period_s : float
+        Seconds between two looks at the cache of compiled code, into which all processes of this machine compile.
+    """
+
+    def __init__(self, period_s: float = 1.0) -> None:
+        self._period_s, self._began, self._until = period_s, time.monotonic(), 0.0
+        self._first = self._count = count_compiled()
 
     def __str__(self) -> str:
-        if time.monotonic() > self._until:
-            self._count, self._until = count_compiled(), time.monotonic() + self._period_s
-        return f"{self._count} functions"
+        """Return them for a person."""
+        now = time.monotonic()
+        if now > self._until:
+            self._count, self._until = count_compiled(), now + self._period_s
+        return functions_left(self._count, count_compilable(), now - self._began, self._count - self._first)
 
 
 class TerminalBars:
@@ -311,7 +320,7 @@ class TerminalBars:
         self._progress = progress
         self._tasks: dict[str, Any] = {}
         self._compiles = not progress.disable and not count_compiled()
-        name, rate = ("compile", _CompiledFunctions(count_period_s)) if self._compiles else ("start", "")
+        name, rate = ("compile", FunctionsLeft(count_period_s)) if self._compiles else ("start", "")
         self._first = progress.add_task(name, total=None, note="", rate=rate)
 
     def show(self, stage: StageProgress) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import runpy
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from distributed import Client, LocalCluster
 from rich.console import Console
 
 from giaann_dask import lazy
+from giaann_dask.cli.machine import compile_ahead
 from giaann_dask.cluster import ClusterOptions, compilation, connect
 from giaann_dask.cluster.compilation import compile_beside, compile_here, compile_on_workers, dask_setup
 from giaann_dask.diagnostics.progress import StageProgress, TerminalBars, terminal_bars
@@ -25,6 +27,7 @@ from giaann_dask.errors import ClusterError
 from giaann_dask.local_files import code_cache
 
 run = subprocess.run
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_instead(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -86,6 +89,7 @@ def test_compiling_is_said_once_where_code_is_missing(
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("giaann_dask.lazy._COMPILED", {})
+    monkeypatch.setattr("giaann_dask.lazy.COMPILE_TIMES", [])
     source = tmp_path / "kernels_of_a_test.py"
     names = ("first", "second")
     functions = (f"@compiled('int64(int64)')\ndef {name}(a):\n    return a + 1\n" for name in names)
@@ -103,14 +107,42 @@ def test_compiling_is_said_once_where_code_is_missing(
         assert capsys.readouterr().out == ""
         return stream.getvalue()
 
-    line, _, bars = said().partition("\n")
+    line, _, line_left = said().partition("\n")
     assert "giaann-dask compile" in line
-    drawn = bars.split("\r\033[K")
-    shown = [f"compiling {'-' * 30} 0 of 2", f"compiling {'#' * 15}{'-' * 15} 1 of 2"]
+    shown = [
+        f"compiling {'-' * 30} at most 2 functions left",
+        f"compiling {'#' * 15}{'-' * 15} at most 1 function left",
+    ]
+    # How long that takes is known once a function is compiled.
+    drawn = re.sub(r"(at most 1 function left), about \d+ s", r"\1", line_left).split("\r\033[K")
+    assert (", about " in line_left) == terminal
     assert drawn == (["", shown[0], "", shown[1], ""] if terminal else [""])
     for mark in (tmp_path / "cache").glob(f"{lazy.MARK}*"):
         mark.unlink()
     assert said() == "", "the code is cached"
+
+
+def test_the_time_of_compiling_is_one_sentence() -> None:
+    """In the notice, the help of the command and on all pages."""
+    spoken = [" ".join(compile_ahead.help.split()) if compile_ahead.help else "", lazy.NOTICE]
+    pages = {page: page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]}
+    spoken += [pages[ROOT / name] for name in ("README.md", "docs/index.md", "docs/install.md")]
+    assert [lazy.COMPILING_TIME in " ".join(text.split()) for text in spoken] == [True] * 5
+    other = re.compile(r"(half|about|less than) a minute|\b[\d.]+ (s|seconds|minutes?)\b")
+    # Tables of measurements have figures.
+    said = {
+        f"{page.name}: {found[0]}"
+        for page, text in pages.items()
+        for line in text.splitlines()
+        if "giaann-dask compile" in line and (found := other.search(line))
+    }
+    assert not said
+
+
+def test_functions_with_compiled_code_are_counted() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "giaann_dask").rglob("*.py"))
+    marks = re.findall(r"^@(?:lazy\.)?(compiled\(|jit$|jit\()", text, re.MULTILINE)
+    assert lazy.count_compilable() == len(marks) > 50
 
 
 def test_workers_say_it_once_in_their_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +267,7 @@ def test_a_terminal_shows_a_bar_before_the_first_stage(
                 console.print(bars.get_renderable())
             return captured.get()
 
-        assert ("compile" in drawn(), "1 functions" in drawn(), "start" in drawn()) == (cold, cold, not cold)
+        left = f"at most {lazy.count_compilable() - 1} functions left, about "
+        assert ("compile" in drawn(), left in drawn(), "start" in drawn()) == (cold, cold, not cold)
         shown.show(StageProgress("encode", "sequences", 3))
         assert ("compile" in drawn(), "start" in drawn(), "encode" in drawn()) == (cold, False, True)
