@@ -362,7 +362,7 @@ class LazyFunction:
 
 
 def _compiled_in(function: Callable[..., Any]) -> set[tuple[str, ...]]:
-    """Return what the compiled code of a function holds of other modules, of which numba's cache knows nothing.
+    """Return what the compiled code of a function holds of other modules, which numba's cache does not track.
 
     These are the files of the functions that it calls, and the numbers that all of them name
     (`findings/numba_cache_of_a_caller.sh`).

@@ -129,7 +129,7 @@ class TrainingPlan(Summarised):
         return _DRIVER_BYTES + _ENTRY_BYTES * self.growth.dictionary(self.size) + _PART_BYTES * parts
 
     def memory(self, scale: float = 1.0) -> list[Memory]:
-        """Return what a worker of each kind takes, with so many times the machines."""
+        """Return what a worker of each kind takes, with a multiple of the machines."""
         options, growth = gd.TrainingOptions(), self.growth
         batch = options.batch_sequences * growth.increment_bytes.sum() / growth.sequences.sum()
         flight = min(options.rounds_in_flight * batch, self._increments().high)
@@ -149,7 +149,7 @@ class TrainingPlan(Summarised):
         return all(need <= usable for need, usable in needs)
 
     def limits(self, scale: float = 1.0) -> dict[str, Interval]:
-        """Return the seconds of the training if one thing alone took time, with so many times the machines."""
+        """Return the seconds of the training if one thing alone took time, with a multiple of the machines."""
         rates, machines = self.hardware.rates, self.hardware.machines
         text_rate = rates.characters_per_s if self.columns else rates.words_characters_per_s
         text_s = 0.0 if self.encoded else self.characters / text_rate

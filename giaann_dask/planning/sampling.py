@@ -1,7 +1,7 @@
 """Take pieces of text that are spread evenly over all inputs, and divide them among groups that are alike.
 
 Files that can be read from any byte on are read at the places of the pieces only; other inputs (compressed files,
-tables, data sets, texts in memory) are read once from their beginning, of which every n-th piece is kept.
+tables, data sets, texts in memory) are read once from their beginning; every n-th piece is kept.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TextSample:
     whole : bool
         Whether the pieces are all of the text.
     unread : tuple of str
-        Inputs of which the pieces are from the beginning, because they are too long to be read.
+        Inputs whose pieces are from the beginning, because they are too long to be read.
     """
 
     groups: tuple[tuple[Piece, ...], ...]

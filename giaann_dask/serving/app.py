@@ -151,7 +151,7 @@ class Handlers:
 
 
 class _RequestBody:
-    """Body of a request, the rest of which is received and dropped once the response has been sent.
+    """Body of a request; its rest is received and dropped once the response has been sent.
 
     A connection that is closed with unread data is reset, and the client, which sends its body before it reads, loses
     the response. The response is complete before: its end alone waits (as nginx's ``lingering_close``).

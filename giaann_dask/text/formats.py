@@ -209,7 +209,7 @@ def _element_kind(text: str, suffix: str) -> str | None:
 
 
 def _json_kind(text: str, suffix: str) -> str | None:
-    """Return whether a text is JSON, and of which form; its first line decides, and reading it names a wrong one."""
+    """Return whether a text is JSON, and its form; its first line decides, and reading it names a wrong one."""
     first, newline, _ = text.partition("\n")
     if _is_object(first) or (not newline and _FIELD.match(first)):
         return "json"

@@ -477,7 +477,7 @@ def _choose(files: Iterable[_Found], where: str, ending: str, options: ReadOptio
         if refusal is None:
             kept.append(file)
         else:
-            # Of one kind are those that differ by the name of the file alone.
+            # Reasons that differ by the name of the file alone are of one kind.
             kind = _NUMBER.sub("", refusal.received.replace(str(file), "")) if refusal.expected else refusal.remedy
             left.setdefault(kind, []).append(refusal)
     for refusals in left.values():

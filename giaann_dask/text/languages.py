@@ -49,7 +49,7 @@ _WINDOW_CHARACTERS, _LEAST_WORDS = 2_500, 40
 _SUSPECT, _STOP_WORDS, _TIMES = 0.6, 0.2, 1.5
 # Different stop words that a language is known by, at least.
 _DIFFERENT = 5
-# After so many parts only one of as many is looked at, so that short records cost nothing.
+# Parts after which only one of this number is looked at, so that short records cost nothing.
 _PARTS = 64
 
 

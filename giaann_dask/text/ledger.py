@@ -87,7 +87,7 @@ def identify(part: Part, tagger: str) -> bytes:
 
 
 def identify_copy(identity: bytes, number: int) -> bytes:
-    """Return the identity of the so many-th copy of a part, counted from 1; the first one has that of the part."""
+    """Return the identity of the n-th copy of a part, counted from 1; the first one has that of the part."""
     if number == 1:
         return identity
     return hashlib.blake2b(identity + number.to_bytes(8, "little"), digest_size=IDENTITY_BYTES).digest()
@@ -131,7 +131,7 @@ class Ledger:
         return self._number[identity]
 
     def find(self, identity: bytes) -> LedgerEntry:
-        """Return the entry of a part; of one that has none, that of a part of which nothing is counted."""
+        """Return the entry of a part; an entry with nothing counted where there is none."""
         number = self._number.get(identity)
         return LedgerEntry(identity, 0, False) if number is None else self.entries[number]
 

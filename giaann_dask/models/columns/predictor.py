@@ -404,7 +404,7 @@ class ColumnBatch:
         return number
 
     def _with_columns(self, text: _PromptText, state: StateOptions) -> Generator[TokenEvent | None, None, None]:
-        """Continue a prompt with its whole activation, of which events have the strongest columns."""
+        """Continue a prompt with its whole activation; events have its strongest columns."""
         observe = self._opened.observer
         network = self._opened.specification, self._opened.rows, text.flags
         session = open_whole_session(*network, options=self._rules, state=state)

@@ -228,7 +228,7 @@ def logarithms_of(values: Floats) -> Floats:
     return found
 
 
-# Repetition of a text is looked for in so many tokens before each token, among words with less than this share.
+# Tokens before each token in which repetition is looked for, and the share below which a word counts as rare.
 _WINDOW, _RARE = 500, 5e-4
 # Tokens before a token that its `recency_of` depends on.
 TOKENS_OF_RECENCY = 2 * _WINDOW

@@ -249,7 +249,7 @@ def _clear(path: str, kept: Collection[str], gone: Collection[str]) -> tuple[str
 
 
 class StoredCounts:
-    """Packed counts in files, of which every block is compared with its checksum before it is first used.
+    """Packed counts in files; every block is compared with its checksum before it is first used.
 
     Parameters
     ----------

@@ -104,7 +104,7 @@ class Baseline:
     pooled : TextScores or None
         Of profile ``contexts`` on these tokens, where the baseline does not stand beside it.
     top_k : tuple of int
-        Values of k, of which the shares of the models with probabilities are shown.
+        Values of k for which the shares of the models with probabilities are shown.
     """
 
     backoff: npt.NDArray[np.bool_]

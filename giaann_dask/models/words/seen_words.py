@@ -91,7 +91,7 @@ class SparseProbabilities:
         """Return how many words are more probable than the one at a place; of equals the first is."""
         value, places = self[word], range(len(self))
         listed = int((self.values > value).sum() + (self.words[self.values == value] < word).sum())
-        # The others' descend: first those above the value, then those that equal it.
+        # The others descend: first all above the value, then all that equal it.
         higher = bisect_left(places, True, key=lambda at: self.rest * self.counts[at] <= value)
         equal = bisect_left(places, True, key=lambda at: self.rest * self.counts[at] < value)
         end = max(higher, min(equal, word))

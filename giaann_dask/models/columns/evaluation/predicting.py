@@ -167,7 +167,7 @@ class StepRecords:
         found: Sequence[Candidates | None],
         order: NameOrder,
     ) -> None:
-        """Add steps; where candidates are looked at, with those that the sources have in every column."""
+        """Add steps; where candidates are looked at, with the candidates of the sources in every column."""
         if self._pooled is not None:
             pairs = zip(sources, found, strict=True)
             found = [self._pooled.candidates(source, candidates, order) for source, candidates in pairs]

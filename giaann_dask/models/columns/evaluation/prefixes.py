@@ -37,7 +37,7 @@ class PrefixRules:
     specification : Specification
         Of the network.
     flags : FlagTable
-        Stored flags of the commit; where words alone decide about theirs, those that the text has expanded will do.
+        Stored flags of the commit, or as the text has expanded them where words alone decide about their flags.
     """
 
     block: EncodedBlock
@@ -46,7 +46,7 @@ class PrefixRules:
 
     @property
     def own(self) -> bool:
-        """Whether the flags of tokens decide, which no other text changes, instead of those that are stored."""
+        """Whether the flags of tokens decide, which no other text changes, instead of stored ones."""
         return self.specification.flags == "canonical" or self.specification.tokens == "subwords"
 
     def prefixes(self, place: int) -> tuple[PrefixColumns, ...]:

@@ -29,7 +29,7 @@ from giaann_dask.spec import BRANCH_BITS
 # Weight of the pooled strength beside the activation, each as a share of its largest. Chosen on EWT dev and a novel
 # among 0.25 to 16: 1 is worse, more is as good.
 WEIGHT = np.float32(2)
-# Words that are kept of those that follow a word, the most frequent ones.
+# Words that are kept after a word, the most frequent ones.
 MOST_WORDS = 64
 Floats = npt.NDArray[np.float32]
 
@@ -156,7 +156,7 @@ class WordRows:
         return slice(int(self.pointer[at]), int(self.pointer[at + 1]))
 
     def candidates(self, source: int, found: Candidates | None, order: NameOrder) -> Candidates | None:
-        """Return the candidates of a step with those that its source's word reaches in every column.
+        """Return the candidates of a step with the neurons that its source's word reaches in every column.
 
         Parameters
         ----------
