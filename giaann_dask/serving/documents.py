@@ -1,4 +1,4 @@
-"""Answer ``/v1/documents``: a served network learns and forgets texts, exactly; prompts see each commit at once.
+"""Answer ``/v1/documents``: a served network learns and forgets texts, exactly; later prompts see each change.
 
 The ids, texts and certificates of documents are in a table beside the network. It is an SQLite database, so that an
 acknowledged change survives a crash: a change of the network is noted before it begins, and completed or taken back

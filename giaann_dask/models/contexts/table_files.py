@@ -28,9 +28,10 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,24 +41,27 @@ from giaann_dask.cluster.regions import held_runs, region_places
 from giaann_dask.cluster.sharing import open_commit
 from giaann_dask.cluster.waiting import ask_workers, fetch
 from giaann_dask.dask_types import measure
-from giaann_dask.errors import StoreDamagedError, StoreRefusedError
+from giaann_dask.errors import GiaannError, StoreDamagedError, StoreRefusedError
 from giaann_dask.keys import Integers
 from giaann_dask.local_files import private_cache, user_cache
+from giaann_dask.models.contexts.changed_tables import ChangedCounts, changed_tables
 from giaann_dask.models.contexts.context_rows import Rows
 from giaann_dask.models.contexts.packed_counts import PackedCounts
 from giaann_dask.models.contexts.tables import CountRows, PackedTables, WordTables, build_tables
 from giaann_dask.models.words.spelling import Spelling
+from giaann_dask.runs.packing import unpack
 from giaann_dask.runs.run import Run, join_ranges
 from giaann_dask.runs.summing import decode_blocks
 from giaann_dask.storage import checksum_of, checksum_of_json, first_line, writing
 from giaann_dask.store.commits import CommitReader
+from giaann_dask.store.manifest import StoredRun
 from giaann_dask.text.names import Names, pack_strings
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 # Changes with the meaning of any array, and with the names of folders.
-_VERSION = 4
+_VERSION = 5
 _FOLDER = "tables"
 _INCOMPLETE = "incomplete-"
 # Place, commit, content and version.
@@ -68,8 +72,11 @@ _LEAST_BYTES = 1 << 22
 _MOST_BYTES = 4 << 30
 # Share of the free disk that the tables of one commit may take.
 _DISK_SHARE = 0.25
+# Connections of the runs that differ between a commit and another one from whose tables its own are made, by those of
+# the other one: beyond that, building them takes about as long. And how many other commits are tried.
+_CHANGED_SHARE, _TRIED = 1 / 16, 4
 _HEADER = "tables.json"
-_WORDS = ("word_keys", "word_order", "base", "share", "spelled")
+_WORDS = ("word_keys", "word_order", "base", "share", "counts", "preceding", "spelled")
 _COUNTS = tuple(field.name for field in fields(PackedCounts))
 # Arrays that are compared with their checksums block by block, and the bytes of a block: what one row needs is read.
 _IN_BLOCKS = ("bits", "begins")
@@ -107,8 +114,9 @@ class CommitTables:
         return self._tables
 
     def _sent(self) -> PackedTables | None:
-        """Return the tables if they have to be sent."""
-        return None if has_tables(self._path, self._commit) else self._tables
+        """Return the tables if they have to be sent; those that others are the base of are made again in less time."""
+        is_changed = self._tables is not None and isinstance(self._tables.counts, ChangedCounts)
+        return None if is_changed or has_tables(self._path, self._commit) else self._tables
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how to make these tables in another process."""
@@ -146,13 +154,69 @@ def commit_tables(reader: CommitReader, held: HeldRuns = _STORED) -> PackedTable
         Runs in the memory of workers, from which the tables are built, a block of rows at a time; the same tables as
         those of the stored runs.
     """
+    if not has_tables(*place_of(reader)) and (changed := _changed_tables(reader)) is not None:
+        return changed
+    return open_tables(*place_of(reader), reader.fingerprint, lambda: build_commit_tables(reader, held))
 
-    def build() -> PackedTables:
-        regions = (_read_blocks(place, held.get(region, ())) for region, place in region_places(reader))
-        blocks = chain.from_iterable(regions)
-        return build_tables(_read_ahead(blocks), reader.saved_vocabulary().features[1:])
 
-    return open_tables(*place_of(reader), reader.fingerprint, build)
+def build_commit_tables(reader: CommitReader, held: HeldRuns = _STORED) -> PackedTables:
+    """Return the tables of a commit, built from all its counts; see `commit_tables`."""
+    regions = (_read_blocks(place, held.get(region, ())) for region, place in region_places(reader))
+    blocks = chain.from_iterable(regions)
+    return build_tables(_read_ahead(blocks), reader.saved_vocabulary().features[1:])
+
+
+def _changed_tables(reader: CommitReader) -> PackedTables | None:
+    """Return the tables of a commit by stored ones of another commit of its network that differs little, if any."""
+    path, _ = place_of(reader)
+    # What cannot be read of other commits, which may be removed meanwhile, is not needed.
+    with suppress(OSError, GiaannError):
+        for other in _stored_commits(path)[:_TRIED]:
+            before = open_commit(path, other)
+            added, removed = (_runs_beside(*pair) for pair in ((reader, before), (before, reader)))
+            limit = before.manifest().connections * _CHANGED_SHARE
+            if added.connections + removed.connections > limit:
+                continue
+            if reader.manifest().pruned_below or before.manifest().pruned_below:
+                continue
+            build = partial(build_commit_tables, before)
+            tables = _read(private_cache(_FOLDER) / _name(path, other, before.fingerprint()), build)
+            words = reader.saved_vocabulary().features[1:]
+            if tables is not None and (changed := changed_tables(tables, added.decoded(), removed.decoded(), words)):
+                return changed
+    return None
+
+
+class _RunsBeside(NamedTuple):
+    """Runs that a commit has and another one has not.
+
+    Attributes
+    ----------
+    reader : CommitReader
+        The commit.
+    runs : list of StoredRun
+        The runs.
+    """
+
+    reader: CommitReader
+    runs: list[StoredRun]
+
+    @property
+    def connections(self) -> int:
+        """Number of connections of all these runs."""
+        return sum(run.connections for run in self.runs)
+
+    def decoded(self) -> Iterator[Run]:
+        """Yield the connections of each run."""
+        for run in self.runs:
+            yield unpack(self.reader.connections(run.identity))
+
+
+def _runs_beside(reader: CommitReader, other: CommitReader) -> _RunsBeside:
+    """Return the runs of a commit that another commit of the same network does not have."""
+    known = {(other.commit_of(run.identity), run.identity) for run in other.manifest().runs}
+    runs = [run for run in reader.manifest().runs if (reader.commit_of(run.identity), run.identity) not in known]
+    return _RunsBeside(reader, runs)
 
 
 def _read_blocks(place: tuple[str, str, list[str]], keys: Sequence[str]) -> Iterator[Run]:
@@ -421,6 +485,16 @@ def _stored() -> list[Path]:
         return []
 
 
+def _stored_commits(path: str) -> list[str]:
+    """Return the commits of a network whose tables are stored, last used first."""
+    found = []
+    for folder in _stored():
+        name = _NAME.fullmatch(folder.name)
+        if name is not None and name[1] == _place(path) and int(name[4]) == _VERSION:
+            found.append((-folder.stat().st_mtime_ns, name[2]))
+    return [commit for _, commit in sorted(found)]
+
+
 def _place(path: str) -> str:
     return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
 
@@ -444,10 +518,10 @@ def _read(folder: Path, build: Callable[[], PackedTables]) -> PackedTables | Non
         os.utime(folder)
         checksums = {name: arrays.pop(_of_blocks(name)) for name in _IN_BLOCKS}
         counts = PackedCounts(**{name: arrays.pop(name) for name in _COUNTS})
-        discounts, unknown = arrays.pop("discounts"), float(header["unknown"])
+        small, unknown = arrays.pop("small"), float(header["unknown"])
         words = WordTables(words=names, unknown=unknown, spelling=spelling, **arrays)
         stored = StoredCounts(counts, checksums, lambda: _build_and_store(lambda: folder.name, build).counts)
-        return PackedTables(words, discounts, stored)
+        return PackedTables(words, small, stored)
     except (OSError, ValueError, KeyError, TypeError, StoreDamagedError):
         return None
 
@@ -488,7 +562,7 @@ def _mapped(path: Path, expected: Mapping[str, Any]) -> npt.NDArray[Any]:
 def _arrays_of(tables: PackedTables) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of tables by name, those of words and spelling among them."""
     text, end = pack_strings(tables.words.words)
-    arrays = {name: getattr(tables.counts, name) for name in _COUNTS} | {"discounts": tables.discounts}
+    arrays = {name: getattr(tables.counts, name) for name in _COUNTS} | {"small": tables.small}
     arrays |= {name: getattr(tables.words, name) for name in _WORDS} | {"words_text": text, "words_end": end}
     for name in ("keys", "counts"):
         levels: Sequence[npt.NDArray[Any]] = getattr(tables.words.spelling, name)

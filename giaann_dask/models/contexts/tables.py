@@ -59,6 +59,8 @@ class WordTables:
         Probability of each word by itself, without what unknown words have; float64, shape ``(words,)``.
     share : ndarray
         Share of each word among the tokens, smoothed likewise; float64, same shape.
+    counts, preceding : ndarray
+        How often each word occurs, and after how many distinct words; int64, same shape.
     unknown : float
         Probability of all unknown words together.
     spelling : Spelling
@@ -72,6 +74,8 @@ class WordTables:
     word_order: Integers
     base: Floats
     share: Floats
+    counts: Integers
+    preceding: Integers
     unknown: float
     spelling: Spelling
     spelled: Floats
@@ -137,10 +141,6 @@ class CountRows(Protocol):
     """Rows of counts by kind of context, in memory or in files."""
 
     @property
-    def packed(self) -> PackedCounts:
-        """The rows as they are packed."""
-
-    @property
     def kinds(self) -> Integers:
         """See `PackedCounts.kinds`."""
 
@@ -157,14 +157,15 @@ class PackedTables:
     ----------
     words : WordTables
         The words.
-    discounts : ndarray
-        Of the counts of each length of the chain, see `discounts_of`; float64, shape ``(CHAIN, 4)``.
+    small : ndarray
+        How many counts of each length of the chain are small, see `small_counts`; int64, shape
+        ``(CHAIN, SMALL_COUNTS)``.
     counts : CountRows
         The counts.
     """
 
     words: WordTables
-    discounts: Floats
+    small: Integers
     counts: CountRows
 
     def of_tokens(self, stream: TokenStream, begin: int, end: int) -> tuple[Evidence, Integers]:
@@ -172,6 +173,11 @@ class PackedTables:
         kinds = {*(np.flatnonzero(self.counts.kinds[:, 0]) + 1).tolist()}
         rules = self.words.share, self.discounts, self._known
         return evidence_of_tokens(self.counts.rows, kinds, (stream, begin, end), *rules)
+
+    @cached_property
+    def discounts(self) -> Floats:
+        """Discounts of the counts of each length of the chain, see `discounts_of`; float64, shape ``(CHAIN, 4)``."""
+        return np.array([discounts_of(small) for small in self.small])
 
     @cached_property
     def _known(self) -> npt.NDArray[np.float32]:
@@ -270,8 +276,8 @@ def build_tables(runs: Iterable[Run], words: Sequence[str]) -> PackedTables:
     preceding = np.bincount(contexts[0].word, minlength=len(ranked.words)).astype(np.int64)
     # Pruning may leave no context of the nearest word.
     tables = ranked.tables(preceding if preceding.any() else ranked.counts)
-    discounts = np.array([discounts_of(small_counts(link.counts)) for link in links])
-    return PackedTables(tables, discounts, PackedCounts.pack(contexts, links))
+    small = np.array([small_counts(link.counts) for link in links])
+    return PackedTables(tables, small, PackedCounts.pack(contexts, links))
 
 
 class RankedWords(NamedTuple):
@@ -299,7 +305,10 @@ class RankedWords(NamedTuple):
         once = [word for word, seen in zip(self.words, self.counts.tolist(), strict=True) if seen == 1]
         spelling = Spelling.learn(once or self.words)
         spelled = spelling.log_probability(self.words) + math.log(unknown)
-        return WordTables(self.words, self.keys, self.order, base, self.share, unknown, spelling, spelled)
+        return WordTables(
+            *(self.words, self.keys, self.order, base, self.share, self.counts, preceding),
+            *(unknown, spelling, spelled),
+        )
 
 
 def chain_shares(link: Rows, discounts: Floats) -> tuple[npt.NDArray[np.float32], Floats]:
