@@ -120,6 +120,25 @@ def _escaped(text: str) -> str:
     return html.escape(printable(text, keep="\n"))
 
 
+def format_seconds(work: float, whole: float | None = None) -> str:
+    """Return the `seconds` of a report for a person, with what they leave out.
+
+    Parameters
+    ----------
+    work : float
+        From reading the text to the result.
+    whole : float, optional
+        Seconds that a command took, the start of its workers included.
+
+    Examples
+    --------
+    >>> format_seconds(4.638), format_seconds(4.638, 7.121)
+    ('4.64 without the start of workers', '4.64 without the start of workers, 7.12 in all')
+    """
+    in_all = "" if whole is None else f", {whole:.2f} in all"
+    return f"{work:.2f} without the start of workers{in_all}"
+
+
 def format_bytes(n: int) -> str:
     """Return a size in binary units with one decimal.
 

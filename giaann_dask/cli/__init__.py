@@ -10,6 +10,7 @@ import errno
 import gc
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 import click
@@ -98,7 +99,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         require_resources()
         with naming_anew():
-            status = giaann_dask.main(args=arguments, prog_name="giaann-dask", standalone_mode=False)
+            # The object of the contexts is when the command began.
+            began = time.perf_counter()
+            status = giaann_dask.main(args=arguments, prog_name="giaann-dask", standalone_mode=False, obj=began)
     except GiaannError as error:
         return _fail(str(error), BAD_INPUT)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -5,6 +5,7 @@ Modules that are slow to import are imported when a command runs, so that ``--he
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,6 +50,7 @@ from giaann_dask.cli.shared_options import (
 )
 from giaann_dask.diagnostics.progress import Workload
 from giaann_dask.errors import OptionError, require_option
+from giaann_dask.representations import format_seconds
 from giaann_dask.workflows.exits import DONE, TRY_AGAIN
 
 if TYPE_CHECKING:
@@ -182,7 +184,8 @@ def train(
             stop=stop,
         )
     report = trained.training_report
-    counts = {**report.as_dict(), "network": str(network)}
+    seconds = _both_seconds(report.seconds)
+    counts = {**report.as_dict(), **seconds, "network": str(network)}
     names: tuple[str, ...] = ("sequences", "trained", "skipped", "connections", "seconds")
     if is_verbose():
         memory = ("packed_bytes", "spilled_bytes") if report.packed_bytes or report.spilled_bytes else ()
@@ -192,11 +195,16 @@ def train(
     names = (*names, "slow_workers") if report.slow_workers else names
     times = _times(report.stages)
     title = f"network {place_name(network)}" + ("" if report.sequences else " held all of it already")
-    answer(counts, [title, *figures({**counts, **times}, *names, *times)])
+    answer(counts, [title, *figures({**counts, **times, "seconds": format_seconds(*seconds.values())}, *names, *times)])
     if not report.stopped:
         return DONE
     say("stopped and committed; run the same command again to continue")
     return TRY_AGAIN
+
+
+def _both_seconds(work: float) -> dict[str, float]:
+    """Return the seconds of a report, and those since the command began."""
+    return {"seconds": work, "command_seconds": round(time.perf_counter() - click.get_current_context().obj, 3)}
 
 
 def _times(stages: Mapping[str, StageTime]) -> dict[str, str]:
@@ -296,8 +304,9 @@ def evaluate(
         report = opened.evaluate(inputs, client=client, options=options, text=text, observer=logged)
         compared, compared_lines = _compare(opened, inputs, asked, client)
     files = [str(save_report(report, path, notes=compared_lines)) for path in reports]
-    counts = {**report.as_dict(), **compared, "reports": files}
-    shown = report.shown(is_verbose())
+    seconds = _both_seconds(report.seconds)
+    counts = {**report.as_dict(), **seconds, **compared, "reports": files}
+    shown = report.shown(is_verbose()) | {"seconds": format_seconds(*seconds.values())}
     lines = [*figures(shown, *shown), *report.lines(), *compared_lines, *counts["reports"]]
     answer(counts, [f"network {place_name(network)}", *lines])
 
@@ -324,8 +333,9 @@ def _score(network: Network, inputs: tuple[str, ...], values: dict[str, Any], wh
     with connect(options=where) as client, progress(workload) as observer:
         logged = event_log(values["events"], observer)
         report = network.score(inputs, client=client, options=options, text=text, observer=logged)
-    counts = {**report.as_dict(), "reports": [str(save_report(report, path)) for path in values["reports"]]}
-    shown = report.shown(is_verbose())
+    seconds, files = _both_seconds(report.seconds), [str(save_report(report, path)) for path in values["reports"]]
+    counts = {**report.as_dict(), **seconds, "reports": files}
+    shown = report.shown(is_verbose()) | {"seconds": format_seconds(*seconds.values())}
     lines = [*figures(shown, *shown), *report.lines(), *counts["reports"]]
     answer(counts, [f"network {place_name(network.path)}", *lines])
 

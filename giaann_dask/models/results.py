@@ -163,7 +163,7 @@ class EvaluationReport(Summarised):
     prediction_tokens : int
         The predicted tokens.
     seconds : float
-        Time, without the start of the cluster.
+        Time from reading the text to the result, compiling included, without the start of workers.
     commit : str
         The commit that was evaluated.
     """

@@ -19,7 +19,7 @@ from giaann_dask.cluster.stages import StageTime, add_times, time_rows
 from giaann_dask.dask_types import register_arrays
 from giaann_dask.events import MemoryMeasured, RoundIntegrated
 from giaann_dask.keys import unpack_neuron
-from giaann_dask.representations import Summarised, Summary
+from giaann_dask.representations import Summarised, Summary, format_seconds
 from giaann_dask.runs.pair_tables import PairRegionRun
 from giaann_dask.runs.run import RegionRun
 from giaann_dask.store.manifest import Manifest
@@ -48,7 +48,7 @@ class TrainingReport(Summarised):
     connections : int
         Distinct connections of the network.
     seconds : float
-        Time from the first read to the last commit, without the start of the cluster.
+        Time from reading the text to the last commit, compiling included, without the start of workers.
     commit : str
         Identity of the last commit.
     stopped : bool
@@ -130,7 +130,7 @@ class TrainingReport(Summarised):
             ("tokens", f"{self.tokens:,}"),
             ("connections", f"{self.connections:,}"),
             *((("index", f"{self.index_bytes_per_connection:.3g} B per connection"),) if self.index_bytes else ()),
-            ("seconds", f"{self.seconds:.2f}"),
+            ("seconds", format_seconds(self.seconds)),
             *((("waits for columns", f"{self.lock_waits}, {self.lock_seconds:.2f} s"),) if self.lock_waits else ()),
             *((f"slow worker {worker}", verdict) for worker, verdict in self.slow_workers.items()),
             *time_rows(self.stages, ["device"]),

@@ -313,6 +313,7 @@ def test_a_report_of_probabilities_is_a_page_without_a_picture(tmp_path: Path) -
     assert f">{figures.shown_perplexity}</td>" in page
     assert "<img" not in page
     assert report.perplexity == figures.perplexity
+    assert "1.00 without the start of workers" in repr(report)
     asked = replace(report, baseline=Baseline(one > 0, scores, top_k=(1, 5)), top_k={1: 1.0, 5: 1.0})
     page = gd.save_report(asked, tmp_path / "a.html", notes=["a <note>"]).read_text(encoding="utf-8")
     assert "top-5" in page

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -245,7 +246,9 @@ def test_a_token_of_more_nats_than_a_float_takes(
     assert found["every_token"]["perplexity"] is None
     assert found["every_token"]["bits_per_byte"] == report.every.bits_per_byte
     assert run(command) == 0
-    assert "infinite" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "infinite" in shown
+    assert re.search(r"^seconds +[\d.]+ without the start of workers, [\d.]+ in all$", shown, re.MULTILINE)
 
 
 def test_unseen_characters_are_stored(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from giaann_dask.models.generation_options import option_pairs
 from giaann_dask.models.results import EvaluationReport
 from giaann_dask.models.words.scores import MOST_RANK, ScoreSummary, TextScores, join_scores
 from giaann_dask.models.words.stream import stream_tokens
-from giaann_dask.representations import Summary, finite
+from giaann_dask.representations import Summary, finite, format_seconds
 from giaann_dask.text.memory_inputs import MemoryInput
 from giaann_dask.text.vocabulary import Vocabulary
 
@@ -173,7 +173,7 @@ class ScoreReport(EvaluationReport):
     every : ScoreSummary
         Figures of every token.
     seconds : float
-        Time, without the start of the cluster.
+        Time from reading the text to the result, compiling included, without the start of workers.
     commit : str
         The commit that was evaluated.
     scores : TextScores
@@ -316,6 +316,7 @@ class ScoreReport(EvaluationReport):
             ("bits per byte", f"{predicted.bits_per_byte:.3f}"),
             ("every token", every.costs),
             ("tokens", f"{every.tokens:,}, {self.tokens_per_second:,.0f} a second"),
+            ("seconds", format_seconds(self.seconds)),
             *((f"top-{k}", f"{share:.4f}") for k, share in self.top_k.items() if k != 1),
             *(("n-grams", line) for line in self.lines()),
         )

@@ -40,7 +40,7 @@ from giaann_dask.models.columns.rules import InferenceRules, fitting_rules
 from giaann_dask.models.columns.state.inference_options import InferenceOptions
 from giaann_dask.models.generation_options import EvaluationOptions, EvaluationProtocol
 from giaann_dask.models.results import EvaluationReport
-from giaann_dask.representations import Summary
+from giaann_dask.representations import Summary, format_seconds
 from giaann_dask.rows.regions import open_regions
 from giaann_dask.rows.source import RowStatistics
 from giaann_dask.spec import Specification
@@ -81,7 +81,7 @@ class AccuracyReport(EvaluationReport):
         Their tokens after that, which `prediction_tokens` leaves out; as misses they make the accuracy of
         the contract of profile ``v2``.
     seconds : float
-        Time, without the start of the cluster.
+        Time from reading the text to the result, compiling included, without the start of workers.
     commit : str
         The commit that was evaluated.
     protocol : {"left-to-right", "published"}
@@ -139,7 +139,7 @@ class AccuracyReport(EvaluationReport):
             ("sequences", f"{self.inferred:,} of {self.sequences:,}"),
             ("without candidates", f"{overall.share_without_candidates:.1%} of the steps"),
             *asked,
-            ("seconds", f"{self.seconds:.2f}"),
+            ("seconds", format_seconds(self.seconds)),
             *time_rows(self.stages, ["device"]),
         )
         return Summary("Evaluation", rows)
