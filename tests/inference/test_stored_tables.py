@@ -14,7 +14,7 @@ from support.village import write_village
 
 import giaann_dask as gd
 from giaann_dask.errors import StoreDamagedError
-from giaann_dask.keys import SEGMENT_SHIFT, Integers, unpack_target
+from giaann_dask.keys import SEGMENT_SHIFT, Integers, unpack_target, word_keys
 from giaann_dask.models.contexts import predictor, stored_tables, table_files
 from giaann_dask.models.contexts.context_rows import RowCollector, count_longer
 from giaann_dask.models.contexts.kernel import Evidence
@@ -174,7 +174,7 @@ def test_sums_of_regions_are_those_of_all_counts(monkeypatch: pytest.MonkeyPatch
     joined = [each for region in range(4) if (each := join_repeats(region, parts, parts[region])) is not None]
     assert len(joined) == 4
     require_same_in_parts(placement, divided, joined, monkeypatch)
-    collector = RowCollector(stream.words)
+    collector = RowCollector(np.unique(word_keys(stream.words)))
     collector.add(run)
     places = np.arange(len(collector.word_keys), dtype=np.int32)
     rows = [collector.take(kind, places) for kind in range(CHAIN + 1)]
@@ -221,10 +221,10 @@ def test_counts_that_contradict_each_other_have_no_sums() -> None:
         forged = replace(run, strength=strength)
         part = region_repeats([partial(cut, forged, 1 << 20)], placement)
         assert join_repeats(0, [part], part) is None
-        collector = RowCollector(stream.words)
+        collector = RowCollector(np.unique(word_keys(stream.words)))
         collector.add(forged)
     with pytest.raises(StoreDamagedError, match="does not name"):
-        RowCollector(stream.words[:-1]).add(run)
+        RowCollector(np.unique(word_keys(stream.words[:-1]))).add(run)
 
 
 def test_what_was_added_and_forgotten_is_as_if_trained_so(network: gd.Network, tmp_path: Path) -> None:

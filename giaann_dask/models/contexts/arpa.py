@@ -29,7 +29,7 @@ from giaann_dask.events import Observer, StageAdvanced
 from giaann_dask.keys import Integers, source_key, unpack_target
 from giaann_dask.models.contexts.context_rows import Rows
 from giaann_dask.models.contexts.kinds import CHAIN, SMALL_COUNTS
-from giaann_dask.models.contexts.tables import chain_shares, discounts_of, rank_words, small_counts
+from giaann_dask.models.contexts.tables import chain_shares, discounts_of, names_by_key, rank_words, small_counts
 from giaann_dask.models.words.stream import BOUNDARY, EVERYWHERE, NONE, find_ascending
 from giaann_dask.rows.stored import StoredRows
 from giaann_dask.runs.run import Run
@@ -320,7 +320,7 @@ class _NgramModel:
 
     def __init__(self, chain: Chain, words: Sequence[str]) -> None:
         self._chain = chain
-        ranked = rank_words(chain.word_keys, chain.word_counts, words)
+        ranked = rank_words(chain.word_keys, chain.word_counts, names_by_key(words))
         self._order = np.argsort(ranked.order)
         by_rank = ranked.tables(chain.preceding[self._order]).with_unknown(()).base
         self._unknown = max(1.0 - float(by_rank.sum()), np.finfo(np.float64).tiny)

@@ -14,7 +14,7 @@ than it was: tables of a commit from which text was removed must not be those of
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from giaann_dask.models.contexts.tables import (
     PackedTables,
     RankedWords,
     WordTables,
+    names_by_key,
     rank_words,
     small_counts,
 )
@@ -175,12 +176,13 @@ def changed_tables(
         The same as `build_tables` makes; None where it has to make them, as a count is smaller than it was, or these
         counts do not suffice.
     """
-    collector = RowCollector([*tables.words.words, *words])
+    names = _names_of(tables.words, words)
+    collector = RowCollector(np.array(sorted(names), np.int64))
     for run in added:
         collector.add(run)
     for run in removed:
         collector.add(Run(run.source, run.pointer, run.target, -run.strength.astype(np.int64)))
-    known = _words_of(tables.words, collector, words)
+    known = _words_of(tables.words, collector, names)
     if known is None:
         return None
     size, number = len(known.number), known.number.astype(np.int32)
@@ -208,7 +210,17 @@ def changed_tables(
     return PackedTables(words_now, small, ChangedCounts(tables.counts, known.number_of, changes))
 
 
-def _words_of(before: WordTables, collector: RowCollector, words: Sequence[str]) -> _RenumberedWords | None:
+def _names_of(before: WordTables, words: Sequence[str]) -> dict[int, str]:
+    """Return the names of the words of both commits by their keys, which are computed for new words only."""
+    known = list(before.words)
+    names = {
+        key: known[number] for key, number in zip(before.word_keys.tolist(), before.word_order.tolist(), strict=True)
+    }
+    new = sorted(set(words).difference(known))
+    return names | names_by_key(new)
+
+
+def _words_of(before: WordTables, collector: RowCollector, names: Mapping[int, str]) -> _RenumberedWords | None:
     """Return the words by their counts in both commits; None where counts contradict each other."""
     keys = collector.word_keys
     own = find_ascending(keys, before.word_keys)
@@ -219,7 +231,7 @@ def _words_of(before: WordTables, collector: RowCollector, words: Sequence[str])
     if int(counts.min(initial=0)) < 0 or (counts[own] < former).any():
         return None
     present = counts > 0
-    ranked = rank_words(keys[present], counts[present], words)
+    ranked = rank_words(keys[present], counts[present], names)
     number = np.empty(len(keys), np.int64)
     number[present] = ranked.order
     number[~present] = len(ranked.words) + np.arange(int((~present).sum()))

@@ -6,14 +6,13 @@ kind of context, followed by the shorter contexts that it extends. `contexts.tab
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from giaann_dask.errors import RESTORE, StoreDamagedError
-from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers, word_keys
+from giaann_dask.keys import NEURON_MASK, SEGMENT_SHIFT, Integers
 from giaann_dask.lazy import jit, jit_inner
 from giaann_dask.models.words.counting import EXTENDS
 from giaann_dask.models.words.stream import NONE
@@ -67,12 +66,12 @@ class RowCollector:
 
     Parameters
     ----------
-    words : sequence of str
-        Every word that was counted.
+    word_keys : ndarray
+        Keys of all words that were counted, ascending; int64.
     """
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self.word_keys = np.unique(word_keys(words))
+    def __init__(self, word_keys: Integers) -> None:
+        self.word_keys = word_keys
         self._slots = np.full(2 << max(4, len(self.word_keys).bit_length()), -1, np.int32)
         fill: Any = _fill_slots
         fill(self.word_keys, self._slots)

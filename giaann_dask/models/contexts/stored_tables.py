@@ -30,7 +30,7 @@ from giaann_dask.lazy import jit
 from giaann_dask.models.contexts.context_rows import Rows
 from giaann_dask.models.contexts.kernel import Evidence
 from giaann_dask.models.contexts.kinds import CHAIN, SMALL_COUNTS, context_sources
-from giaann_dask.models.contexts.tables import WordTables, discounts_of, evidence_of_tokens, rank_words
+from giaann_dask.models.contexts.tables import WordTables, discounts_of, evidence_of_tokens, names_by_key, rank_words
 from giaann_dask.models.words.counting import EXTENDS
 from giaann_dask.models.words.stream import EVERYWHERE, NONE, TokenStream, find_ascending
 from giaann_dask.rows.source import RowSource
@@ -321,7 +321,7 @@ class StoredTables:
         if not len(target):
             raise EmptyInputError("no word was counted", "counts of some text", "train it on a text first")
         _, keys, _ = unpack_target(target)
-        ranked = rank_words(keys, count, reader.saved_vocabulary().features[1:])
+        ranked = rank_words(keys, count, names_by_key(reader.saved_vocabulary().features[1:]))
         preceding = np.empty_like(count)
         preceding[ranked.order] = self._continuations(EVERYWHERE, target, count)
         self.words: WordTables = ranked.tables(preceding)

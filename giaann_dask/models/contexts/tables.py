@@ -13,7 +13,7 @@ with the weights of `contexts.scores`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -259,13 +259,14 @@ def build_tables(runs: Iterable[Run], words: Sequence[str]) -> PackedTables:
     EmptyInputError
         If nothing was counted.
     """
-    collector = RowCollector(words)
+    names = names_by_key(words)
+    collector = RowCollector(np.array(sorted(names), np.int64))
     for run in runs:
         collector.add(run)
     every = collector.take(0, np.arange(len(collector.word_keys), dtype=np.int32))
     if not len(every.word):
         raise EmptyInputError("no word was counted", "counts of some text", "train it on a text first")
-    ranked = rank_words(collector.word_keys[every.word], every.counts, words)
+    ranked = rank_words(collector.word_keys[every.word], every.counts, names)
     number_of = np.full(len(collector.word_keys), NONE, np.int32)
     number_of[every.word] = ranked.order
     # The loops and NumPy release the GIL.
@@ -347,21 +348,25 @@ def _divide(pointer, counts, discounts, shares, freed):  # type: ignore[no-untyp
         freed[row] = 1.0 - given
 
 
-def rank_words(key: Integers, count: Integers, words: Sequence[str]) -> RankedWords:
+def names_by_key(words: Sequence[str]) -> dict[int, str]:
+    """Return words by their keys."""
+    return dict(zip(word_keys(words).tolist(), words, strict=True))
+
+
+def rank_words(key: Integers, count: Integers, names: Mapping[int, str]) -> RankedWords:
     """Return words numbered by falling count.
 
     Parameters
     ----------
     key, count : ndarray
         Keys of the words, ascending, and how often each occurs; int64, shape ``(words,)``.
-    words : sequence of str
-        These words, and maybe others.
+    names : mapping of int to str
+        Names of these words, and maybe others, by their keys.
     """
     ranked = np.lexsort((key, -count))
     order = np.empty(len(key), np.int64)
     order[ranked] = np.arange(len(key))
-    name = dict(zip(word_keys(words).tolist(), words, strict=True))
-    named = tuple(map(name.__getitem__, key[ranked].tolist()))
+    named = tuple(map(names.__getitem__, key[ranked].tolist()))
     return RankedWords(named, key, order, count[ranked], _unigram_shares(count[ranked])[0])
 
 
