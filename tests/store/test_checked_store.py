@@ -43,7 +43,7 @@ def test_a_corpus_of_an_earlier_version_is_refused_by_name(whole: Path, tmp_path
         session = icechunk.Repository.open(icechunk.local_filesystem_storage(str(place))).writable_session("main")
         group = zarr.open_group(session.store, mode="a")
         del group.attrs["file_digests"]
-        group.attrs["version"] = 2
+        group.attrs["version"] = version
         session.commit("earlier")
     assert is_corpus(place), "who reads it says what is wrong"
     with pytest.raises(StoreFormatError, match=rf"version {version}.*version 4; encode the text again"):
