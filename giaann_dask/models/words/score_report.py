@@ -265,7 +265,7 @@ class ScoreReport(EvaluationReport):
             If pandas is not installed.
         """
         pandas = import_optional("pandas", "dataframe")
-        index = self.index.compute() if hasattr(self.index, "compute") else self.index
+        index = _computed(self.index)
         count = self.record_count if index is None else len(index)
         sums = self.scores.by_record(count, seed_tokens)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -373,3 +373,16 @@ def score_spans(submit: Callable[[tuple[int, int]], Future], tokens: int, size: 
         parts.append(part)
         observer(SequencesEvaluated(int((part.place == 0).sum()), int(part.matches.sum()), len(part.matches)))
     return join_scores(parts)
+
+
+def _computed(index: Any) -> Any:
+    """Return an index; that of a Dask collection is computed by the current client, or without one by threads."""
+    if not hasattr(index, "compute"):
+        return index
+    from distributed import get_client
+
+    try:
+        get_client()
+    except ValueError:
+        return index.compute(scheduler="threads")
+    return index.compute()
