@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -73,16 +74,35 @@ def test_starting_workers_imports_nothing_that_this_process_does_not_use(tmp_pat
     assert subprocess.check_output([sys.executable, script], text=True).strip() == "[]"
 
 
-@pytest.mark.cluster
-def test_workers_are_forked_from_the_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[dict[str, Any]] = []
+# In a process of its own: another test may have started the fork server of this one with other variables.
+DESCRIBED = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+import giaann_dask as gd
+from test_forking import describe
+
+if __name__ == "__main__":
+    found = []
     for value in ("first", "second"):
-        monkeypatch.setenv("GIAANN_OF_A_TEST", value)
+        os.environ["GIAANN_OF_A_TEST"] = value
         with gd.connect(workers=2) as client:
-            now = list(client.run(describe).values())
+            found.append(list(client.run(describe).values()))
+    print(json.dumps([os.getpid(), found]))
+"""
+
+
+@pytest.mark.cluster
+def test_workers_are_forked_from_the_fork_server(tmp_path: Path) -> None:
+    script = tmp_path / "describe.py"
+    script.write_text(DESCRIBED)
+    folder = str(Path(__file__).parent)
+    printed = subprocess.check_output([sys.executable, script, folder], text=True, timeout=200)
+    process, both = json.loads(printed.splitlines()[-1])
+    found: list[dict[str, Any]] = []
+    for value, now in zip(("first", "second"), both, strict=True):
         assert [one["environment"]["GIAANN_OF_A_TEST"] for one in now] == [value, value], "as it is now"
         found += now
-    assert {one["parent"] for one in found} != {os.getpid()}
+    assert {one["parent"] for one in found} != {process}
     assert len({one["parent"] for one in found}) == 1
     assert {one["threads of the parent"] for one in found} == {1}, "forking with threads is not safe"
     # Tensors are not computed there, and spaCy is for pipelines only.
