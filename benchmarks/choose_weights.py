@@ -36,6 +36,7 @@ from giaann_dask.models.contexts.kernel import (
     Text,
     exponentials,
     logarithms_of_more,
+    weights_before,
 )
 from giaann_dask.models.contexts.kinds import CHAIN, count_kinds
 from giaann_dask.models.contexts.scores import BEST, NAMES, LogLinearModel, PoolingOptions
@@ -212,20 +213,10 @@ def _normalise(left: float, text: Text, state: WorkSpace) -> float:
 
 
 @jit_inner
-def _weights_before(rows: Integers, weights: Floats) -> Floats:
-    longest = 0
-    for kind in range(CHAIN):
-        if rows[kind] >= 0:
-            longest = kind
-    own: Floats = weights[min(longest, len(weights) - 1)]
-    return own
-
-
-@jit_inner
 def add_evidence(now: int, text: Text, table: Evidence, pooling: Pooling, state: WorkSpace) -> tuple[float, float]:
     """Compute the distribution before one token; return the mass without evidence and the total."""
     state.counters[:] = 0
-    weights = _weights_before(text.rows[now], pooling.weights)
+    weights = weights_before(text.rows[now], pooling.weights)
     left = _gather(now, text, table, weights, state)
     _remember(now, text, pooling, weights, state)
     return left, _normalise(left, text, state)
@@ -284,7 +275,7 @@ def _add_gradient(text: Text, table: Evidence, pooling: Pooling, gradient: Float
     for now in range(len(logs)):
         left, total = add_evidence(now, text, table, pooling, state)
         logs[now] = _logarithm(now, left, text, state) - math.log(total)
-        weights, own = _weights_before(text.rows[now], pooling.weights), _weights_before(text.rows[now], gradient)
+        weights, own = weights_before(text.rows[now], pooling.weights), weights_before(text.rows[now], gradient)
         _change(now, text, table, weights, total, state, own)
         for place in range(state.counters[1]):
             state.recent[:, state.remembered[place]] = 0.0

@@ -122,7 +122,7 @@ class GiaannLM(LM):  # type: ignore[misc]
             # There is nothing to generate, or nothing that goes on.
             return ""
         temperature = float(settings.get("temperature") or 0.0) if settings.get("do_sample") else 0.0
-        # The same words in every evaluation, and those that its tasks define: greedy decoding repeats itself.
+        # The same words in every evaluation, as its tasks define them: greedy decoding repeats itself.
         sampling = SamplingOptions(temperature=temperature, seed=0, block_ngrams=0)
         options = GenerationOptions(max_tokens=tokens, runners_up=1, reasons=0, sampling=sampling)
         given = self._batch.prepare(context, _OPTIONS).words

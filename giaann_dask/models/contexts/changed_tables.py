@@ -59,7 +59,7 @@ class ChangedRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ChangedCounts:
-    """Counts of other tables, of which some rows and the numbers of words have changed.
+    """Counts of other tables with some changed rows and other numbers of words.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ def changed_tables(
     tables : PackedTables
         Of the other commit; neither is pruned.
     added, removed : iterable of Run
-        Runs that only this commit has, and those that only the other one has.
+        Runs that only this commit has, and runs that only the other one has.
     words : sequence of str
         Every word that this commit counts.
 

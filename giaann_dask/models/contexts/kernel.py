@@ -115,10 +115,14 @@ IS_NEAR = np.zeros(len(CONTEXTS) - 1, np.bool_)
 IS_NEAR[NEAR_KINDS] = True
 
 
+@jit_inner
 def weights_before(rows: Integers, weights: Floats) -> Floats:
     """Return the weights at a token, given the rows of its contexts and `Pooling.weights`."""
-    seen = np.flatnonzero(rows[:CHAIN] >= 0)
-    own: Floats = weights[min(int(seen[-1]) if len(seen) else 0, len(weights) - 1)]
+    longest = 0
+    for kind in range(CHAIN):
+        if rows[kind] >= 0:
+            longest = kind
+    own: Floats = weights[min(longest, len(weights) - 1)]
     return own
 
 

@@ -38,8 +38,8 @@ from giaann_dask.models.contexts.kernel import (
     count_recent,
     exponentials,
     find_recent,
+    weights_before,
 )
-from giaann_dask.models.contexts.kinds import CHAIN
 from giaann_dask.models.words.scores import MOST_RANK
 
 Places = npt.NDArray[np.int32]
@@ -199,17 +199,6 @@ def _find_entries(rows: Integers, table: Evidence, weights: Floats) -> _Entries:
                 if kind < table.chain:
                     freed[now, kind] = table.freed[row]
     return _Entries(begin, end, freed)
-
-
-@jit_inner
-def _weights_before(rows: Integers, weights: Floats) -> Floats:
-    """Return what `kernel.weights_before` does."""
-    longest = 0
-    for kind in range(CHAIN):
-        if rows[kind] >= 0:
-            longest = kind
-    own: Floats = weights[min(longest, len(weights) - 1)]
-    return own
 
 
 @jit_inner
@@ -512,7 +501,7 @@ def _score_groups(
         if group[at] != before:
             before = group[at]
             _fill_layer(at, entries, text, table, pooling.weights[0], layer)
-        weights = _weights_before(text.rows[now], pooling.weights)
+        weights = weights_before(text.rows[now], pooling.weights)
         near, left = _gather(at, entries, table, weights, touched)
         _remember(now, text, pooling, weights, recent, touched)
         place = _Place(now, near, left)
@@ -535,7 +524,7 @@ def _distribution(text: Text, table: Evidence, pooling: Pooling, now: int) -> tu
     """Return what `distribution` does."""
     layer, touched = _work_space(len(text.base), table.chain)
     entries = _find_entries(text.rows[now : now + 1], table, pooling.weights)
-    weights = _weights_before(text.rows[now], pooling.weights)
+    weights = weights_before(text.rows[now], pooling.weights)
     _fill_layer(0, entries, text, table, weights, layer)
     near, left = _gather(0, entries, table, weights, touched)
     _remember(now, text, pooling, weights, find_recent(text, pooling, now, now + 1), touched)

@@ -114,7 +114,7 @@ class CommitTables:
         return self._tables
 
     def _sent(self) -> PackedTables | None:
-        """Return the tables if they have to be sent; those that others are the base of are made again in less time."""
+        """Return the tables if they have to be sent; tables with a base are made again in less time."""
         is_changed = self._tables is not None and isinstance(self._tables.counts, ChangedCounts)
         return None if is_changed or has_tables(self._path, self._commit) else self._tables
 

@@ -126,9 +126,9 @@ class FlagTable:
 
 
 def revise(result: StepResult, found: Candidates | None, flags: FlagTable) -> tuple[StepResult, Candidates | None]:
-    """Return a step that predicts the best of its candidates and of those that its word has in every column, and these.
+    """Add to a step the candidates that its word has in every column; return the step and all of its candidates.
 
-    Without a table of words (`FlagTable.pooled`) the step is as it was.
+    The step predicts the best of them. Without a table of words (`FlagTable.pooled`) it is as it was.
     """
     candidates = None if flags.pooled is None else flags.pooled.candidates(result.source, found, flags.order)
     if candidates is None:

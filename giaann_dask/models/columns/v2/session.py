@@ -113,7 +113,7 @@ class SequenceState(ABC):
 
     @abstractmethod
     def settle(self, source: int, following: int, clock: Clock) -> None:
-        """End a step, of which `following` is the next source."""
+        """End a step; `following` is the next source."""
 
     @abstractmethod
     def entries(self) -> StateEntries:
